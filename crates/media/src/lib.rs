@@ -1,0 +1,40 @@
+//! The backing of a drive: where its bytes lie.
+//!
+//! The engine sees a [`Media`]: reads, writes, a durability barrier and discard, all in whole 4 KiB pages.
+//! Behind it stands a file or block device ([`FileMedia`]), memory ([`MemoryMedia`]) or the simulator's
+//! fault-injecting backing. What a drive may assume of its media is written down in `docs/design.md`.
+
+mod buffer;
+
+pub use buffer::IoBuf;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+/// Unit of transfer and alignment of every [`Media`] operation, in bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// A backing: a linear array of 4 KiB pages.
+///
+/// Offsets and lengths are in bytes and multiples of [`PAGE_BYTES`]; an operation beyond
+/// [`Media::size_bytes`] fails with `InvalidInput`. Operations in flight may complete, and reach the medium,
+/// in any order. Futures may be dropped before they finish: the operation then still completes or fails as a
+/// whole, and its buffer stays alive until it has.
+pub trait Media: Send + Sync + 'static {
+    /// Size of the backing in bytes, a multiple of [`PAGE_BYTES`].
+    fn size_bytes(&self) -> u64;
+
+    /// Reads `buf.len()` bytes at `offset`. The buffer comes back whether or not the read succeeded.
+    fn read(&self, offset: u64, buf: IoBuf) -> impl Future<Output = (IoBuf, io::Result<()>)> + Send;
+
+    /// Writes all of `buf` at `offset`. Durable only after a later [`Media::sync`].
+    fn write(&self, offset: u64, buf: Arc<IoBuf>) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Makes every write that completed before this call durable (fdatasync and the device's cache flush).
+    fn sync(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Tells the backing that the range holds nothing of value: punches a hole or discards. A backing that
+    /// cannot do so answers `Unsupported`; what the range reads as afterwards is undefined.
+    fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
+}

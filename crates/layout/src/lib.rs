@@ -1,1 +1,61 @@
-//! Placeholder while the room is being built.
+//! Bytes on the backing: superblock, checkpoint, pack, record, map node. Pure encode and decode.
+//!
+//! `docs/design.md` gives the same format as tables, with the reasons. All integers are little-endian. Every
+//! decoder takes bytes from outside: it answers an error for anything malformed and never panics.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod checkpoint;
+pub mod entry;
+pub mod geometry;
+pub mod node;
+pub mod pack;
+pub mod record;
+pub mod superblock;
+
+pub use checkpoint::{Checkpoint, Counters, HeadPosition, SegmentRow, SegmentUse};
+pub use entry::Entry;
+pub use geometry::Geometry;
+pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
+pub use pack::{Head, NextSegment, PackHeader};
+pub use record::{RecordHeader, RecordKind};
+pub use superblock::Superblock;
+
+/// Unit of mapping: bytes of logical space in a block.
+pub const BLOCK_BYTES: usize = 4096;
+/// Unit of transfer to and from the backing, and the padding of packs, in bytes.
+pub const PAGE_BYTES: usize = 4096;
+/// Granularity of records, in bytes. Positions and lengths in the map count these.
+pub const UNIT_BYTES: usize = 16;
+/// Largest write that is atomic across a power cut, in bytes.
+pub const ATOMIC_WRITE_BYTES: usize = 256 * 1024;
+/// Version of the format described here.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Why bytes from the backing were not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not such a structure at all.
+    #[error("{0}: no magic number")]
+    Magic(&'static str),
+    /// Written by a version this code does not know.
+    #[error("{what}: format version {found}, this program knows {known}")]
+    Version {
+        /// The structure.
+        what: &'static str,
+        /// Version found.
+        found: u32,
+        /// Version known.
+        known: u32,
+    },
+    /// The checksum does not hold.
+    #[error("{0}: checksum mismatch")]
+    Checksum(&'static str),
+    /// A field has a value that cannot be.
+    #[error("{0}: {1}")]
+    Field(&'static str, &'static str),
+    /// Fewer bytes than the structure takes.
+    #[error("{0}: truncated")]
+    Truncated(&'static str),
+}

@@ -1,0 +1,301 @@
+//! Checkpoints: a durable root of the map and the state of every segment. Two slots, two copies each.
+
+use crate::bytes::{put, u32_at, u64_at};
+use crate::geometry::ROW_BYTES;
+use crate::pack::HEADS;
+use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES};
+
+const MAGIC: [u8; 8] = *b"PUMICHKP";
+const WHAT: &str = "checkpoint";
+const HEADS_AT: usize = 128;
+const HEAD_BYTES: usize = 20;
+const COUNTERS_AT: usize = 256;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentUse {
+    /// Holds nothing; may be opened by a head.
+    Free = 0,
+    /// Holds packs, or is open.
+    Used = 1,
+    /// Holds a record that cleaning could not read: never freed.
+    Damaged = 2,
+}
+
+/// A segment's row in the table.
+///
+/// ```text
+///   0  4  live bytes in 16 B units    4  4  generation
+///   8  8  sequence number of the last pack in it (bits 61..0), use (bits 63..62)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Sum of the lengths of the live records in it, in 16-byte units.
+    pub live_units: u32,
+    /// Number of this filling.
+    pub generation: u32,
+    /// Sequence number of the last pack written to it.
+    pub last_sequence: u64,
+    /// What it is used for.
+    pub usage: SegmentUse,
+}
+
+impl SegmentRow {
+    /// Writes the row.
+    pub fn encode(&self, out: &mut [u8]) {
+        put(out, 0, &self.live_units.to_le_bytes());
+        put(out, 4, &self.generation.to_le_bytes());
+        let tagged = self.last_sequence | (self.usage as u64) << 62;
+        put(out, 8, &tagged.to_le_bytes());
+    }
+
+    /// Reads a row.
+    pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
+        let tagged = u64_at(b, 8);
+        Ok(SegmentRow {
+            live_units: u32_at(b, 0),
+            generation: u32_at(b, 4),
+            last_sequence: tagged & (u64::MAX >> 2),
+            usage: match tagged >> 62 {
+                0 => SegmentUse::Free,
+                1 => SegmentUse::Used,
+                2 => SegmentUse::Damaged,
+                _ => return Err(DecodeError::Field(WHAT, "unknown segment use")),
+            },
+        })
+    }
+}
+
+/// Where a head stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadPosition {
+    /// Segment being filled, if any.
+    pub current: NextSegment,
+    /// Where in it the next pack begins, in bytes.
+    pub offset: u32,
+    /// Segment promised next.
+    pub next: NextSegment,
+}
+
+impl HeadPosition {
+    /// A head that has no segment.
+    pub const NONE: HeadPosition = HeadPosition { current: NextSegment::NONE, offset: 0, next: NextSegment::NONE };
+}
+
+/// Lifetime counters, kept over restarts. Bytes unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Counters {
+    pub host_written_bytes: u64,
+    pub host_read_bytes: u64,
+    pub physical_written_bytes: u64,
+    pub physical_read_bytes: u64,
+    pub cleaning_written_bytes: u64,
+    pub map_written_bytes: u64,
+    pub discarded_bytes: u64,
+    pub flushes_count: u64,
+    pub segments_cleaned_count: u64,
+    pub checkpoints_count: u64,
+    pub read_errors_count: u64,
+    pub write_errors_count: u64,
+    pub corrupt_records_count: u64,
+    pub unclean_opens_count: u64,
+    pub host_trimmed_bytes: u64,
+}
+
+const COUNTER_COUNT: usize = 15;
+
+impl Counters {
+    fn to_array(self) -> [u64; COUNTER_COUNT] {
+        [
+            self.host_written_bytes,
+            self.host_read_bytes,
+            self.physical_written_bytes,
+            self.physical_read_bytes,
+            self.cleaning_written_bytes,
+            self.map_written_bytes,
+            self.discarded_bytes,
+            self.flushes_count,
+            self.segments_cleaned_count,
+            self.checkpoints_count,
+            self.read_errors_count,
+            self.write_errors_count,
+            self.corrupt_records_count,
+            self.unclean_opens_count,
+            self.host_trimmed_bytes,
+        ]
+    }
+
+    fn from_array(a: [u64; COUNTER_COUNT]) -> Counters {
+        Counters {
+            host_written_bytes: a[0],
+            host_read_bytes: a[1],
+            physical_written_bytes: a[2],
+            physical_read_bytes: a[3],
+            cleaning_written_bytes: a[4],
+            map_written_bytes: a[5],
+            discarded_bytes: a[6],
+            flushes_count: a[7],
+            segments_cleaned_count: a[8],
+            checkpoints_count: a[9],
+            read_errors_count: a[10],
+            write_errors_count: a[11],
+            corrupt_records_count: a[12],
+            unclean_opens_count: a[13],
+            host_trimmed_bytes: a[14],
+        }
+    }
+}
+
+/// A checkpoint's header page.
+///
+/// ```text
+///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table
+///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
+///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean
+///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
+///  88  8  generations handed out (counter)                                      96  8  entropy of the run
+/// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
+/// 256  .  counters, 8 bytes each
+/// ```
+/// The table follows on the next page: 16 bytes a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Drive it belongs to.
+    pub uuid: [u8; 16],
+    /// Counts checkpoints; the highest valid one counts.
+    pub number: u64,
+    /// Everything up to this sequence number is in the map it describes.
+    pub sequence: u64,
+    /// The root node's record, or unmapped if the map is empty.
+    pub root: Entry,
+    /// Nothing was written after it: the drive was closed.
+    pub clean: bool,
+    /// Overlay records that belong to it; they follow on the map head.
+    pub overlay_records: u64,
+    /// Blocks that have a record.
+    pub live_blocks: u64,
+    /// Blocks that are a fill.
+    pub fill_blocks: u64,
+    /// How many generations were handed out in the run that wrote it.
+    pub generations: u64,
+    /// Entropy of the run that wrote it.
+    pub entropy: u64,
+    /// Where the heads stood.
+    pub heads: [HeadPosition; HEADS],
+    /// Lifetime counters.
+    pub counters: Counters,
+    /// A row for each segment.
+    pub rows: Vec<SegmentRow>,
+}
+
+impl Checkpoint {
+    /// Bytes of the encoded checkpoint for so many segments: whole pages.
+    pub fn encoded_len(segments: usize) -> usize {
+        PAGE_BYTES + (segments * ROW_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Writes header page and table into `out` (of [`Checkpoint::encoded_len`] bytes).
+    pub fn encode(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), Self::encoded_len(self.rows.len()), "room for exactly this checkpoint");
+        out.fill(0);
+        let (b, table) = out.split_at_mut(PAGE_BYTES);
+        for (row, raw) in self.rows.iter().zip(table.chunks_exact_mut(ROW_BYTES)) {
+            row.encode(raw);
+        }
+        put(b, 0, &MAGIC);
+        put(b, 12, &crc32c::crc32c(&table[..self.rows.len() * ROW_BYTES]).to_le_bytes());
+        put(b, 16, &self.uuid);
+        put(b, 32, &self.number.to_le_bytes());
+        put(b, 40, &self.sequence.to_le_bytes());
+        put(b, 48, &self.root.0.to_le_bytes());
+        put(b, 56, &(self.rows.len() as u32).to_le_bytes());
+        put(b, 60, &u32::from(self.clean).to_le_bytes());
+        put(b, 64, &self.overlay_records.to_le_bytes());
+        put(b, 72, &self.live_blocks.to_le_bytes());
+        put(b, 80, &self.fill_blocks.to_le_bytes());
+        put(b, 88, &self.generations.to_le_bytes());
+        put(b, 96, &self.entropy.to_le_bytes());
+        for (i, head) in self.heads.iter().enumerate() {
+            let words = [
+                head.current.segment,
+                head.current.generation,
+                head.offset,
+                head.next.segment,
+                head.next.generation,
+            ];
+            for (j, word) in words.iter().enumerate() {
+                put(b, HEADS_AT + i * HEAD_BYTES + j * 4, &word.to_le_bytes());
+            }
+        }
+        for (i, counter) in self.counters.to_array().iter().enumerate() {
+            put(b, COUNTERS_AT + i * 8, &counter.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(b);
+        put(b, 8, &crc.to_le_bytes());
+    }
+
+    /// Reads the number of segments out of a header page, once its checksum holds: how much more to read.
+    pub fn decode_segments(page: &[u8]) -> Result<u32, DecodeError> {
+        if page.len() < PAGE_BYTES {
+            return Err(DecodeError::Truncated(WHAT));
+        }
+        if page[..8] != MAGIC {
+            return Err(DecodeError::Magic(WHAT));
+        }
+        let mut b = [0; PAGE_BYTES];
+        b.copy_from_slice(&page[..PAGE_BYTES]);
+        put(&mut b, 8, &[0; 4]);
+        if crc32c::crc32c(&b) != u32_at(page, 8) {
+            return Err(DecodeError::Checksum(WHAT));
+        }
+        Ok(u32_at(page, 56))
+    }
+
+    /// Reads what [`Checkpoint::encode`] wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint, DecodeError> {
+        let segments = Self::decode_segments(bytes)? as usize;
+        let b = &bytes[..PAGE_BYTES];
+        let table =
+            bytes[PAGE_BYTES..].get(..segments.saturating_mul(ROW_BYTES)).ok_or(DecodeError::Truncated(WHAT))?;
+        if crc32c::crc32c(table) != u32_at(b, 12) {
+            return Err(DecodeError::Checksum("checkpoint table"));
+        }
+        let rows = table.chunks_exact(ROW_BYTES).map(SegmentRow::decode).collect::<Result<Vec<_>, _>>()?;
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&b[16..32]);
+        let mut heads = [HeadPosition::NONE; HEADS];
+        for (i, head) in heads.iter_mut().enumerate() {
+            let word = |j: usize| u32_at(b, HEADS_AT + i * HEAD_BYTES + j * 4);
+            *head = HeadPosition {
+                current: NextSegment { segment: word(0), generation: word(1) },
+                offset: word(2),
+                next: NextSegment { segment: word(3), generation: word(4) },
+            };
+        }
+        let mut counters = [0; COUNTER_COUNT];
+        for (i, counter) in counters.iter_mut().enumerate() {
+            *counter = u64_at(b, COUNTERS_AT + i * 8);
+        }
+        let root = Entry(u64_at(b, 48));
+        if !root.is_valid() {
+            return Err(DecodeError::Field(WHAT, "malformed root"));
+        }
+        Ok(Checkpoint {
+            uuid,
+            number: u64_at(b, 32),
+            sequence: u64_at(b, 40),
+            root,
+            clean: u32_at(b, 60) & 1 != 0,
+            overlay_records: u64_at(b, 64),
+            live_blocks: u64_at(b, 72),
+            fill_blocks: u64_at(b, 80),
+            generations: u64_at(b, 88),
+            entropy: u64_at(b, 96),
+            heads,
+            counters: Counters::from_array(counters),
+            rows,
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Where the fixed structures and the segments lie.
+
+use crate::superblock::SUPERBLOCK_COPIES;
+use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, PAGE_BYTES};
+
+/// Where the first checkpoint area begins, in bytes.
+const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
+/// The first segment begins at a multiple of this.
+const SEGMENTS_ALIGN: u64 = 1024 * 1024;
+/// Bytes of a segment's row in a checkpoint's table.
+pub const ROW_BYTES: usize = 16;
+/// Fewest segments a drive can work with: three heads with a successor each, a reserve, and room for data.
+pub const MIN_SEGMENTS: u32 = 24;
+/// Smallest segment: it must hold the largest pack.
+pub const MIN_SEGMENT_BYTES: u32 = 512 * 1024;
+/// Largest segment.
+pub const MAX_SEGMENT_BYTES: u32 = 256 * 1024 * 1024;
+/// Most blocks of logical space: four levels of 512 entries.
+pub const MAX_BLOCKS: u64 = 512 * 512 * 512 * 512;
+
+/// The sizes everything else follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of the backing in use.
+    pub physical_size_bytes: u64,
+    /// Bytes of a segment, a power of two.
+    pub segment_bytes: u32,
+    /// Rows that a checkpoint area has room for: the most segments the drive can grow to.
+    pub max_segments: u32,
+}
+
+impl Geometry {
+    /// The geometry for a new drive of `physical_size_bytes`, with room to grow fourfold.
+    pub fn new(physical_size_bytes: u64, segment_bytes: Option<u32>) -> Result<Geometry, DecodeError> {
+        let segment_bytes = segment_bytes.unwrap_or(match physical_size_bytes >> 30 {
+            0 => 1 << 20,
+            1..256 => 4 << 20,
+            256..4096 => 16 << 20,
+            _ => 64 << 20,
+        });
+        let max_segments = (physical_size_bytes / u64::from(segment_bytes)).saturating_mul(4);
+        let max_segments = u32::try_from(max_segments)
+            .map_err(|_| DecodeError::Field("geometry", "too many segments: choose larger ones"))?;
+        let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments };
+        geometry.validate()?;
+        Ok(geometry)
+    }
+
+    /// Refuses sizes that cannot be.
+    pub fn validate(&self) -> Result<(), DecodeError> {
+        let bad = |why| Err(DecodeError::Field("geometry", why));
+        if !self.segment_bytes.is_power_of_two()
+            || !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&self.segment_bytes)
+        {
+            return bad("segment size is not a power of two from 512 KiB to 256 MiB");
+        }
+        if self.max_segments > 1 << 26 {
+            return bad("more than 67,108,864 segments: choose larger ones");
+        }
+        if self.physical_size_bytes > 1 << 53 {
+            return bad("physical size over 8 PiB");
+        }
+        if self.segments() < MIN_SEGMENTS || self.segments() > self.max_segments {
+            return bad("physical size holds too few segments (24 at the least) or too many");
+        }
+        debug_assert!(ATOMIC_WRITE_BYTES < MIN_SEGMENT_BYTES as usize);
+        Ok(())
+    }
+
+    /// Bytes of one checkpoint area: header page and table.
+    pub fn checkpoint_area_bytes(&self) -> u64 {
+        let table = (self.max_segments as usize * ROW_BYTES).next_multiple_of(PAGE_BYTES);
+        (PAGE_BYTES + table) as u64
+    }
+
+    /// Where a checkpoint area begins: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.
+    pub fn checkpoint_offset(&self, slot: usize, copy: usize) -> u64 {
+        debug_assert!(slot < 2 && copy < 2);
+        CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes()
+    }
+
+    /// Where the copies of the superblock lie.
+    pub fn superblock_offset(copy: usize) -> u64 {
+        debug_assert!(copy < SUPERBLOCK_COPIES);
+        copy as u64 * 64 * 1024
+    }
+
+    /// Where segment 0 begins.
+    pub fn segments_offset(&self) -> u64 {
+        (CHECKPOINT_AREA_OFFSET + 4 * self.checkpoint_area_bytes()).next_multiple_of(SEGMENTS_ALIGN)
+    }
+
+    /// Segments on the drive.
+    pub fn segments(&self) -> u32 {
+        let room = self.physical_size_bytes.saturating_sub(self.segments_offset());
+        u32::try_from(room / u64::from(self.segment_bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// Where a segment begins.
+    pub fn segment_offset(&self, segment: u32) -> u64 {
+        self.segments_offset() + u64::from(segment) * u64::from(self.segment_bytes)
+    }
+
+    /// The segment that holds a byte of the backing, and the byte's offset in it.
+    pub fn locate(&self, position_bytes: u64) -> Option<(u32, u32)> {
+        let within = position_bytes.checked_sub(self.segments_offset())?;
+        let segment = within >> self.segment_bytes.trailing_zeros();
+        let offset = within & u64::from(self.segment_bytes - 1);
+        (segment < u64::from(self.segments())).then_some((segment as u32, offset as u32))
+    }
+}
+
+/// Refuses a logical capacity that cannot be: zero, not whole blocks, or over 256 TiB.
+pub fn validate_capacity(bytes: u64) -> Result<(), DecodeError> {
+    if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(DecodeError::Field("capacity", "not a positive multiple of 4096 bytes"));
+    }
+    if bytes / BLOCK_BYTES as u64 > MAX_BLOCKS {
+        return Err(DecodeError::Field("capacity", "over 256 TiB"));
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Map nodes: 512 entries of a copy-on-write radix tree of four levels.
+
+use crate::bytes::{u16_at, u64_at};
+use crate::{DecodeError, Entry};
+
+/// Entries in a node.
+pub const NODE_ENTRIES: usize = 512;
+/// Level of the nodes whose entries are blocks.
+pub const LEAF_LEVEL: u8 = 0;
+/// Level of the root: four levels map 2^36 blocks, 256 TiB.
+pub const ROOT_LEVEL: u8 = 3;
+/// The root.
+pub const ROOT: NodeId = NodeId { level: ROOT_LEVEL, index: 0 };
+
+/// Which node: its level, and how many nodes of that level lie before it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct NodeId {
+    /// 0 (leaf) to 3 (root).
+    pub level: u8,
+    /// Index among the nodes of its level.
+    pub index: u64,
+}
+
+impl NodeId {
+    /// The leaf that maps a block.
+    pub fn leaf_of(block: u64) -> NodeId {
+        NodeId { level: LEAF_LEVEL, index: block / NODE_ENTRIES as u64 }
+    }
+
+    /// The parent, and this node's slot in it; `None` for the root.
+    pub fn parent(self) -> Option<(NodeId, usize)> {
+        (self.level < ROOT_LEVEL).then_some((
+            NodeId { level: self.level + 1, index: self.index / NODE_ENTRIES as u64 },
+            (self.index % NODE_ENTRIES as u64) as usize,
+        ))
+    }
+
+    /// Ancestor at `level`.
+    pub fn ancestor(self, level: u8) -> NodeId {
+        debug_assert!(level >= self.level && level <= ROOT_LEVEL);
+        NodeId { level, index: self.index >> (9 * u32::from(level - self.level)) }
+    }
+
+    /// Child in `slot`; only for levels above the leaves.
+    pub fn child(self, slot: usize) -> NodeId {
+        debug_assert!(self.level > LEAF_LEVEL);
+        NodeId { level: self.level - 1, index: self.index * NODE_ENTRIES as u64 + slot as u64 }
+    }
+}
+
+/// How a node's payload is written: the codec byte of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeCoding {
+    /// 512 entries of 8 bytes.
+    Dense = 0,
+    /// Only the mapped ones: 2 bytes of slot, 8 of entry, in rising order of slots.
+    Sparse = 1,
+}
+
+/// Bytes of a sparse pair.
+const PAIR_BYTES: usize = 10;
+/// From so many mapped entries on, dense is smaller.
+const DENSE_FROM: usize = NODE_ENTRIES * 8 / PAIR_BYTES;
+
+/// Appends a node's payload to `out`; entries come as (slot, entry) in rising order, mapped ones only.
+pub fn encode_node(count: usize, mapped: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) -> NodeCoding {
+    if count >= DENSE_FROM {
+        let start = out.len();
+        out.resize(start + NODE_ENTRIES * 8, 0);
+        for (slot, entry) in mapped {
+            let at = start + usize::from(slot) * 8;
+            out[at..at + 8].copy_from_slice(&entry.0.to_le_bytes());
+        }
+        NodeCoding::Dense
+    } else {
+        encode_pairs(mapped, out);
+        NodeCoding::Sparse
+    }
+}
+
+/// Reads a payload of [`encode_node`] into `entries`, which must come all unmapped.
+pub fn decode_node(coding: u8, payload: &[u8], entries: &mut [Entry; NODE_ENTRIES]) -> Result<(), DecodeError> {
+    const WHAT: &str = "map node";
+    match coding {
+        0 if payload.len() == NODE_ENTRIES * 8 => {
+            for (slot, entry) in entries.iter_mut().enumerate() {
+                *entry = Entry(u64_at(payload, slot * 8));
+            }
+        }
+        1 => {
+            for (slot, entry) in decode_pairs(payload, WHAT)? {
+                entries[usize::from(slot)] = entry;
+            }
+        }
+        0 => return Err(DecodeError::Truncated(WHAT)),
+        _ => return Err(DecodeError::Field(WHAT, "unknown coding")),
+    }
+    if entries.iter().all(|e| e.is_valid()) { Ok(()) } else { Err(DecodeError::Field(WHAT, "malformed entry")) }
+}
+
+/// Appends (slot, entry) pairs; unmapped entries are allowed here (an overlay says what became unmapped).
+pub fn encode_pairs(pairs: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) {
+    for (slot, entry) in pairs {
+        out.extend_from_slice(&slot.to_le_bytes());
+        out.extend_from_slice(&entry.0.to_le_bytes());
+    }
+}
+
+/// Reads pairs of [`encode_pairs`]: slots in range and strictly rising.
+pub fn decode_pairs(payload: &[u8], what: &'static str) -> Result<Vec<(u16, Entry)>, DecodeError> {
+    if !payload.len().is_multiple_of(PAIR_BYTES) || payload.len() > NODE_ENTRIES * PAIR_BYTES {
+        return Err(DecodeError::Truncated(what));
+    }
+    let mut pairs = Vec::with_capacity(payload.len() / PAIR_BYTES);
+    let mut least = 0;
+    for raw in payload.chunks_exact(PAIR_BYTES) {
+        let (slot, entry) = (u16_at(raw, 0), Entry(u64_at(raw, 2)));
+        if slot < least || usize::from(slot) >= NODE_ENTRIES {
+            return Err(DecodeError::Field(what, "slots out of order"));
+        }
+        if !entry.is_valid() {
+            return Err(DecodeError::Field(what, "malformed entry"));
+        }
+        least = slot + 1;
+        pairs.push((slot, entry));
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,165 @@
+//! Records: one compressed block (or another thing the log tells), with its header, in steps of 16 bytes.
+
+use crate::bytes::{put, u16_at, u32_at, u48_at, u64_at};
+use crate::{DecodeError, Entry, UNIT_BYTES};
+
+/// Bytes of a record's header.
+pub const RECORD_HEADER_BYTES: usize = 16;
+/// Bytes between header and payload of a moved record: the entry it had before.
+pub const ORIGIN_BYTES: usize = 8;
+/// Payload bytes of a range record.
+pub const RANGE_PAYLOAD_BYTES: usize = 16;
+const MOVED: u8 = 0x80;
+
+/// What a record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A block's contents, compressed as the codec byte says.
+    Data = 1,
+    /// From `block` on, so many blocks have this entry (unmapped or a fill): TRIM, write-zeroes, fills.
+    Range = 2,
+    /// A map node: `block` is its index, the extra field its level.
+    Node = 3,
+    /// Changes to a leaf that was not in memory when a checkpoint was taken: (slot, entry) pairs. `block` is the
+    /// leaf's index; extra bit 0: everything the leaf held before is gone.
+    Overlay = 4,
+}
+
+/// A record's header.
+///
+/// ```text
+///   0  4  CRC32C of bytes 4 to the end of the payload, XORed with the mask of its place (see [`place_mask`])
+///   4  6  block (or index)            10  2  payload length in bytes
+///  12  1  kind, bit 7: moved          13  1  codec (or node coding)        14  2  extra
+///  16  8  only when moved: the entry the record had before
+///  ..     payload, padded with zeros to 16 bytes
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Checksum, without or with its place's mask, as the caller handles it.
+    pub crc: u32,
+    /// Block number, node index or leaf index: 48 bits.
+    pub block: u64,
+    /// Bytes of payload.
+    pub payload_len: u16,
+    /// What it is.
+    pub kind: RecordKind,
+    /// Whether cleaning moved it here: an origin follows the header.
+    pub moved: bool,
+    /// How the payload is coded.
+    pub codec: u8,
+    /// Level of a node, flags of an overlay; zero in data and ranges.
+    pub extra: u16,
+}
+
+const WHAT: &str = "record";
+
+impl RecordHeader {
+    /// Bytes from the start of the record to its payload.
+    pub fn payload_offset(&self) -> usize {
+        RECORD_HEADER_BYTES + if self.moved { ORIGIN_BYTES } else { 0 }
+    }
+
+    /// Bytes of the whole record, padding in.
+    pub fn record_len(&self) -> usize {
+        (self.payload_offset() + usize::from(self.payload_len)).next_multiple_of(UNIT_BYTES)
+    }
+
+    /// Writes the header to the first 16 bytes of `out`.
+    pub fn encode(&self, out: &mut [u8]) {
+        put(out, 0, &self.crc.to_le_bytes());
+        put(out, 4, &self.block.to_le_bytes()[..6]);
+        put(out, 10, &self.payload_len.to_le_bytes());
+        out[12] = self.kind as u8 | if self.moved { MOVED } else { 0 };
+        out[13] = self.codec;
+        put(out, 14, &self.extra.to_le_bytes());
+    }
+
+    /// Reads a header; the checksum is not looked at.
+    pub fn decode(b: &[u8]) -> Result<RecordHeader, DecodeError> {
+        if b.len() < RECORD_HEADER_BYTES {
+            return Err(DecodeError::Truncated(WHAT));
+        }
+        let kind = match b[12] & !MOVED {
+            1 => RecordKind::Data,
+            2 => RecordKind::Range,
+            3 => RecordKind::Node,
+            4 => RecordKind::Overlay,
+            _ => return Err(DecodeError::Field(WHAT, "unknown kind")),
+        };
+        Ok(RecordHeader {
+            crc: u32_at(b, 0),
+            block: u48_at(b, 4),
+            payload_len: u16_at(b, 10),
+            kind,
+            moved: b[12] & MOVED != 0,
+            codec: b[13],
+            extra: u16_at(b, 14),
+        })
+    }
+}
+
+/// A record at a known place, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Where it was before cleaning moved it.
+    pub origin: Option<Entry>,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// Checksum of a record's bytes (header with or without a checksum in it, origin, payload), without any mask.
+pub fn record_crc(record: &[u8], header: &RecordHeader) -> u32 {
+    crc32c::crc32c(&record[4..header.payload_offset() + usize::from(header.payload_len)])
+}
+
+/// Decodes and verifies the record that begins at `bytes[0]`, whose place has the mask `mask`.
+pub fn decode_record(bytes: &[u8], mask: u32) -> Result<Record<'_>, DecodeError> {
+    let header = RecordHeader::decode(bytes)?;
+    let start = header.payload_offset();
+    let end = start + usize::from(header.payload_len);
+    if end > bytes.len() {
+        return Err(DecodeError::Truncated(WHAT));
+    }
+    if record_crc(bytes, &header) ^ mask != header.crc {
+        return Err(DecodeError::Checksum(WHAT));
+    }
+    let origin = header.moved.then(|| Entry(u64_at(bytes, RECORD_HEADER_BYTES)));
+    Ok(Record { header, origin, payload: &bytes[start..end] })
+}
+
+/// The payload of a range record: how many blocks, and what entry they get.
+pub fn encode_range(blocks: u64, entry: Entry) -> [u8; RANGE_PAYLOAD_BYTES] {
+    let mut payload = [0; RANGE_PAYLOAD_BYTES];
+    put(&mut payload, 0, &blocks.to_le_bytes());
+    put(&mut payload, 8, &entry.0.to_le_bytes());
+    payload
+}
+
+/// Reads a range record's payload.
+pub fn decode_range(payload: &[u8]) -> Result<(u64, Entry), DecodeError> {
+    if payload.len() != RANGE_PAYLOAD_BYTES {
+        return Err(DecodeError::Truncated("range record"));
+    }
+    let (blocks, entry) = (u64_at(payload, 0), Entry(u64_at(payload, 8)));
+    if !entry.is_valid() || entry.is_record() {
+        return Err(DecodeError::Field("range record", "entry is neither unmapped nor a fill"));
+    }
+    Ok((blocks, entry))
+}
+
+/// What a record's checksum is XORed with at its place: a record left over from an earlier filling of the segment,
+/// or written to a wrong place, fails its check although it is whole.
+///
+/// The constants are odd 64-bit multipliers of the kind used by multiplicative hashing (Knuth, TAOCP 3, 6.4).
+#[inline]
+pub fn place_mask(drive_tag: u32, segment: u32, generation: u32, offset_in_segment: u32) -> u32 {
+    let place = u64::from(segment) << 32 | u64::from(offset_in_segment);
+    let filling = u64::from(generation) << 32 | u64::from(drive_tag);
+    let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ filling.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0x1656_67b1_9e37_79f9);
+    (mixed >> 32) as u32
+}

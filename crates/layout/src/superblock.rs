@@ -1,0 +1,110 @@
+//! The superblock: what the drive is. Two copies, rewritten one after the other.
+
+use crate::bytes::{put, u32_at, u64_at};
+use crate::geometry::{Geometry, validate_capacity};
+use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES};
+
+/// Copies of the superblock on a drive.
+pub const SUPERBLOCK_COPIES: usize = 2;
+/// First bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
+
+/// What a drive is.
+///
+/// ```text
+///   0  8  magic "PUMICE\r\n"          8  4  format version    12  4  CRC32C of the page, this field as zero
+///  16 16  drive id (UUID)            32  8  update: the copy with the higher number counts
+///  40  8  physical size, bytes       48  8  logical capacity, bytes
+///  56  4  segment size, bytes        60  4  most segments (room of the checkpoint table)
+///  64  4  sector size, bytes         68  1  codec policy      69  1  codec level (signed)
+///  72  8  incompatible features: unknown bits refuse opening (encryption, snapshots, frames to come)
+///  80  8  creation time, seconds since 1970, 0 if unknown
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The drive's identity.
+    pub uuid: [u8; 16],
+    /// Counts changes of the superblock.
+    pub update: u64,
+    /// Sizes.
+    pub geometry: Geometry,
+    /// What the host sees, in bytes.
+    pub logical_capacity_bytes: u64,
+    /// 512 or 4096.
+    pub sector_bytes: u32,
+    /// Codec policy (numbers of the codec crate).
+    pub codec_policy: u8,
+    /// Codec level.
+    pub codec_level: i8,
+    /// Seconds since 1970.
+    pub created_unix_seconds: u64,
+}
+
+const WHAT: &str = "superblock";
+
+impl Superblock {
+    /// One page.
+    pub fn encode(&self) -> [u8; PAGE_BYTES] {
+        let mut b = [0; PAGE_BYTES];
+        put(&mut b, 0, &MAGIC);
+        put(&mut b, 8, &FORMAT_VERSION.to_le_bytes());
+        put(&mut b, 16, &self.uuid);
+        put(&mut b, 32, &self.update.to_le_bytes());
+        put(&mut b, 40, &self.geometry.physical_size_bytes.to_le_bytes());
+        put(&mut b, 48, &self.logical_capacity_bytes.to_le_bytes());
+        put(&mut b, 56, &self.geometry.segment_bytes.to_le_bytes());
+        put(&mut b, 60, &self.geometry.max_segments.to_le_bytes());
+        put(&mut b, 64, &self.sector_bytes.to_le_bytes());
+        b[68] = self.codec_policy;
+        b[69] = self.codec_level as u8;
+        put(&mut b, 80, &self.created_unix_seconds.to_le_bytes());
+        let crc = crc32c::crc32c(&b);
+        put(&mut b, 12, &crc.to_le_bytes());
+        b
+    }
+
+    /// Reads a page written by [`Superblock::encode`].
+    pub fn decode(page: &[u8]) -> Result<Superblock, DecodeError> {
+        if page.len() < PAGE_BYTES {
+            return Err(DecodeError::Truncated(WHAT));
+        }
+        if page[..8] != MAGIC {
+            return Err(DecodeError::Magic(WHAT));
+        }
+        let mut b = [0; PAGE_BYTES];
+        b.copy_from_slice(&page[..PAGE_BYTES]);
+        put(&mut b, 12, &[0; 4]);
+        if crc32c::crc32c(&b) != u32_at(page, 12) {
+            return Err(DecodeError::Checksum(WHAT));
+        }
+        let found = u32_at(&b, 8);
+        if found != FORMAT_VERSION {
+            return Err(DecodeError::Version { what: WHAT, found, known: FORMAT_VERSION });
+        }
+        if u64_at(&b, 72) != 0 {
+            return Err(DecodeError::Field(WHAT, "uses features this program does not know"));
+        }
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&b[16..32]);
+        let superblock = Superblock {
+            uuid,
+            update: u64_at(&b, 32),
+            geometry: Geometry {
+                physical_size_bytes: u64_at(&b, 40),
+                segment_bytes: u32_at(&b, 56),
+                max_segments: u32_at(&b, 60),
+            },
+            logical_capacity_bytes: u64_at(&b, 48),
+            sector_bytes: u32_at(&b, 64),
+            codec_policy: b[68],
+            codec_level: b[69] as i8,
+            created_unix_seconds: u64_at(&b, 80),
+        };
+        superblock.geometry.validate()?;
+        validate_capacity(superblock.logical_capacity_bytes)?;
+        if superblock.sector_bytes != 512 && superblock.sector_bytes != 4096 {
+            return Err(DecodeError::Field(WHAT, "sector size is neither 512 nor 4096"));
+        }
+        Ok(superblock)
+    }
+}

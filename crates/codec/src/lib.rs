@@ -1,14 +1,43 @@
-//! Compression engines behind one trait.
+//! Compression engines behind one interface.
+//!
+//! A [`Compressor`] turns a block (4096 bytes) or a frame of adjacent blocks (up to [`FRAME_BYTES_MAX`]) into a payload and
+//! says with which [`CodecId`]; a [`Decompressor`] turns it back. Both keep their contexts: keep one a thread, or let
+//! [`with_compressor`] and [`with_decompressor`] do that. Nothing here knows headers, addresses or checksums.
+//!
+//! ```
+//! use codec::{CodecId, Compressor, Decompressor, Policy, testdata};
+//!
+//! let block = testdata::text_like(1, 4096);
+//! let mut payload = Vec::new();
+//! let id = Compressor::new(Policy::Auto).compress(&block, &mut payload);
+//! assert_eq!(id, CodecId::Zstd);
+//!
+//! let mut back = vec![0; block.len()];
+//! Decompressor::new().decompress(id, &payload, &mut back)?;
+//! assert_eq!(back, block);
+//! # Ok::<(), codec::CodecError>(())
+//! ```
 
-/// How a drive compresses new blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// What is best in general: zstd level 1 today.
-    Auto,
-    /// LZ4.
-    Lz4,
-    /// Zstandard at a level from -5 to 19.
-    Zstd(i8),
-    /// Stored as it came (zero and fill blocks still take no payload).
-    None,
-}
+#![deny(unsafe_code)]
+
+mod compressor;
+mod decompressor;
+mod detect;
+mod error;
+mod fill;
+mod id;
+#[allow(unsafe_code, reason = "lz4-sys is a plain C binding")]
+mod lz4;
+mod policy;
+pub mod testdata;
+mod thread;
+mod zstd;
+
+pub use compressor::{Compressor, FRAME_BYTES_MAX, UNIT_BYTES};
+pub use decompressor::Decompressor;
+pub use detect::looks_incompressible;
+pub use error::CodecError;
+pub use fill::{fill, fill_word};
+pub use id::CodecId;
+pub use policy::{ParsePolicyError, Policy};
+pub use thread::{with_compressor, with_decompressor};

@@ -1,0 +1,57 @@
+use crate::{CodecId, Policy, looks_incompressible, lz4, zstd};
+
+/// Longest input that [`Compressor::compress`] is made for, in bytes: a frame of 16 blocks.
+pub const FRAME_BYTES_MAX: usize = 65536;
+
+/// Granularity of records in bytes: a payload that does not save one unit is not worth decompressing.
+pub const UNIT_BYTES: usize = 16;
+
+/// Compression state of one thread; after the first call it allocates nothing.
+pub struct Compressor {
+    engine: Engine,
+    /// Where the codec writes before the payload is appended: its length is the limit that makes the codec give up.
+    scratch: Vec<u8>,
+}
+
+enum Engine {
+    None,
+    Lz4(lz4::Encoder),
+    Zstd(zstd::Encoder),
+}
+
+impl Compressor {
+    /// A compressor for one policy.
+    pub fn new(policy: Policy) -> Compressor {
+        let engine = match policy.resolve() {
+            Policy::Lz4 => Engine::Lz4(lz4::Encoder::new()),
+            Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level)),
+            Policy::None | Policy::Auto => Engine::None,
+        };
+        Compressor { engine, scratch: Vec::new() }
+    }
+
+    /// Compresses `block` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
+    ///
+    /// Returns [`CodecId::Raw`] and appends nothing when storing the block as it came is better: the data is incompressible,
+    /// or compressing it saves less than [`UNIT_BYTES`]. So a payload is never longer than `block.len() - UNIT_BYTES`.
+    pub fn compress(&mut self, block: &[u8], out: &mut Vec<u8>) -> CodecId {
+        let limit = block.len().saturating_sub(UNIT_BYTES);
+        if limit == 0 || matches!(self.engine, Engine::None) || looks_incompressible(block) {
+            return CodecId::Raw;
+        }
+        if self.scratch.len() < limit {
+            self.scratch.resize(limit, 0);
+        }
+        let scratch = &mut self.scratch[..limit];
+        let (id, written) = match &mut self.engine {
+            Engine::None => return CodecId::Raw,
+            Engine::Lz4(encoder) => (CodecId::Lz4, encoder.compress(block, scratch)),
+            Engine::Zstd(encoder) => (CodecId::Zstd, encoder.compress(block, scratch)),
+        };
+        let Some(bytes) = written else {
+            return CodecId::Raw;
+        };
+        out.extend_from_slice(&scratch[..bytes]);
+        id
+    }
+}

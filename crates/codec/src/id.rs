@@ -1,0 +1,63 @@
+use std::fmt;
+
+use crate::CodecError;
+
+/// What a record's codec byte says. Values are on-disk format: never renumber.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CodecId {
+    /// The block as it came.
+    Raw = 0,
+    /// One LZ4 block (`lz4_Block_format.md`), no frame around it.
+    Lz4 = 1,
+    /// One Zstandard frame (RFC 8878) without magic number, content size, checksum and dictionary id.
+    Zstd = 2,
+}
+
+impl TryFrom<u8> for CodecId {
+    type Error = CodecError;
+
+    /// # Errors
+    /// [`CodecError::UnknownCodec`] for a byte that no codec has.
+    fn try_from(byte: u8) -> Result<Self, Self::Error> {
+        match byte {
+            0 => Ok(CodecId::Raw),
+            1 => Ok(CodecId::Lz4),
+            2 => Ok(CodecId::Zstd),
+            _ => Err(CodecError::UnknownCodec(byte)),
+        }
+    }
+}
+
+impl From<CodecId> for u8 {
+    fn from(id: CodecId) -> u8 {
+        id as u8
+    }
+}
+
+impl fmt::Display for CodecId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            CodecId::Raw => "raw",
+            CodecId::Lz4 => "lz4",
+            CodecId::Zstd => "zstd",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_its_codec_or_an_error() {
+        for byte in 0..=u8::MAX {
+            match CodecId::try_from(byte) {
+                Ok(id) => assert_eq!(u8::from(id), byte),
+                Err(error) => assert_eq!(error, CodecError::UnknownCodec(byte)),
+            }
+        }
+        // On-disk values: a change here is a change of format.
+        assert_eq!([CodecId::Raw, CodecId::Lz4, CodecId::Zstd].map(u8::from), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,75 @@
+//! LZ4 blocks through lz4-sys.
+//!
+//! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would not help: it clears as
+//! well from 4 KiB of input on, and may not be used after a call that ran out of space, which here is every raw block.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use lz4_sys::LZ4_decompress_safe;
+
+use crate::{CodecError, CodecId};
+
+/// 1 is the best ratio of the fast compressor.
+const ACCELERATION: c_int = 1;
+
+// Part of liblz4's stable interface (lz4.h, "Advanced Functions"), which lz4-sys builds and links but does not declare.
+unsafe extern "C" {
+    fn LZ4_sizeofState() -> c_int;
+    fn LZ4_compress_fast_extState(
+        state: *mut c_void,
+        source: *const c_char,
+        destination: *mut c_char,
+        source_bytes: c_int,
+        destination_bytes: c_int,
+        acceleration: c_int,
+    ) -> c_int;
+}
+
+/// Compression state. Words, because liblz4 wants it aligned to 8 bytes.
+pub(crate) struct Encoder {
+    state: Box<[u64]>,
+}
+
+impl Encoder {
+    pub(crate) fn new() -> Encoder {
+        // SAFETY: takes no arguments and returns a constant.
+        let state_bytes = unsafe { LZ4_sizeofState() };
+        Encoder { state: vec![0; (state_bytes as usize).div_ceil(8)].into_boxed_slice() }
+    }
+
+    /// Bytes written to `out`, or `None` if they do not fit.
+    pub(crate) fn compress(&mut self, block: &[u8], out: &mut [u8]) -> Option<usize> {
+        let source_bytes = c_int::try_from(block.len()).ok()?;
+        let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+        // SAFETY: `state` has LZ4_sizeofState() bytes aligned to 8, as liblz4 asks, and is initialised by the call itself.
+        // Source and destination are live slices that cannot overlap, each passed with no more than its own length, and
+        // liblz4 writes no byte beyond the destination length given.
+        let written = unsafe {
+            LZ4_compress_fast_extState(
+                self.state.as_mut_ptr().cast(),
+                block.as_ptr().cast(),
+                out.as_mut_ptr().cast(),
+                source_bytes,
+                destination_bytes,
+                ACCELERATION,
+            )
+        };
+        // Zero is liblz4's word for "does not fit".
+        usize::try_from(written).ok().filter(|&bytes| bytes > 0)
+    }
+}
+
+/// Bytes written to `out`.
+pub(crate) fn decompress(payload: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
+    let corrupt = |reason| CodecError::Corrupt { codec: CodecId::Lz4, payload_bytes: payload.len(), reason };
+    let Ok(source_bytes) = c_int::try_from(payload.len()) else {
+        return Err(corrupt("too long for LZ4"));
+    };
+    let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+    // SAFETY: both are live slices that cannot overlap, each passed with no more than its own length. LZ4_decompress_safe is
+    // made for hostile input: it neither reads beyond the source length nor writes beyond the destination length.
+    let written = unsafe {
+        LZ4_decompress_safe(payload.as_ptr().cast(), out.as_mut_ptr().cast(), source_bytes, destination_bytes)
+    };
+    usize::try_from(written).map_err(|_| corrupt("not a sound LZ4 block of the expected size"))
+}

@@ -4,9 +4,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::PAGE_BYTES;
+use crate::{PAGE_BYTES, pool};
 
 /// An owned byte buffer whose address and capacity are multiples of [`PAGE_BYTES`], as direct I/O wants.
+///
+/// Memory of up to 1 MiB a buffer is recycled through a bounded pool, so that making one costs no page faults.
 pub struct IoBuf {
     ptr: NonNull<u8>,
     len: usize,
@@ -19,14 +21,22 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// A buffer of `len` zero bytes; its capacity is `len` rounded up to whole pages (at least one).
+    /// A buffer of `len` zero bytes; its capacity is at least `len` rounded up to whole pages (at least one),
+    /// and all of it is zero.
     pub fn zeroed(len: usize) -> IoBuf {
-        let capacity = len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
-        let layout = Self::layout(capacity);
-        // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let ptr = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
-        IoBuf { ptr, len, capacity }
+        let (mut buf, recycled) = Self::take(len);
+        if recycled {
+            buf.set_len(buf.capacity);
+            buf.fill(0);
+            buf.set_len(len);
+        }
+        buf
+    }
+
+    /// A buffer of `len` bytes that hold anything, but never uninitialised memory: for what is about to be
+    /// overwritten whole, such as the target of a read. Its capacity is at least `len` rounded up to whole pages.
+    pub fn pooled(len: usize) -> IoBuf {
+        Self::take(len).0
     }
 
     /// Bytes the buffer could hold.
@@ -35,13 +45,31 @@ impl IoBuf {
     }
 
     /// Changes the length within the capacity. Bytes that come into view keep whatever they held before
-    /// (never uninitialised memory: the buffer was zeroed when it was made).
+    /// (never uninitialised memory: the allocation was zeroed when it was made).
     ///
     /// # Panics
     /// If `len` is over the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity, "length {len} over capacity {}", self.capacity);
         self.len = len;
+    }
+
+    /// A buffer of `len` bytes, and whether it has been used before; a fresh one is all zeros.
+    fn take(len: usize) -> (IoBuf, bool) {
+        let capacity = match pool::class_of(len) {
+            Some((class, capacity)) => {
+                if let Some(ptr) = pool::take(class, capacity) {
+                    return (IoBuf { ptr, len, capacity }, true);
+                }
+                capacity
+            }
+            None => len.next_multiple_of(PAGE_BYTES),
+        };
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a non-zero size.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let ptr = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
+        (IoBuf { ptr, len, capacity }, false)
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -51,15 +79,19 @@ impl IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        // SAFETY: the allocation has this capacity, is initialised since `take`, and nobody uses it after this.
+        let kept = unsafe { pool::give(self.ptr, self.capacity) };
+        if !kept {
+            // SAFETY: allocated in `take` with this very layout, and the pool did not want it.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        }
     }
 }
 
 impl Deref for IoBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes within the allocation, initialised since `zeroed`.
+        // SAFETY: `len` bytes within the allocation, initialised since `take`.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -74,5 +106,48 @@ impl DerefMut for IoBuf {
 impl std::fmt::Debug for IoBuf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "IoBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroed_is_zero_up_to_its_capacity_even_when_recycled() {
+        for len in [1, 4096, 5000, 128 << 10, 300 << 10, 3 << 20] {
+            for _ in 0..4 {
+                let mut buf = IoBuf::zeroed(len);
+                assert!(buf.len() == len && buf.capacity() >= len.next_multiple_of(PAGE_BYTES));
+                assert_eq!(buf.as_ptr().addr() % PAGE_BYTES, 0);
+                buf.set_len(buf.capacity());
+                assert!(buf.iter().all(|&byte| byte == 0), "{len}");
+                buf.fill(0xa5);
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_cross_threads_without_being_shared() {
+        let threads: Vec<_> = (0..4u8)
+            .map(|id| {
+                std::thread::spawn(move || {
+                    let mut kept = Vec::new();
+                    for round in 0..200usize {
+                        let mut buf = IoBuf::pooled(4096 * (1 + round % 40));
+                        buf.fill(id);
+                        kept.push(buf);
+                        if round % 3 == 0 {
+                            kept.remove(kept.len() / 2);
+                        }
+                    }
+                    (id, kept)
+                })
+            })
+            .collect();
+        for thread in threads {
+            let (id, kept) = thread.join().expect("thread");
+            assert!(kept.iter().all(|buf| buf.iter().all(|&byte| byte == id)));
+        }
     }
 }

@@ -4,9 +4,19 @@
 //! Behind it stands a file or block device ([`FileMedia`]), memory ([`MemoryMedia`]) or the simulator's
 //! fault-injecting backing. What a drive may assume of its media is written down in `docs/design.md`.
 
+mod any;
 mod buffer;
+mod file;
+mod memory;
+mod pool;
+mod range;
+mod simulated;
 
+pub use any::AnyMedia;
 pub use buffer::IoBuf;
+pub use file::{Allocation, Direct, FileMedia, MediaError};
+pub use memory::MemoryMedia;
+pub use simulated::{Faults, MediaCounts, SimMedia, SimRng, TEAR_BYTES, VOUCH_SYNCS};
 
 use std::future::Future;
 use std::io;

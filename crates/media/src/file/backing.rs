@@ -1,0 +1,103 @@
+//! An open file or block device and the system calls on it, each done whole.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::IoBuf;
+
+/// An open backing. Its lock goes with the last reference, so every operation in flight holds one.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) size_bytes: u64,
+    pub(super) block_device: bool,
+    pub(super) read_only: bool,
+    pub(super) direct: bool,
+    /// Set when the backing said that it cannot discard: it is not asked again.
+    pub(super) discard_refused: AtomicBool,
+}
+
+/// One operation with the memory it needs: whoever performs it owns that memory until it is done.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Fill the buffer from the offset on.
+    Read { offset: u64, buf: IoBuf },
+    /// Write the buffer at the offset.
+    Write { offset: u64, buf: Arc<IoBuf> },
+    /// Make completed writes durable.
+    Sync,
+    /// Punch a hole.
+    Discard { offset: u64, len: u64 },
+}
+
+/// What became of a request; the request comes back with its buffer.
+pub(crate) type Outcome = (Request, io::Result<()>);
+
+impl Backing {
+    /// Performs `request` on this thread, however long that takes.
+    pub(super) fn perform(&self, request: &mut Request) -> io::Result<()> {
+        match request {
+            Request::Read { offset, buf } => self.file.read_exact_at(buf, *offset),
+            Request::Write { offset, buf } => self.file.write_all_at(buf, *offset),
+            Request::Sync => self.file.sync_data(),
+            Request::Discard { offset, len } => self.discard(*offset, *len),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.discard_refused.load(Ordering::Relaxed) {
+            return Err(unsupported());
+        }
+        let result = if self.block_device {
+            block_discard(&self.file, offset, len)
+        } else {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            retry_interrupted(|| rustix::fs::fallocate(&self.file, hole, offset, len))
+        };
+        match result {
+            // OPNOTSUPP: the file system or device cannot; NOTTY, NOSYS: it has never heard of it.
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => {
+                self.discard_refused.store(true, Ordering::Relaxed);
+                Err(unsupported())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Repeats a system call until no signal interrupts it.
+pub(super) fn retry_interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+fn unsupported() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the backing cannot discard")
+}
+
+/// `BLKGETSIZE64` of `linux/fs.h`: the size of a block device in bytes.
+pub(super) fn block_size_bytes(device: impl AsFd) -> Result<u64, Errno> {
+    const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
+    // SAFETY: the call fills in one u64 (whatever the `size_t` in its number says), as declared here.
+    unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
+}
+
+/// `BLKDISCARD` of `linux/fs.h`: discards bytes `offset..offset + len` of a block device.
+fn block_discard(device: impl AsFd, offset: u64, len: u64) -> Result<(), Errno> {
+    const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+    // SAFETY: the call reads two u64, start and length in bytes, through the pointer that `Setter` passes.
+    unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len])) }
+}

@@ -1,0 +1,126 @@
+//! A regular file or block device as a backing.
+
+mod backing;
+mod error;
+mod open;
+mod plain;
+
+pub use error::MediaError;
+pub use open::{Allocation, Direct};
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::range::check_range;
+use crate::{IoBuf, Media};
+use backing::{Backing, Outcome, Request};
+
+/// A regular file or block device, locked against a second server for as long as it is open.
+///
+/// A regular file's length, rounded down to whole pages, is its size; the file never grows.
+#[derive(Debug)]
+pub struct FileMedia {
+    backing: Arc<Backing>,
+}
+
+impl FileMedia {
+    /// Opens an existing file or block device, to read and write or only to read.
+    ///
+    /// A writer excludes everybody else; readers exclude writers. A block device that is opened for writing is
+    /// also claimed against mounts.
+    ///
+    /// # Errors
+    /// See [`MediaError`].
+    pub fn open(path: impl AsRef<Path>, read_only: bool, direct: Direct) -> Result<FileMedia, MediaError> {
+        let backing = open::open(path.as_ref(), read_only, direct)?;
+        Ok(FileMedia { backing: Arc::new(backing) })
+    }
+
+    /// Creates a regular file of `size_bytes`, rounded down to whole pages, readable by its owner only, and
+    /// opens it for writing. Its name and size are durable on return.
+    ///
+    /// # Errors
+    /// See [`MediaError`]; a file that is already there is left as it is.
+    pub fn create(
+        path: impl AsRef<Path>,
+        size_bytes: u64,
+        allocation: Allocation,
+        direct: Direct,
+    ) -> Result<FileMedia, MediaError> {
+        let backing = open::create(path.as_ref(), size_bytes, allocation, direct)?;
+        Ok(FileMedia { backing: Arc::new(backing) })
+    }
+
+    /// The path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.backing.path
+    }
+
+    /// Whether I/O goes around the page cache.
+    pub fn direct(&self) -> bool {
+        self.backing.direct
+    }
+
+    /// Whether writes are refused.
+    pub fn read_only(&self) -> bool {
+        self.backing.read_only
+    }
+
+    /// Whether this is a block device rather than a regular file.
+    pub fn block_device(&self) -> bool {
+        self.backing.block_device
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        match self.backing.read_only {
+            true => Err(io::Error::new(io::ErrorKind::PermissionDenied, "the backing is open read-only")),
+            false => Ok(()),
+        }
+    }
+
+    async fn perform(&self, request: Request) -> Outcome {
+        plain::perform(&self.backing, request).await
+    }
+}
+
+impl Media for FileMedia {
+    fn size_bytes(&self) -> u64 {
+        self.backing.size_bytes
+    }
+
+    async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        if let Err(error) = check_range(self.backing.size_bytes, offset, buf.len() as u64) {
+            return (buf, Err(error));
+        }
+        if buf.is_empty() {
+            return (buf, Ok(()));
+        }
+        let (Request::Read { buf, .. }, result) = self.perform(Request::Read { offset, buf }).await else {
+            unreachable!("a read comes back as a read");
+        };
+        (buf, result)
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.check_writable()?;
+        check_range(self.backing.size_bytes, offset, buf.len() as u64)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.perform(Request::Write { offset, buf }).await.1
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.perform(Request::Sync).await.1
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        check_range(self.backing.size_bytes, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        plain::perform(&self.backing, Request::Discard { offset, len }).await.1
+    }
+}

@@ -1,0 +1,212 @@
+//! Opening, creating and locking a backing.
+
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::backing::{Backing, block_size_bytes, retry_interrupted};
+use super::error::MediaError;
+use crate::{IoBuf, PAGE_BYTES};
+
+/// Whether I/O goes around the page cache (`O_DIRECT`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direct {
+    /// Direct where the backing accepts it, else through the page cache.
+    #[default]
+    Auto,
+    /// Direct, or the open fails with [`MediaError::DirectRefused`].
+    On,
+    /// Through the page cache.
+    Off,
+}
+
+/// How a new file takes its space from the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Allocation {
+    /// As it is written: small at first, but the file system may run full under the drive.
+    #[default]
+    Sparse,
+    /// All of it when the file is created.
+    Preallocated,
+}
+
+/// How often, and how far apart, a busy lock on a block device is tried again: `udev` locks a device for a
+/// moment to probe it, whenever a writer closes it.
+const LOCK_RETRIES: u32 = 10;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backing, MediaError> {
+    // Looked at before it is opened: opening a pipe would wait for its other end.
+    let metadata = std::fs::metadata(path).map_err(|error| MediaError::from_io(path, "look at it", error))?;
+    let block_device = is_block_device(path, metadata.file_type())?;
+
+    let mut flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if block_device && !read_only {
+        // On a block device this claims it against mounts, RAID, and others that claim it.
+        flags |= OFlags::EXCL;
+    }
+    let file = retry_interrupted(|| rustix::fs::open(path, flags, Mode::empty()))
+        .map(File::from)
+        .map_err(|error| MediaError::from_io(path, "open it", error))?;
+    // The path may lead elsewhere by now.
+    let metadata = file.metadata().map_err(|error| MediaError::from_io(path, "look at it", error))?;
+    let block_device = is_block_device(path, metadata.file_type())?;
+    lock(&file, path, read_only, block_device)?;
+
+    let raw_bytes = match block_device {
+        true => block_size_bytes(&file).map_err(|error| MediaError::from_io(path, "tell its size", error))?,
+        // Asked again under the lock: whoever held it before may have changed the size.
+        false => file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len(),
+    };
+    let size_bytes = whole_pages(path, raw_bytes)?;
+    let direct = set_direct(&file, path, direct)?;
+    Ok(Backing {
+        file,
+        path: path.to_path_buf(),
+        size_bytes,
+        block_device,
+        read_only,
+        direct,
+        discard_refused: AtomicBool::new(false),
+    })
+}
+
+pub(super) fn create(
+    path: &Path,
+    size_bytes: u64,
+    allocation: Allocation,
+    direct: Direct,
+) -> Result<Backing, MediaError> {
+    let size_bytes = whole_pages(path, size_bytes)?;
+    let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    let file = retry_interrupted(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))
+        .map(File::from)
+        .map_err(|error| MediaError::from_io(path, "create it", error))?;
+    let finished = finish_create(&file, path, size_bytes, allocation, direct);
+    match finished {
+        Ok(direct) => Ok(Backing {
+            file,
+            path: path.to_path_buf(),
+            size_bytes,
+            block_device: false,
+            read_only: false,
+            direct,
+            discard_refused: AtomicBool::new(false),
+        }),
+        Err(error) => {
+            // It was this call that made the file, so nothing of value goes with it.
+            drop(std::fs::remove_file(path));
+            Err(error)
+        }
+    }
+}
+
+fn finish_create(
+    file: &File,
+    path: &Path,
+    size_bytes: u64,
+    allocation: Allocation,
+    direct: Direct,
+) -> Result<bool, MediaError> {
+    lock(file, path, false, false)?;
+    let grown = match allocation {
+        Allocation::Sparse => retry_interrupted(|| rustix::fs::ftruncate(file, size_bytes)),
+        Allocation::Preallocated => {
+            retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size_bytes))
+        }
+    };
+    grown.map_err(|error| match error {
+        Errno::NOSPC | Errno::DQUOT => MediaError::NoSpace { path: path.to_path_buf(), size_bytes },
+        error => MediaError::from_io(path, "allocate it", error),
+    })?;
+    let direct = set_direct(file, path, direct)?;
+    // The size and the name must survive a power cut before a drive relies on them.
+    file.sync_all().map_err(|error| MediaError::from_io(path, "sync it", error))?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(|error| MediaError::from_io(path, "sync its directory", error))?;
+    Ok(direct)
+}
+
+/// Whether a file of this type is a block device; refuses what is neither that nor a regular file.
+fn is_block_device(path: &Path, found: std::fs::FileType) -> Result<bool, MediaError> {
+    let found = match found {
+        found if found.is_file() => return Ok(false),
+        found if found.is_block_device() => return Ok(true),
+        found if found.is_dir() => "a directory",
+        found if found.is_char_device() => "a character device",
+        found if found.is_fifo() => "a pipe",
+        found if found.is_socket() => "a socket",
+        _ => "something else",
+    };
+    Err(MediaError::NotStorage { path: path.to_path_buf(), found })
+}
+
+fn whole_pages(path: &Path, raw_bytes: u64) -> Result<u64, MediaError> {
+    match raw_bytes - raw_bytes % PAGE_BYTES as u64 {
+        0 => Err(MediaError::TooSmall { path: path.to_path_buf(), size_bytes: raw_bytes }),
+        size_bytes => Ok(size_bytes),
+    }
+}
+
+/// Takes the lock that keeps a second server away: exclusive to write, shared to read.
+fn lock(file: &File, path: &Path, read_only: bool, block_device: bool) -> Result<(), MediaError> {
+    let operation = match read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    let mut retries = if block_device { LOCK_RETRIES } else { 0 };
+    loop {
+        match retry_interrupted(|| rustix::fs::flock(file, operation)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::AGAIN) if retries > 0 => {
+                retries -= 1;
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            Err(error) => return Err(MediaError::from_io(path, "lock it", error)),
+        }
+    }
+}
+
+/// Turns direct I/O on where it is wanted and works; tells whether it is on.
+fn set_direct(file: &File, path: &Path, wanted: Direct) -> Result<bool, MediaError> {
+    if wanted == Direct::Off {
+        return Ok(false);
+    }
+    let failed = |error: Errno| MediaError::from_io(path, "turn on direct I/O", error);
+    let flags = rustix::fs::fcntl_getfl(file).map_err(failed)?;
+    let accepted = match rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT) {
+        // The flag alone says little: a device with sectors over 4 KiB takes it and then refuses every page.
+        Ok(()) => probe_direct(file).map_err(failed)?,
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => false,
+        Err(error) => return Err(failed(error)),
+    };
+    match (accepted, wanted) {
+        (true, _) => Ok(true),
+        (false, Direct::On) => Err(MediaError::DirectRefused { path: path.to_path_buf() }),
+        (false, _) => {
+            rustix::fs::fcntl_setfl(file, flags).map_err(failed)?;
+            Ok(false)
+        }
+    }
+}
+
+/// Whether a page can be read directly.
+fn probe_direct(file: &File) -> Result<bool, Errno> {
+    let mut page = IoBuf::pooled(PAGE_BYTES);
+    match retry_interrupted(|| rustix::io::pread(file, &mut page[..], 0)) {
+        Err(Errno::INVAL) => Ok(false),
+        // A medium error on this page is for whoever reads it to handle.
+        Ok(_) | Err(Errno::IO) => Ok(true),
+        Err(error) => Err(error),
+    }
+}

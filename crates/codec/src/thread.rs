@@ -14,7 +14,7 @@ struct Kept {
 }
 
 thread_local! {
-    static COMPRESSORS: RefCell<Vec<Box<Kept>>> = const { RefCell::new(Vec::new()) };
+    static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
     static DECOMPRESSOR: Cell<Option<Box<Decompressor>>> = const { Cell::new(None) };
 }
 
@@ -27,8 +27,10 @@ pub fn with_compressor<R>(policy: Policy, work: impl FnOnce(&mut Compressor, &mu
         let at = kept.iter().rposition(|kept| kept.policy == policy)?;
         Some(kept.swap_remove(at))
     });
-    let mut kept = kept.ok().flatten().unwrap_or_else(|| {
-        Box::new(Kept { policy, compressor: Compressor::new(policy), scratch: Vec::new() })
+    let mut kept = kept.ok().flatten().unwrap_or_else(|| Kept {
+        policy,
+        compressor: Compressor::new(policy),
+        scratch: Vec::new(),
     });
     kept.scratch.clear();
     let result = work(&mut kept.compressor, &mut kept.scratch);

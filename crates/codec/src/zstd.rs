@@ -7,6 +7,10 @@ use crate::{CodecError, CodecId};
 
 /// A compression context with its parameters set; `ZSTD_compress2` keeps them from call to call and adapts tables and
 /// window to the size of each input.
+///
+/// Nothing else is set because nothing else pays at 4 KiB (zstd 1.5.7, level 1): a source size hint, window, hash table or block
+/// size for 4 KiB, minimum match 6 and the block splitter off are all within noise; acceleration (target length 1) makes text no
+/// faster, since it gives up Huffman coding of literals: the ratio falls from 2.30 to 1.72.
 pub(crate) struct Encoder {
     context: CCtx<'static>,
 }

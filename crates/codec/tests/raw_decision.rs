@@ -1,0 +1,96 @@
+//! What is stored raw: what no codec shrinks, and nothing else.
+
+use codec::{CodecId, Compressor, Policy, looks_incompressible, testdata};
+
+const BLOCK: usize = 4096;
+
+/// Share of blocks that the quick test gives up on.
+fn given_up(data: &[u8]) -> f64 {
+    let blocks = data.chunks_exact(BLOCK);
+    let all = blocks.len() as f64;
+    blocks.filter(|block| looks_incompressible(block)).count() as f64 / all
+}
+
+/// Roughly normal bytes around 128: a sum of uniform ones, as sensors and weights have them.
+fn noise(seed: u64, len: usize, amplitude: i32) -> Vec<u8> {
+    let random = testdata::random(seed, len * 8);
+    let level = |eight: &[u8]| eight.iter().map(|&byte| i32::from(byte) - 128).sum::<i32>();
+    random.chunks_exact(8).map(|eight| (128 + level(eight) * amplitude / 1024).clamp(0, 255) as u8).collect()
+}
+
+#[test]
+fn random_data_is_given_up() {
+    let random = testdata::random(11, 4000 * BLOCK);
+    assert!(given_up(&random) > 0.999);
+    assert!(given_up(&random[..65536]) > 0.9);
+    assert!(looks_incompressible(&random[..65536]), "a frame");
+    assert!(looks_incompressible(&random[..6000]), "an odd size");
+    for policy in [Policy::Auto, Policy::Lz4, Policy::Zstd(19), Policy::None] {
+        let mut out = Vec::new();
+        assert_eq!(Compressor::new(policy).compress(&random[..BLOCK], &mut out), CodecId::Raw);
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn what_entropy_coding_or_runs_shrink_is_not_given_up() {
+    let bf16: Vec<u8> = noise(1, 1 << 20, 256)
+        .chunks_exact(4)
+        .flat_map(|four| {
+            let weight =
+                (f32::from(four[0]) - 128.0) / 977.0 + f32::from(four[1]) / 1e6 + f32::from(four[2]) / 1e8;
+            (weight.to_bits() >> 16).to_le_bytes().into_iter().take(2)
+        })
+        .collect();
+    let doubles: Vec<u8> = testdata::random(2, 1 << 20)
+        .chunks_exact(8)
+        .flat_map(|eight| {
+            let bits: [u8; 8] = eight.try_into().expect("eight bytes");
+            (u64::from_le_bytes(bits) as f64 / u64::MAX as f64).to_le_bytes()
+        })
+        .collect();
+    for (name, data) in [
+        ("text", testdata::text_like(3, 1 << 20)),
+        ("60 % zeros", testdata::fio_like(3, 1 << 20, 60)),
+        ("10 % zeros", testdata::fio_like(3, 1 << 20, 10)),
+        ("bf16 weights", bf16),
+        ("doubles in 0..1", doubles),
+        ("camera noise", noise(4, 1 << 20, 100)),
+        ("7-bit", testdata::random(5, 1 << 20).into_iter().map(|byte| byte & 0x7f).collect()),
+    ] {
+        assert_eq!(given_up(&data), 0.0, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_is_worth_it_if_one_block_is() {
+    let mut frame = testdata::random(6, 65536);
+    assert!(looks_incompressible(&frame));
+    frame[5 * BLOCK..6 * BLOCK].fill(0);
+    assert!(!looks_incompressible(&frame));
+}
+
+#[test]
+fn saving_less_than_a_unit_is_raw() {
+    // Between incompressible and not: never a payload that would not save a unit.
+    for zeros in 0..64 {
+        let mut block = testdata::random(7, 512);
+        block[..zeros].fill(0);
+        for policy in [Policy::Lz4, Policy::Zstd(1)] {
+            let mut out = Vec::new();
+            let id = Compressor::new(policy).compress(&block, &mut out);
+            assert_eq!(id == CodecId::Raw, out.is_empty());
+            assert!(out.len() <= 512 - 16);
+            assert!(id != CodecId::Raw || zeros < 48, "{policy} {zeros}");
+        }
+    }
+}
+
+#[test]
+fn tiny_blocks_are_raw() {
+    for len in 0..=16 {
+        let mut out = Vec::new();
+        assert_eq!(Compressor::new(Policy::Auto).compress(&vec![0; len], &mut out), CodecId::Raw);
+        assert!(out.is_empty());
+    }
+}

@@ -9,7 +9,8 @@ pub const UNIT_BYTES: usize = 16;
 /// Compression state of one thread; after the first call it allocates nothing.
 pub struct Compressor {
     engine: Engine,
-    /// Where the codec writes before the payload is appended: its length is the limit that makes the codec give up.
+    /// Where the codec writes before the payload is appended: its length is the limit that makes the codec
+    /// give up.
     scratch: Vec<u8>,
 }
 
@@ -32,8 +33,9 @@ impl Compressor {
 
     /// Compresses `block` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
     ///
-    /// Returns [`CodecId::Raw`] and appends nothing when storing the block as it came is better: the data is incompressible,
-    /// or compressing it saves less than [`UNIT_BYTES`]. So a payload is never longer than `block.len() - UNIT_BYTES`.
+    /// Returns [`CodecId::Raw`] and appends nothing when storing the block as it came is better: the data is
+    /// incompressible, or compressing it saves less than [`UNIT_BYTES`]. So a payload is never longer than
+    /// `block.len() - UNIT_BYTES`.
     pub fn compress(&mut self, block: &[u8], out: &mut Vec<u8>) -> CodecId {
         let limit = block.len().saturating_sub(UNIT_BYTES);
         if limit == 0 || matches!(self.engine, Engine::None) || looks_incompressible(block) {

@@ -14,8 +14,8 @@ impl Decompressor {
     /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies.
     ///
     /// # Errors
-    /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload is anything but a compressed `out.len()` bytes, however
-    /// malformed; the contents of `out` are unspecified then.
+    /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload is anything but a compressed
+    /// `out.len()` bytes, however malformed; the contents of `out` are unspecified then.
     pub fn decompress(&mut self, id: CodecId, payload: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         let expected_bytes = out.len();
         let actual_bytes = match id {

@@ -1,6 +1,7 @@
 use crate::CodecId;
 
-/// Why a payload could not be decompressed. The payload does not hold what its record's header says; reading on is useless.
+/// Why a payload could not be decompressed. The payload does not hold what its record's header says; reading
+/// on is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// A codec byte of a newer version, or garbage.

@@ -1,8 +1,9 @@
 //! Compression engines behind one interface.
 //!
-//! A [`Compressor`] turns a block (4096 bytes) or a frame of adjacent blocks (up to [`FRAME_BYTES_MAX`]) into a payload and
-//! says with which [`CodecId`]; a [`Decompressor`] turns it back. Both keep their contexts: keep one a thread, or let
-//! [`with_compressor`] and [`with_decompressor`] do that. Nothing here knows headers, addresses or checksums.
+//! A [`Compressor`] turns a block (4096 bytes) or a frame of adjacent blocks (up to [`FRAME_BYTES_MAX`]) into
+//! a payload and says with which [`CodecId`]; a [`Decompressor`] turns it back. Both keep their contexts:
+//! keep one a thread, or let [`with_compressor`] and [`with_decompressor`] do that. Nothing here knows
+//! headers, addresses or checksums.
 //!
 //! ```
 //! use codec::{CodecId, Compressor, Decompressor, Policy, testdata};

@@ -1,7 +1,8 @@
 //! LZ4 blocks through lz4-sys.
 //!
-//! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would not help: it clears as
-//! well from 4 KiB of input on, and may not be used after a call that ran out of space, which here is every raw block.
+//! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would not
+//! help: it clears as well from 4 KiB of input on, and may not be used after a call that ran out of space,
+//! which here is every raw block.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -12,7 +13,8 @@ use crate::{CodecError, CodecId};
 /// 1 is the best ratio of the fast compressor.
 const ACCELERATION: c_int = 1;
 
-// Part of liblz4's stable interface (lz4.h, "Advanced Functions"), which lz4-sys builds and links but does not declare.
+// Part of liblz4's stable interface (lz4.h, "Advanced Functions"), which lz4-sys builds and links but does
+// not declare.
 unsafe extern "C" {
     fn LZ4_sizeofState() -> c_int;
     fn LZ4_compress_fast_extState(
@@ -41,9 +43,9 @@ impl Encoder {
     pub(crate) fn compress(&mut self, block: &[u8], out: &mut [u8]) -> Option<usize> {
         let source_bytes = c_int::try_from(block.len()).ok()?;
         let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-        // SAFETY: `state` has LZ4_sizeofState() bytes aligned to 8, as liblz4 asks, and is initialised by the call itself.
-        // Source and destination are live slices that cannot overlap, each passed with no more than its own length, and
-        // liblz4 writes no byte beyond the destination length given.
+        // SAFETY: `state` has LZ4_sizeofState() bytes aligned to 8, as liblz4 asks, and is initialised by the
+        // call itself. Source and destination are live slices that cannot overlap, each passed with no more
+        // than its own length, and liblz4 writes no byte beyond the destination length given.
         let written = unsafe {
             LZ4_compress_fast_extState(
                 self.state.as_mut_ptr().cast(),
@@ -66,8 +68,9 @@ pub(crate) fn decompress(payload: &[u8], out: &mut [u8]) -> Result<usize, CodecE
         return Err(corrupt("too long for LZ4"));
     };
     let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-    // SAFETY: both are live slices that cannot overlap, each passed with no more than its own length. LZ4_decompress_safe is
-    // made for hostile input: it neither reads beyond the source length nor writes beyond the destination length.
+    // SAFETY: both are live slices that cannot overlap, each passed with no more than its own length.
+    // LZ4_decompress_safe is made for hostile input: it neither reads beyond the source length nor writes
+    // beyond the destination length.
     let written = unsafe {
         LZ4_decompress_safe(payload.as_ptr().cast(), out.as_mut_ptr().cast(), source_bytes, destination_bytes)
     };

@@ -3,8 +3,8 @@ use std::str::FromStr;
 
 /// How a drive compresses new blocks.
 ///
-/// As text (`--codec`, status): `auto`, `lz4`, `zstd`, `zstd:LEVEL` or `none`. `zstd` alone is level 1, the best trade at
-/// 4 KiB: level 3 gains 1 % of ratio there and costs a quarter of the speed.
+/// As text (`--codec`, status): `auto`, `lz4`, `zstd`, `zstd:LEVEL` or `none`. `zstd` alone is level 1, the
+/// best trade at 4 KiB: level 3 gains 1 % of ratio there and costs a quarter of the speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// What is best in general: zstd level 1 today.
@@ -24,7 +24,8 @@ const ZSTD_LEVEL_MIN: i8 = -5;
 const ZSTD_LEVEL_MAX: i8 = 19;
 
 impl Policy {
-    /// The policy spelled out: `Auto` becomes what it stands for today, and a level out of range the nearest in range.
+    /// The policy spelled out: `Auto` becomes what it stands for today, and a level out of range the nearest
+    /// in range.
     pub(crate) fn resolve(self) -> Policy {
         match self {
             Policy::Auto => Policy::Zstd(ZSTD_LEVEL_DEFAULT),

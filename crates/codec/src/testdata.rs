@@ -33,8 +33,9 @@ pub fn random(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// What fio writes with `buffer_compress_percentage=percent`, `buffer_compress_chunk=4096`, `refill_buffers=1`: each 4096
-/// bytes begin with `100 - percent` per cent of random bytes, and the rest is zeros. Any codec comes near `100 / (100 - percent)`.
+/// What fio writes with `buffer_compress_percentage=percent`, `buffer_compress_chunk=4096`,
+/// `refill_buffers=1`: each 4096 bytes begin with `100 - percent` per cent of random bytes, and the rest is
+/// zeros. Any codec comes near `100 / (100 - percent)`.
 pub fn fio_like(seed: u64, len: usize, percent: u32) -> Vec<u8> {
     let mut random = SplitMix64(seed);
     let mut out = vec![0; len];
@@ -48,9 +49,9 @@ pub fn fio_like(seed: u64, len: usize, percent: u32) -> Vec<u8> {
 /// The made-up language of [`text_like`] has `2^OCTAVES - 1` words, by rank.
 const OCTAVES: u64 = 12;
 
-/// A mix of log lines, prose, CSV rows and binary table rows, in runs of 512 bytes to 6 KiB: about 2.3:1 with zstd level 1
-/// and 1.6:1 with lz4 on 4 KiB blocks. Words and phrases
-/// are drawn Zipf-like, times go up, and numbers and identifiers carry real entropy.
+/// A mix of log lines, prose, CSV rows and binary table rows, in runs of 512 bytes to 6 KiB: about 2.3:1 with
+/// zstd level 1 and 1.6:1 with lz4 on 4 KiB blocks. Words and phrases are drawn Zipf-like, times go up, and
+/// numbers and identifiers carry real entropy.
 pub fn text_like(seed: u64, len: usize) -> Vec<u8> {
     let mut writer =
         Writer { random: SplitMix64(seed), out: Vec::with_capacity(len + 256), clock: 1_760_000_000_000 };
@@ -82,8 +83,8 @@ impl Writer {
         let _ = self.out.write_fmt(text);
     }
 
-    /// A rank from 1 to `2^octaves - 1`. Every octave is as likely as any other, so rank r is drawn about in proportion to 1/r
-    /// (Zipf), without floating-point functions, which differ from machine to machine.
+    /// A rank from 1 to `2^octaves - 1`. Every octave is as likely as any other, so rank r is drawn about in
+    /// proportion to 1/r (Zipf), without floating-point functions, which differ from machine to machine.
     fn rank(&mut self, octaves: u64) -> u64 {
         let octave = self.random.below(octaves);
         (1 << octave) + self.random.below(1 << octave)
@@ -94,7 +95,8 @@ impl Writer {
         self.spell(rank);
     }
 
-    /// The word of that rank. Its spelling hangs on the rank alone, so all seeds speak one language; frequent words are short.
+    /// The word of that rank. Its spelling hangs on the rank alone, so all seeds speak one language; frequent
+    /// words are short.
     fn spell(&mut self, rank: u64) {
         let mut spelling = SplitMix64(rank ^ 0x70_75_6d_69_63_65);
         let syllables = 1 + u64::from(rank > 30) + spelling.below(2) + u64::from(rank > 1000);

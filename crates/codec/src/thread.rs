@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use crate::{Compressor, Decompressor, Policy};
 
-/// Policies kept a thread; a drive has one, so this is the number of differently set drives one thread serves without rebuilds.
+/// Policies kept a thread; a drive has one, so this is the number of differently set drives one thread serves
+/// without rebuilds.
 const KEPT_MAX: usize = 4;
 
 struct Kept {
@@ -18,7 +19,8 @@ thread_local! {
     static DECOMPRESSOR: Cell<Option<Box<Decompressor>>> = const { Cell::new(None) };
 }
 
-/// Calls `work` with this thread's compressor for `policy` and an empty buffer that keeps its capacity from call to call.
+/// Calls `work` with this thread's compressor for `policy` and an empty buffer that keeps its capacity from
+/// call to call.
 pub fn with_compressor<R>(policy: Policy, work: impl FnOnce(&mut Compressor, &mut Vec<u8>) -> R) -> R {
     let policy = policy.resolve();
     // A thread that is ending has no thread-locals any more: it works with a fresh context.

@@ -1,16 +1,17 @@
-//! Zstandard through zstd-safe: frames without magic number, content size, checksum and dictionary id, so that a 4 KiB block
-//! carries 5 bytes of overhead. The record header has all of that.
+//! Zstandard through zstd-safe: frames without magic number, content size, checksum and dictionary id, so
+//! that a 4 KiB block carries 5 bytes of overhead. The record header has all of that.
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, get_error_name};
 
 use crate::{CodecError, CodecId};
 
-/// A compression context with its parameters set; `ZSTD_compress2` keeps them from call to call and adapts tables and
-/// window to the size of each input.
+/// A compression context with its parameters set; `ZSTD_compress2` keeps them from call to call and adapts
+/// tables and window to the size of each input.
 ///
-/// Nothing else is set because nothing else pays at 4 KiB (zstd 1.5.7, level 1): a source size hint, window, hash table or block
-/// size for 4 KiB, minimum match 6 and the block splitter off are all within noise; acceleration (target length 1) makes text no
-/// faster, since it gives up Huffman coding of literals: the ratio falls from 2.30 to 1.72.
+/// Nothing else is set because nothing else pays at 4 KiB (zstd 1.5.7, level 1): a source size hint, window,
+/// hash table or block size for 4 KiB, minimum match 6 and the block splitter off are all within noise;
+/// acceleration (target length 1) makes text no faster, since it gives up Huffman coding of literals: the
+/// ratio falls from 2.30 to 1.72.
 pub(crate) struct Encoder {
     context: CCtx<'static>,
 }
@@ -25,7 +26,8 @@ impl Encoder {
             CParameter::ChecksumFlag(false),
             CParameter::DictIdFlag(false),
         ] {
-            // Only a parameter out of range fails, and these are constants within it (the level is clamped before).
+            // Only a parameter out of range fails, and these are constants within it (the level is clamped
+            // before).
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?}");
         }

@@ -1,8 +1,7 @@
 //! LZ4 blocks through lz4-sys.
 //!
-//! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would not
-//! help: it clears as well from 4 KiB of input on, and may not be used after a call that ran out of space,
-//! which here is every raw block.
+//! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would gain
+//! nothing: it clears the table as well from 4 KiB of input on (`LZ4_prepareTable` of lz4 1.10).
 
 use std::ffi::{c_char, c_int, c_void};
 

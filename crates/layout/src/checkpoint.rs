@@ -156,6 +156,7 @@ impl Counters {
 ///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
 ///  88  8  generations handed out (counter)                                      96  8  entropy of the run
+/// 104  8  newest sequence number durable when it was written: roll-forward must reach it
 /// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
 /// 256  .  counters, 8 bytes each
 /// ```
@@ -182,6 +183,8 @@ pub struct Checkpoint {
     pub generations: u64,
     /// Entropy of the run that wrote it.
     pub entropy: u64,
+    /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut to here.
+    pub durable: u64,
     /// Where the heads stood.
     pub heads: [HeadPosition; HEADS],
     /// Lifetime counters.
@@ -217,6 +220,7 @@ impl Checkpoint {
         put(b, 80, &self.fill_blocks.to_le_bytes());
         put(b, 88, &self.generations.to_le_bytes());
         put(b, 96, &self.entropy.to_le_bytes());
+        put(b, 104, &self.durable.to_le_bytes());
         for (i, head) in self.heads.iter().enumerate() {
             let words = [
                 head.current.segment,
@@ -293,6 +297,7 @@ impl Checkpoint {
             fill_blocks: u64_at(b, 80),
             generations: u64_at(b, 88),
             entropy: u64_at(b, 96),
+            durable: u64_at(b, 104),
             heads,
             counters: Counters::from_array(counters),
             rows,

@@ -1,0 +1,214 @@
+//! The state of a drive, behind one lock: everything in here is quick and never waits.
+
+use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
+
+use crate::batch::{Batch, Item, Payload};
+use crate::checkpoint::InProgress;
+use crate::error::Error;
+use crate::log::Log;
+use crate::map::Map;
+use crate::node::Slot;
+use crate::segments::Segments;
+
+/// Sealed packs may wait for the medium up to this much; then writers wait.
+pub(crate) const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
+
+/// Why a batch was not appended. Nothing was changed.
+#[derive(Debug)]
+pub(crate) enum Stall {
+    /// Physical space is full of live data.
+    Full,
+    /// No free segment: cleaning or a checkpoint may make one.
+    Space,
+    /// Too much waits for the medium, or too much of the map for a checkpoint.
+    Busy,
+    /// A block is not what the batch was made for: read it again.
+    Conflict,
+    /// No writes at all.
+    Refused(Error),
+}
+
+pub(crate) struct Core {
+    pub(crate) superblock: Superblock,
+    pub(crate) segments: Segments,
+    pub(crate) log: Log,
+    pub(crate) map: Map,
+    pub(crate) counters: Counters,
+    pub(crate) read_only: Option<String>,
+    /// Set by a failed write or sync: what the medium holds is unknowable from then on.
+    pub(crate) poisoned: Option<String>,
+    pub(crate) closed: bool,
+    pub(crate) in_progress: Option<InProgress>,
+    /// A sync is under way.
+    pub(crate) syncing: bool,
+    /// Somebody does maintenance.
+    pub(crate) maintaining: bool,
+    pub(crate) checkpoint_bytes: u64,
+    /// Records appended since the last checkpoint's cut: bounds what roll-forward holds in memory.
+    pub(crate) records_since_checkpoint: u64,
+    pub(crate) ticks: u64,
+    pub(crate) last_host_tick: u64,
+    /// The backing cannot discard.
+    pub(crate) discard_unsupported: bool,
+    pub(crate) notes: Vec<String>,
+    pub(crate) recovered: crate::status::Recovered,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) planted_bug: Option<crate::PlantedBug>,
+}
+
+impl Core {
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn has_bug(&self, bug: crate::PlantedBug) -> bool {
+        self.planted_bug == Some(bug)
+    }
+
+    /// Refuses where the drive takes no changes.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if let Some(why) = &self.poisoned {
+            return Err(Error::ReadOnly(why.clone()));
+        }
+        if let Some(why) = &self.read_only {
+            return Err(Error::ReadOnly(why.clone()));
+        }
+        if self.closed {
+            return Err(Error::ReadOnly("the drive is closed".into()));
+        }
+        Ok(())
+    }
+
+    /// No write is trusted from now on.
+    pub(crate) fn poison(&mut self, why: String) {
+        self.poisoned.get_or_insert(why);
+    }
+
+    /// A record or fill became live.
+    pub(crate) fn account(&mut self, entry: Entry) {
+        if entry.is_record() {
+            self.segments.add(entry);
+            self.map.live_blocks += 1;
+        } else if !entry.is_unmapped() {
+            self.map.fill_blocks += 1;
+        }
+    }
+
+    /// A record or fill died.
+    pub(crate) fn release(&mut self, entry: Entry) {
+        if entry.is_record() {
+            self.segments.release(entry);
+            self.map.live_blocks -= 1;
+        } else if !entry.is_unmapped() {
+            self.map.fill_blocks -= 1;
+        }
+    }
+
+    /// Points a block to a new entry.
+    pub(crate) fn publish(&mut self, block: u64, entry: Entry) {
+        let old = self.map.set(block, entry);
+        self.account(entry);
+        self.release(old);
+    }
+
+    /// Points a range of blocks to one entry that is no record.
+    pub(crate) fn publish_range(&mut self, block: u64, count: u64, entry: Entry) {
+        let end = block + count;
+        let mut at = block;
+        while at < end {
+            let leaf = NodeId::leaf_of(at);
+            let leaf_end = (leaf.index + 1) * NODE_ENTRIES as u64;
+            let until = end.min(leaf_end);
+            let whole = until - at == NODE_ENTRIES as u64;
+            if entry.is_unmapped() && self.map.is_absent(leaf) {
+                // Nothing to unmap.
+            } else if entry.is_unmapped() && whole {
+                let mut dead = Vec::new();
+                self.map.clear_leaf(leaf, |e| dead.push(e));
+                dead.into_iter().for_each(|e| self.release(e));
+            } else {
+                (at..until).for_each(|b| self.publish(b, entry));
+            }
+            at = until;
+        }
+    }
+
+    /// Appends a batch to the host head, all in one pack, and publishes it: the whole of it or nothing.
+    pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8]) -> Result<(), Stall> {
+        self.writable().map_err(Stall::Refused)?;
+        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
+            return Err(Stall::Busy);
+        }
+        for (block, entry) in &batch.expected {
+            if self.map.peek(*block) != Slot::Known(*entry) {
+                return Err(Stall::Conflict);
+            }
+        }
+        if self.segments.live_units() + batch.data_units() > self.segments.limit_units() {
+            let freed = self.known_freed(batch);
+            if self.segments.live_units() + batch.data_units() > self.segments.limit_units() + freed {
+                return Err(Stall::Full);
+            }
+        }
+        self.log.room(Head::Host, batch.log_bytes, &mut self.segments).map_err(|_| Stall::Space)?;
+        for item in &batch.items {
+            match item {
+                Item::Data { header, payload } => {
+                    let payload = match payload {
+                        Payload::Scratch(range) => &batch.scratch[range.clone()],
+                        Payload::Source(range) => &source[range.clone()],
+                    };
+                    let entry = self.log.append(Head::Host, header, [payload, &[]]);
+                    self.publish(header.block, entry);
+                }
+                Item::Range { header, payload, count, entry } => {
+                    #[cfg(feature = "planted-bugs")]
+                    if entry.is_unmapped() && self.has_bug(crate::PlantedBug::DropTrim) {
+                        self.publish_range(header.block, *count, *entry);
+                        continue;
+                    }
+                    self.log.append(Head::Host, header, [payload, &[]]);
+                    self.publish_range(header.block, *count, *entry);
+                }
+            }
+        }
+        self.records_since_checkpoint += batch.items.len() as u64;
+        self.log.seal_if_full(Head::Host, &mut self.segments);
+        self.last_host_tick = self.ticks;
+        if self.map.over_budget() {
+            self.map.evict();
+        }
+        Ok(())
+    }
+
+    /// Units that a batch's blocks occupy now, as far as is known without the medium.
+    fn known_freed(&self, batch: &Batch) -> u64 {
+        let units = |block| match self.map.peek(block) {
+            Slot::Known(entry) if entry.is_record() => u64::from(entry.units()),
+            _ => 0,
+        };
+        let of_item = |item: &Item| match item {
+            Item::Data { header, .. } => units(header.block),
+            Item::Range { header, count, .. } => {
+                (header.block..header.block + (*count).min(1 << 16)).map(units).sum()
+            }
+        };
+        batch.items.iter().map(of_item).sum()
+    }
+
+    /// Whether changes to the map must wait for a checkpoint.
+    pub(crate) fn map_pressure(&self) -> bool {
+        let budget = self.map.budget_bytes();
+        self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        const IDLE_TICKS: u64 = 50;
+        self.ticks - self.last_host_tick > IDLE_TICKS
+    }
+}

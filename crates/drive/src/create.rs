@@ -1,0 +1,95 @@
+//! Making a new drive.
+
+use std::sync::Arc;
+
+use layout::geometry::validate_capacity;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{
+    Checkpoint, Counters, Entry, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, SegmentUse, Superblock,
+};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::options::CreateOptions;
+use crate::recovery::policy_numbers;
+use crate::shared::Drive;
+
+impl<M: Media> Drive<M> {
+    /// Writes an empty drive to `media`. Whatever was there is lost.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sizes that cannot be; nothing was written then.
+    pub async fn create(media: &M, options: &CreateOptions) -> Result<(), Error> {
+        let invalid = |e: layout::DecodeError| Error::Invalid(e.to_string());
+        let physical = options.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if physical > media.size_bytes() {
+            return Err(Error::Invalid(format!(
+                "physical size of {physical} bytes, but the backing has {}",
+                media.size_bytes()
+            )));
+        }
+        let geometry = Geometry::new(physical, options.segment_bytes).map_err(invalid)?;
+        validate_capacity(options.logical_capacity_bytes).map_err(invalid)?;
+        if options.sector_bytes != 512 && options.sector_bytes != 4096 {
+            return Err(Error::Invalid(format!("sector size of {} bytes: 512 or 4096 it is", options.sector_bytes)));
+        }
+        let (codec_policy, codec_level) = policy_numbers(options.codec);
+        let superblock = Superblock {
+            uuid: options.uuid,
+            update: 1,
+            geometry,
+            logical_capacity_bytes: options.logical_capacity_bytes,
+            sector_bytes: options.sector_bytes,
+            codec_policy,
+            codec_level,
+            created_unix_seconds: options.created_unix_seconds,
+        };
+        let free = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
+        let checkpoint = Checkpoint {
+            uuid: options.uuid,
+            number: 1,
+            sequence: 0,
+            root: Entry::UNMAPPED,
+            clean: true,
+            overlay_records: 0,
+            live_blocks: 0,
+            fill_blocks: 0,
+            generations: 0,
+            entropy: 0,
+            durable: 0,
+            heads: [HeadPosition::NONE; 3],
+            counters: Counters::default(),
+            rows: vec![free; geometry.segments() as usize],
+        };
+        // First nothing may look like a drive, then all but the superblock is written, and the superblock last: a power
+        // cut on the way leaves no drive, never half of one.
+        let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
+        }
+        sync(media).await?;
+        let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
+        checkpoint.encode(&mut encoded);
+        let encoded = Arc::new(encoded);
+        for copy in 0..2 {
+            write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
+            write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
+        }
+        sync(media).await?;
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&superblock.encode());
+        let page = Arc::new(page);
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+        }
+        sync(media).await
+    }
+}
+
+async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+    media.write(offset, buf).await.map_err(|e| Error::io("writing", offset, &e))
+}
+
+async fn sync<M: Media>(media: &M) -> Result<(), Error> {
+    media.sync().await.map_err(|e| Error::Io(format!("a sync of the backing failed: {e}")))
+}

@@ -1,0 +1,66 @@
+//! What ranges hold, out of the map.
+
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES};
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::Drive;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What a run of bytes holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Data (or a fill other than zeros).
+    Data,
+    /// Zeros that were written.
+    Zero,
+    /// Nothing: reads as zeros.
+    Hole,
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes.
+    pub len: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+fn kind_of(entry: Entry) -> ExtentKind {
+    match entry.fill_word() {
+        Some(0) => ExtentKind::Zero,
+        None if entry.is_unmapped() => ExtentKind::Hole,
+        _ => ExtentKind::Data,
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// Runs of one kind from `offset` on: at least one for a range that is not empty, at most `max`, together no longer
+    /// than `len`.
+    pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {
+        self.check_range(offset, len)?;
+        let end = offset + len;
+        let mut runs: Vec<Extent> = Vec::new();
+        let mut at = offset;
+        while at < end && runs.len() <= max {
+            let first = at / BLOCK;
+            let leaf_end = (first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64;
+            let until = end.div_ceil(BLOCK).min(leaf_end);
+            let result = self.0.core().map.lookup(first, (until - first) as usize, |block, entry| {
+                let run = end.min((block + 1) * BLOCK) - at;
+                at += run;
+                match runs.last_mut() {
+                    Some(last) if last.kind == kind_of(entry) => last.len += run,
+                    _ => runs.push(Extent { len: run, kind: kind_of(entry) }),
+                }
+            });
+            if let Err(missing) = result {
+                self.0.load(missing).await?;
+            }
+        }
+        runs.truncate(max.max(1));
+        Ok(runs)
+    }
+}

@@ -1,0 +1,80 @@
+//! FLUSH and FUA: what was acknowledged becomes durable. Concurrent flushes share packs and syncs.
+
+use std::sync::Arc;
+
+use layout::Head;
+use media::Media;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::shared::{Drive, Shared};
+
+impl<M: Media> Drive<M> {
+    /// Makes every write that returned before this call durable.
+    pub async fn flush(&self) -> Result<(), Error> {
+        let shared = &self.0;
+        let (target, packs) = {
+            let mut core = shared.core();
+            if let Some(why) = &core.poisoned {
+                return Err(Error::ReadOnly(why.clone()));
+            }
+            if core.read_only.is_some() {
+                return Ok(());
+            }
+            core.counters.flushes_count += 1;
+            let core = &mut *core;
+            core.log.seal(Head::Host, &mut core.segments);
+            (core.log.sequence(), core.log.take_outbox())
+        };
+        shared.write_out(packs);
+        #[cfg(feature = "planted-bugs")]
+        if shared.core().has_bug(crate::PlantedBug::SkipFlush) {
+            return Ok(());
+        }
+        shared.durable(target).await
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed.
+    pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
+        loop {
+            let lead = self.wait_for(|core| Self::next_step(core, target)).await?;
+            let Some(mark) = lead else { return Ok(()) };
+            // In the background, so that the sync counts even if this request is given up.
+            let shared = self.clone();
+            (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+        }
+    }
+
+    /// For one who waits for `target`: done (`None`), must sync now (up to which number), or must wait.
+    fn next_step(core: &mut Core, target: u64) -> Option<Result<Option<u64>, Error>> {
+        if core.log.durable() >= target {
+            return Some(Ok(None));
+        }
+        if let Some(why) = &core.poisoned {
+            return Some(Err(Error::ReadOnly(why.clone())));
+        }
+        if core.syncing || core.log.written() < target {
+            return None;
+        }
+        core.syncing = true;
+        Some(Ok(Some(core.log.written())))
+    }
+
+    async fn sync(self: Arc<Self>, mark: u64) {
+        let result = self.media.sync().await;
+        {
+            let mut core = self.core();
+            core.syncing = false;
+            match result {
+                Ok(()) => core.log.synced(mark),
+                Err(error) => {
+                    core.counters.write_errors_count += 1;
+                    core.poison(format!("a sync of the backing failed: {error}"));
+                }
+            }
+        }
+        self.progress.notify(usize::MAX);
+    }
+}

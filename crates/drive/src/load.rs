@@ -1,0 +1,107 @@
+//! Loading map nodes from the medium.
+
+use layout::record::{decode_record, place_mask};
+use layout::{Entry, Geometry, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind};
+use media::{IoBuf, Media};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::map::Missing;
+use crate::segments::Pin;
+use crate::shared::Shared;
+
+/// The mask of a record's place.
+pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: u64) -> u32 {
+    let Some((segment, offset)) = geometry.locate(position) else {
+        unreachable!("record outside the segments");
+    };
+    place_mask(tag, segment, generation, offset)
+}
+
+/// A record to be fetched, with what its verification needs.
+pub(crate) struct Fetch {
+    pub(crate) entry: Entry,
+    pub(crate) mask: u32,
+    pub(crate) _pin: Pin,
+}
+
+impl Core {
+    /// Pins a record's segment and notes what verifying the record takes.
+    pub(crate) fn fetch(&self, entry: Entry) -> Fetch {
+        let segment = self.segments.of(entry);
+        let generation = self.segments.get(segment).generation;
+        let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
+        Fetch { entry, mask, _pin: self.segments.pin(segment) }
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Reads whole pages around `[position, position + len)`: the buffer, and where in it the range begins.
+    pub(crate) async fn read_range(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
+        let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
+        let buf = IoBuf::pooled((end - start) as usize);
+        let (buf, result) = self.media.read(start, buf).await;
+        match result {
+            Ok(()) => {
+                Self::count(&self.media_read_bytes, end - start);
+                Ok((buf, (position - start) as usize))
+            }
+            Err(error) => {
+                Self::count(&self.read_errors, 1);
+                Err(Error::io("reading", start, &error))
+            }
+        }
+    }
+
+    /// Loads a node into the map, unless somebody else has meanwhile.
+    pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
+        let (fetch, in_memory) = {
+            let core = self.core();
+            if !matches!(core.map.has_image(missing.id, missing.image), Ok(true)) {
+                return Ok(());
+            }
+            (core.fetch(missing.image), core.log.in_memory(missing.image))
+        };
+        let position = missing.image.position_bytes();
+        let entries = match in_memory {
+            Some(memory) => decode_node(missing.id, memory.bytes(missing.image.len_bytes()), fetch.mask, position)?,
+            None => {
+                let (buf, at) = self.read_range(position, missing.image.len_bytes()).await?;
+                let decoded = decode_node(missing.id, &buf[at..at + missing.image.len_bytes()], fetch.mask, position);
+                if decoded.is_err() {
+                    Self::count(&self.corrupt_records, 1);
+                }
+                decoded?
+            }
+        };
+        let mut core = self.core();
+        let mut dead = Vec::new();
+        core.map.install_image(missing, entries, |entry| dead.push(entry));
+        dead.into_iter().for_each(|entry| core.release(entry));
+        if core.map.over_budget() {
+            core.map.evict();
+        }
+        Ok(())
+    }
+}
+
+/// Decodes and verifies a node's record.
+pub(crate) fn decode_node(
+    id: NodeId,
+    bytes: &[u8],
+    mask: u32,
+    position: u64,
+) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
+    let corrupt = |e| Error::corrupt("map node", position, &e);
+    let record = decode_record(bytes, mask).map_err(corrupt)?;
+    if record.header.kind != RecordKind::Node
+        || record.header.block != id.index
+        || record.header.extra != u16::from(id.level)
+    {
+        return Err(Error::Corrupt(format!("byte {position:#x} of the backing holds another record than map node {id:?}")));
+    }
+    let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+    layout::node::decode_node(record.header.codec, record.payload, &mut entries).map_err(corrupt)?;
+    Ok(entries)
+}

@@ -1,0 +1,399 @@
+//! The log: three heads that packs are appended to, in one order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag};
+use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
+use layout::{ATOMIC_WRITE_BYTES, Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
+use media::IoBuf;
+
+use crate::segments::{Segments, State};
+
+/// A pack is sealed once it holds this much.
+pub(crate) const PACK_SOFT_BYTES: usize = 256 * 1024;
+/// A pack never grows beyond this: a full soft one and the largest atomic write on top.
+pub(crate) const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + ATOMIC_WRITE_BYTES;
+
+/// A pack that is complete and has its number: to be written out.
+pub(crate) struct SealedPack {
+    pub(crate) sequence: u64,
+    pub(crate) head: Head,
+    pub(crate) segment: u32,
+    pub(crate) position: u64,
+    pub(crate) buf: Arc<IoBuf>,
+}
+
+struct OpenPack {
+    buf: IoBuf,
+    used: usize,
+    records: u32,
+    records_crc: u32,
+    limit: usize,
+    /// Tick of the last append.
+    tick: u64,
+}
+
+struct HeadState {
+    current: NextSegment,
+    offset: u32,
+    next: NextSegment,
+    /// A sealed pack or a durable checkpoint tells of `next`.
+    announced: bool,
+    open: Option<OpenPack>,
+}
+
+/// No segment could be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoSegment;
+
+pub(crate) struct Log {
+    uuid: [u8; 16],
+    tag: u32,
+    geometry: Geometry,
+    heads: [HeadState; HEADS],
+    /// Number of the newest sealed pack.
+    sequence: u64,
+    /// Every pack up to this one is on the medium (not necessarily durable).
+    written: u64,
+    /// Packs on the medium out of order.
+    written_early: BTreeSet<u64>,
+    /// Every pack up to this one is durable.
+    durable: u64,
+    /// Newest durable checkpoint.
+    checkpoint: u64,
+    /// Sealed packs not yet on the medium, by position.
+    in_memory: BTreeMap<u64, Arc<IoBuf>>,
+    unwritten_bytes: u64,
+    outbox: Vec<SealedPack>,
+    pool: Vec<IoBuf>,
+    tick: u64,
+    /// Bytes of log since the last checkpoint's cut.
+    since_checkpoint: u64,
+}
+
+impl Log {
+    /// A log that goes on after `sequence`, with no segments yet.
+    pub(crate) fn new(uuid: [u8; 16], geometry: Geometry, sequence: u64, checkpoint: u64) -> Log {
+        let head = || HeadState {
+            current: NextSegment::NONE,
+            offset: 0,
+            next: NextSegment::NONE,
+            announced: false,
+            open: None,
+        };
+        Log {
+            uuid,
+            tag: drive_tag(&uuid),
+            geometry,
+            heads: [head(), head(), head()],
+            sequence,
+            written: sequence,
+            written_early: BTreeSet::new(),
+            durable: sequence,
+            checkpoint,
+            in_memory: BTreeMap::new(),
+            unwritten_bytes: 0,
+            outbox: Vec::new(),
+            pool: Vec::new(),
+            tick: 0,
+            since_checkpoint: 0,
+        }
+    }
+
+    /// Makes room for `need` bytes of records in one pack of `head`. Changes nothing that matters if it cannot.
+    pub(crate) fn room(&mut self, head: Head, need: usize, segments: &mut Segments) -> Result<(), NoSegment> {
+        if let Some(open) = &self.heads[head as usize].open {
+            if open.used + need <= open.limit {
+                return Ok(());
+            }
+            self.seal(head, segments);
+        }
+        if !self.fits(head, need) {
+            self.advance(head, segments)?;
+        }
+        debug_assert!(self.fits(head, need), "a segment takes the largest pack");
+        self.open_pack(head);
+        Ok(())
+    }
+
+    fn fits(&self, head: Head, need: usize) -> bool {
+        let state = &self.heads[head as usize];
+        state.current.is_some()
+            && state.offset as usize + PACK_HEADER_BYTES + need <= self.geometry.segment_bytes as usize
+    }
+
+    fn open_pack(&mut self, head: Head) {
+        let buf = self.pool.pop().unwrap_or_else(|| IoBuf::zeroed(PACK_HARD_BYTES));
+        let state = &mut self.heads[head as usize];
+        let limit = PACK_HARD_BYTES.min((self.geometry.segment_bytes - state.offset) as usize);
+        let (used, tick) = (PACK_HEADER_BYTES, self.tick);
+        state.open = Some(OpenPack { buf, used, records: 0, records_crc: 0, limit, tick });
+    }
+
+    /// Moves a head on to its next segment, and promises it another.
+    fn advance(&mut self, head: Head, segments: &mut Segments) -> Result<(), NoSegment> {
+        if !self.heads[head as usize].next.is_some() {
+            self.promise(head, segments);
+        }
+        if !self.heads[head as usize].next.is_some() {
+            return Err(NoSegment);
+        }
+        if !self.heads[head as usize].announced {
+            self.announce(segments)?;
+        }
+        let state = &mut self.heads[head as usize];
+        if state.current.is_some() {
+            segments.get_mut(state.current.segment).state = State::Sealed;
+        }
+        state.current = state.next;
+        state.offset = 0;
+        state.next = NextSegment::NONE;
+        state.announced = false;
+        segments.get_mut(state.current.segment).state = State::Open;
+        self.promise(head, segments);
+        Ok(())
+    }
+
+    /// Promises a next segment to a head that has none, if one can be had.
+    fn promise(&mut self, head: Head, segments: &mut Segments) {
+        let state = &mut self.heads[head as usize];
+        if !state.next.is_some()
+            && let Some((segment, generation)) = segments.take(head)
+        {
+            state.next = NextSegment { segment, generation };
+            state.announced = false;
+        }
+    }
+
+    /// Promises segments to all heads that lack one.
+    pub(crate) fn promise_all(&mut self, segments: &mut Segments) {
+        for head in Head::ALL {
+            self.promise(head, segments);
+        }
+    }
+
+    /// Seals an empty pack somewhere, so that the log tells of all promised segments before any is written.
+    fn announce(&mut self, segments: &mut Segments) -> Result<(), NoSegment> {
+        let by = Head::ALL.into_iter().find(|&h| self.heads[h as usize].open.is_some() || self.fits(h, 0));
+        let by = by.ok_or(NoSegment)?;
+        if self.heads[by as usize].open.is_none() {
+            self.open_pack(by);
+        }
+        self.seal(by, segments);
+        Ok(())
+    }
+
+    /// A durable checkpoint told of all promises made before its cut.
+    pub(crate) fn checkpoint_durable(&mut self, number: u64, heads: &[HeadPosition; HEADS]) {
+        self.checkpoint = number;
+        for (state, told) in self.heads.iter_mut().zip(heads) {
+            if state.next.is_some() && state.next == told.next {
+                state.announced = true;
+            }
+        }
+    }
+
+    /// Appends a record whose bytes are complete but for the checksum's mask, and returns its entry. There must be
+    /// [`Log::room`]. `header.crc` is the unmasked checksum; `rest` are the bytes behind the header (origin, payload).
+    pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, rest: [&[u8]; 2]) -> Entry {
+        let len = header.record_len();
+        let (position, at) = self.place(head);
+        let state = &mut self.heads[head as usize];
+        let Some(open) = &mut state.open else { unreachable!("append without room") };
+        let mask = place_mask(self.tag, state.current.segment, state.current.generation, state.offset + at as u32);
+        let masked = RecordHeader { crc: header.crc ^ mask, ..*header };
+        let bytes = &mut open.buf[at..at + len];
+        masked.encode(bytes);
+        open.records_crc = crc32c::crc32c_append(open.records_crc, &bytes[..RECORD_HEADER_BYTES]);
+        let mut to = RECORD_HEADER_BYTES;
+        for part in rest {
+            bytes[to..to + part.len()].copy_from_slice(part);
+            to += part.len();
+        }
+        bytes[to..].fill(0);
+        open.used = at + len;
+        open.records += 1;
+        open.tick = self.tick;
+        Entry::record(position, len)
+    }
+
+    /// Where the next record of a head goes: position on the backing, offset in the open pack.
+    fn place(&self, head: Head) -> (u64, usize) {
+        let state = &self.heads[head as usize];
+        let Some(open) = &state.open else { unreachable!("append without room") };
+        let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+        (start + open.used as u64, open.used)
+    }
+
+    /// Seals the open pack of a head if it has grown enough.
+    pub(crate) fn seal_if_full(&mut self, head: Head, segments: &mut Segments) {
+        if self.heads[head as usize].open.as_ref().is_some_and(|open| open.used >= PACK_SOFT_BYTES) {
+            self.seal(head, segments);
+        }
+    }
+
+    /// Seals the open pack of a head, if there is one: it gets its number and goes to the outbox.
+    pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
+        let Some(mut open) = self.heads[head as usize].open.take() else { return };
+        self.sequence += 1;
+        let len = open.used.next_multiple_of(PAGE_BYTES);
+        open.buf[open.used..len].fill(0);
+        let next = std::array::from_fn(|i| self.heads[i].next);
+        let state = &mut self.heads[head as usize];
+        let header = PackHeader {
+            head,
+            uuid: self.uuid,
+            segment: state.current.segment,
+            generation: state.current.generation,
+            offset: state.offset,
+            len: len as u32,
+            used: open.used as u32,
+            records: open.records,
+            sequence: self.sequence,
+            durable: self.durable,
+            checkpoint: self.checkpoint,
+            next,
+        };
+        header.encode(open.records_crc, &mut open.buf);
+        open.buf.set_len(len);
+        let position = self.geometry.segment_offset(header.segment) + u64::from(header.offset);
+        state.offset += len as u32;
+        for state in &mut self.heads {
+            state.announced |= state.next.is_some();
+        }
+        let row = segments.get_mut(header.segment);
+        row.last_sequence = self.sequence;
+        row.unwritten += 1;
+        let buf = Arc::new(open.buf);
+        self.in_memory.insert(position, buf.clone());
+        self.unwritten_bytes += len as u64;
+        self.since_checkpoint += len as u64;
+        self.outbox.push(SealedPack { sequence: self.sequence, head, segment: header.segment, position, buf });
+    }
+
+    /// Seals whatever is open.
+    pub(crate) fn seal_all(&mut self, segments: &mut Segments) {
+        for head in Head::ALL {
+            self.seal(head, segments);
+        }
+    }
+
+    /// Time passes: seals the open packs that got nothing since the last tick.
+    pub(crate) fn tick(&mut self, segments: &mut Segments) {
+        for head in Head::ALL {
+            if self.heads[head as usize].open.as_ref().is_some_and(|open| open.tick < self.tick) {
+                self.seal(head, segments);
+            }
+        }
+        self.tick += 1;
+    }
+
+    /// Packs to write out.
+    pub(crate) fn take_outbox(&mut self) -> Vec<SealedPack> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// A pack reached the medium.
+    pub(crate) fn pack_written(&mut self, pack: &SealedPack, segments: &mut Segments) {
+        self.in_memory.remove(&pack.position);
+        self.unwritten_bytes -= pack.buf.len() as u64;
+        segments.get_mut(pack.segment).unwritten -= 1;
+        self.written_early.insert(pack.sequence);
+        while self.written_early.remove(&(self.written + 1)) {
+            self.written += 1;
+        }
+    }
+
+    /// Takes a written pack's buffer back for the next one.
+    pub(crate) fn recycle(&mut self, buf: Arc<IoBuf>) {
+        const POOL_BUFFERS: usize = 16;
+        if self.pool.len() < POOL_BUFFERS
+            && let Some(mut buf) = Arc::into_inner(buf)
+        {
+            buf.set_len(PACK_HARD_BYTES);
+            self.pool.push(buf);
+        }
+    }
+
+    /// A sync covered everything up to `sequence`.
+    pub(crate) fn synced(&mut self, sequence: u64) {
+        self.durable = self.durable.max(sequence);
+    }
+
+    /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a
+    /// pack still open, a copy of the record's bytes.
+    pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
+        let position = entry.position_bytes();
+        for state in &self.heads {
+            if let Some(open) = &state.open {
+                let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+                if (start..start + open.used as u64).contains(&position) {
+                    let at = (position - start) as usize;
+                    return Some(InMemory::Copy(open.buf[at..at + entry.len_bytes()].into()));
+                }
+            }
+        }
+        let (start, buf) = self.in_memory.range(..=position).next_back()?;
+        let at = (position - start) as usize;
+        (at < buf.len()).then(|| InMemory::Pack(buf.clone(), at))
+    }
+
+    /// Where the heads stand (nothing may be open): for a checkpoint.
+    pub(crate) fn positions(&self) -> [HeadPosition; HEADS] {
+        std::array::from_fn(|i| {
+            let state = &self.heads[i];
+            HeadPosition { current: state.current, offset: state.offset, next: state.next }
+        })
+    }
+
+    pub(crate) fn reset_since_checkpoint(&mut self) {
+        self.since_checkpoint = 0;
+    }
+
+    pub(crate) fn since_checkpoint_bytes(&self) -> u64 {
+        self.since_checkpoint
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.unwritten_bytes
+    }
+
+    pub(crate) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
+    pub(crate) fn tag(&self) -> u32 {
+        self.tag
+    }
+}
+
+/// Where the bytes of a record that is not on the medium yet are.
+pub(crate) enum InMemory {
+    /// In a sealed pack, at this offset.
+    Pack(Arc<IoBuf>, usize),
+    /// A copy out of an open pack.
+    Copy(Box<[u8]>),
+}
+
+impl InMemory {
+    /// The record's bytes.
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        match self {
+            InMemory::Pack(buf, at) => &buf[*at..at + len],
+            InMemory::Copy(bytes) => bytes,
+        }
+    }
+}

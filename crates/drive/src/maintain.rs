@@ -1,0 +1,294 @@
+//! Background work: when to clean, when to write a checkpoint, when to give space back to the backing.
+
+use std::sync::Arc;
+
+use media::Media;
+
+use crate::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::error::Error;
+use crate::shared::{Drive, Shared};
+
+/// Leaves loaded at once to settle what changes to them replaced.
+const LEAVES_A_ROUND: usize = 256;
+/// Records of log that roll-forward should have to hold at most.
+const RECORDS_MAX: u64 = 1 << 20;
+
+/// The right to do maintenance; one has it at a time.
+pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
+
+impl<M: Media> Drop for Maintenance<M> {
+    fn drop(&mut self) {
+        self.0.core().maintaining = false;
+        self.0.progress.notify(usize::MAX);
+    }
+}
+
+/// What maintenance is called for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Nothing,
+    Checkpoint,
+    Clean,
+    LoadOverlays,
+    Discard,
+}
+
+impl Core {
+    fn wanted(&self) -> Wanted {
+        if self.writable().is_err() {
+            return Wanted::Nothing;
+        }
+        let budget = self.map.budget_bytes();
+        let free = self.segments.free_count();
+        let (critical, low) = self.watermarks();
+        let dead = if free < low { self.segments.dead_count() } else { 0 };
+        if self.in_progress.is_some()
+            || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
+            || self.records_since_checkpoint >= RECORDS_MAX
+            || self.map.dirty_bytes() > budget / 2
+            || (free <= critical && dead > 0)
+        {
+            return Wanted::Checkpoint;
+        }
+        if free + dead < low && self.segments.victim(self.log.sequence()).is_some() {
+            return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
+        }
+        if self.is_idle() {
+            // A short log makes the next opening quick.
+            const IDLE_LOG_BYTES: u64 = 8 << 20;
+            if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoint_bytes / 4) {
+                return Wanted::Checkpoint;
+            }
+            if !self.discard_unsupported && self.segments.has_discard() {
+                return Wanted::Discard;
+            }
+        }
+        Wanted::Nothing
+    }
+
+    /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works:
+    /// it keeps a stock, so that checkpoints are few, of at most a quarter of what data leaves free.
+    fn watermarks(&self) -> (u32, u32) {
+        let count = self.segments.count();
+        let floor = self.segments.host_floor();
+        let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
+        let stock = (count / 20).min(count.saturating_sub(live + floor) / 4).max(3);
+        (floor + 2, floor + 2 + stock)
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// One unit of background work (cleaning, a checkpoint, a discard) if any is wanted; false if none was.
+    ///
+    /// # Errors
+    /// What the medium answered. A failed write or sync has poisoned the drive.
+    pub async fn maintain(&self) -> Result<bool, Error> {
+        let shared = &self.0;
+        if shared.core().wanted() == Wanted::Nothing {
+            return Ok(false);
+        }
+        let _right = shared.maintenance().await;
+        let wanted = shared.core().wanted();
+        match wanted {
+            Wanted::Nothing => return Ok(false),
+            Wanted::Checkpoint => shared.checkpoint_with_overlays().await?,
+            Wanted::LoadOverlays => shared.load_overlays().await?,
+            Wanted::Clean => {
+                if !shared.clean_one().await? {
+                    shared.write_checkpoint(false).await?;
+                }
+            }
+            Wanted::Discard => return shared.discard_one().await,
+        }
+        shared.progress.notify(usize::MAX);
+        Ok(true)
+    }
+
+    /// Cleans the best victim whether or not space is short; false if there is none.
+    pub async fn clean(&self) -> Result<bool, Error> {
+        self.0.core().writable()?;
+        let _right = self.0.maintenance().await;
+        self.0.clean_one().await
+    }
+
+    /// Writes a checkpoint now.
+    pub async fn checkpoint(&self) -> Result<(), Error> {
+        self.0.core().writable()?;
+        let _right = self.0.maintenance().await;
+        self.0.write_checkpoint(false).await
+    }
+
+    /// Time passes: to be called every few milliseconds. An open pack that got nothing since the last tick is written
+    /// out, and a drive without requests for fifty ticks counts as idle.
+    pub fn tick(&self) {
+        let packs = {
+            let mut core = self.0.core();
+            let core = &mut *core;
+            core.ticks += 1;
+            core.log.tick(&mut core.segments);
+            core.log.take_outbox()
+        };
+        self.0.write_out(packs);
+    }
+
+    /// Makes everything durable, writes a last checkpoint and refuses everything from then on.
+    pub async fn close(&self) -> Result<(), Error> {
+        if self.0.core().read_only.is_some() {
+            self.0.core().closed = true;
+            return Ok(());
+        }
+        self.flush().await?;
+        let _right = self.0.maintenance().await;
+        if self.0.core().in_progress.is_some() {
+            self.0.write_checkpoint(false).await?;
+        }
+        self.0.write_checkpoint(true).await?;
+        self.0.core().closed = true;
+        Ok(())
+    }
+}
+
+impl<M: Media> Shared<M> {
+    pub(crate) async fn maintenance(self: &Arc<Self>) -> Maintenance<M> {
+        self.wait_for(|core| (!core.maintaining).then(|| core.maintaining = true)).await;
+        Maintenance(self.clone())
+    }
+
+    /// A checkpoint; before it, leaves with many changes are loaded if changes take much of the cache.
+    async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
+        let crowded = {
+            let core = self.core();
+            core.in_progress.is_none()
+                && core.map.overlays() > 0
+                && core.map.dirty_bytes() > core.map.budget_bytes() / 2
+        };
+        if crowded {
+            // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at a time.
+            let rounds = self.core().map.budget_bytes() / 16 / (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
+            for _ in 0..rounds.max(1) {
+                self.load_overlays().await?;
+            }
+        }
+        self.write_checkpoint(false).await
+    }
+
+    /// Loads some leaves of which only changes are in memory.
+    async fn load_overlays(self: &Arc<Self>) -> Result<(), Error> {
+        const AT_ONCE: usize = 32;
+        let missing = {
+            let mut core = self.core();
+            core.map.settle_imageless();
+            core.map.overlays_to_load(LEAVES_A_ROUND)
+        };
+        for some in missing.chunks(AT_ONCE) {
+            let loads = some.iter().map(|m| self.load(*m));
+            futures::future::join_all(loads).await.into_iter().collect::<Result<(), Error>>()?;
+        }
+        self.core().map.settle_imageless();
+        Ok(())
+    }
+
+    /// Physical space seems full: what changes to leaves not loaded have replaced may still be counted as live.
+    /// False if nothing is owed.
+    pub(crate) async fn settle_accounts(self: &Arc<Self>) -> Result<bool, Error> {
+        let _right = self.maintenance().await;
+        if self.core().map.overlays() == 0 {
+            return Ok(false);
+        }
+        self.load_overlays().await?;
+        Ok(true)
+    }
+
+    /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
+    pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
+        const ROUNDS_MAX: usize = 16;
+        let _right = self.maintenance().await;
+        for _ in 0..ROUNDS_MAX {
+            if self.core().segments.host_may_take() {
+                return Ok(true);
+            }
+            let before = { self.core().segments.live_units() };
+            let mut cleaned = false;
+            while {
+                let core = self.core();
+                let (_, low) = core.watermarks();
+                core.segments.free_count() + core.segments.dead_count() < low
+            } {
+                if self.core().map.overlays() > 0 {
+                    self.load_overlays().await?;
+                }
+                if !self.clean_one().await? {
+                    break;
+                }
+                cleaned = true;
+            }
+            let free = self.core().segments.free_count();
+            self.write_checkpoint(false).await?;
+            let core = self.core();
+            if !cleaned && core.segments.free_count() <= free && core.segments.live_units() >= before {
+                break;
+            }
+        }
+        Ok(self.core().segments.host_may_take())
+    }
+
+    /// Too much waits for the medium or for a checkpoint: helps, and waits.
+    pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
+            (free || core.poisoned.is_some()).then_some(())
+        })
+        .await;
+        self.core().writable()?;
+        if self.core().must_checkpoint() {
+            let _right = self.maintenance().await;
+            if self.core().must_checkpoint() {
+                self.checkpoint_with_overlays().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one freed segment's space back to the backing.
+    async fn discard_one(self: &Arc<Self>) -> Result<bool, Error> {
+        let Some((segment, offset, len)) = ({
+            let mut core = self.core();
+            let segment = core.segments.take_for_discard();
+            segment.map(|s| (s, core.geometry().segment_offset(s), u64::from(core.geometry().segment_bytes)))
+        }) else {
+            return Ok(false);
+        };
+        let back = Discarding { shared: self.clone(), segment };
+        let result = self.media.discard(offset, len).await;
+        drop(back);
+        let mut core = self.core();
+        match result {
+            Ok(()) => core.counters.discarded_bytes += len,
+            // Not worth an error: the space is merely not given back.
+            Err(_) => core.discard_unsupported = true,
+        }
+        Ok(true)
+    }
+}
+
+/// Puts a segment back on the free list, whatever happens to the request that discards it.
+struct Discarding<M: Media> {
+    shared: Arc<Shared<M>>,
+    segment: u32,
+}
+
+impl<M: Media> Drop for Discarding<M> {
+    fn drop(&mut self) {
+        self.shared.core().segments.discarded(self.segment);
+    }
+}
+
+impl Core {
+    /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has
+    /// outgrown what recovery should read.
+    pub(crate) fn must_checkpoint(&self) -> bool {
+        self.map_pressure()
+            || self.log.since_checkpoint_bytes() > self.checkpoint_bytes * 4
+            || self.records_since_checkpoint > RECORDS_MAX * 2
+    }
+}

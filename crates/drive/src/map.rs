@@ -1,0 +1,539 @@
+//! The map: block to record location, a radix tree of nodes cached within a budget.
+//!
+//! Every node that differs from its image on the medium is in memory, whole or as the changes to it. So a write
+//! never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is accounted
+//! when the leaf is loaded. Until then the replaced record counts as live.
+
+use layout::{Entry, NODE_ENTRIES, NodeId, ROOT};
+use rustc_hash::FxHashMap;
+
+use crate::node::{Base, Form, Node, Slot};
+
+/// A node that must be read from the medium first: which, and where its image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) id: NodeId,
+    pub(crate) image: Entry,
+}
+
+/// What is known of a node's image.
+enum Image {
+    At(Entry),
+    None,
+    /// An ancestor must be loaded first.
+    Behind(Missing),
+}
+
+/// Forms of nodes as they were at a checkpoint's cut, for those changed since and not yet written.
+pub(crate) type Frozen = FxHashMap<NodeId, Form>;
+
+pub(crate) struct Map {
+    nodes: Vec<Option<Node>>,
+    vacant: Vec<u32>,
+    index: FxHashMap<NodeId, u32>,
+    /// Where the root's image is.
+    root_image: Entry,
+    /// Nodes that became dirty since the last cut. May name nodes that are clean again.
+    dirty: Vec<NodeId>,
+    dirty_bytes: u64,
+    memory_bytes: u64,
+    budget_bytes: u64,
+    hand: usize,
+    /// Checkpoint rounds: a dirty node of an earlier round belongs to the checkpoint being written.
+    round: u64,
+    /// While a checkpoint is being written: its view of nodes changed meanwhile.
+    frozen: Option<Frozen>,
+    /// Blocks with a record, and blocks that are a fill (accounted).
+    pub(crate) live_blocks: u64,
+    pub(crate) fill_blocks: u64,
+    /// Sparse nodes over an image not loaded.
+    overlays: u64,
+    pub(crate) loads_count: u64,
+    pub(crate) evictions_count: u64,
+    pub(crate) hits_count: u64,
+}
+
+impl Map {
+    pub(crate) fn new(budget_bytes: u64) -> Map {
+        Map {
+            nodes: Vec::new(),
+            vacant: Vec::new(),
+            index: FxHashMap::default(),
+            root_image: Entry::UNMAPPED,
+            dirty: Vec::new(),
+            dirty_bytes: 0,
+            memory_bytes: 0,
+            budget_bytes: budget_bytes.max(1 << 20),
+            hand: 0,
+            round: 0,
+            frozen: None,
+            live_blocks: 0,
+            fill_blocks: 0,
+            overlays: 0,
+            loads_count: 0,
+            evictions_count: 0,
+            hits_count: 0,
+        }
+    }
+
+    pub(crate) fn set_root_image(&mut self, image: Entry) {
+        self.root_image = image;
+    }
+
+    pub(crate) fn root_image(&self) -> Entry {
+        self.root_image
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.index.get(&id).and_then(|&i| self.nodes[i as usize].as_ref())
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.index.get(&id).and_then(|&i| self.nodes[i as usize].as_mut())
+    }
+
+    /// What is known of a node's image from its ancestors.
+    fn image(&self, id: NodeId) -> Image {
+        let Some((parent, slot)) = id.parent() else {
+            return if self.root_image.is_unmapped() { Image::None } else { Image::At(self.root_image) };
+        };
+        match self.node(parent).map(|p| p.form.get(slot)) {
+            Some(Slot::Known(entry)) if entry.is_unmapped() => Image::None,
+            Some(Slot::Known(entry)) => Image::At(entry),
+            Some(Slot::Unknown) => unreachable!("only leaves have changes over an image not loaded"),
+            None => match self.image(parent) {
+                Image::None => Image::None,
+                Image::At(image) => Image::Behind(Missing { id: parent, image }),
+                behind @ Image::Behind(_) => behind,
+            },
+        }
+    }
+
+    /// Looks up a run of blocks within one leaf: calls `each` with every block's entry, or says what to load first.
+    pub(crate) fn lookup(
+        &mut self,
+        block: u64,
+        count: usize,
+        mut each: impl FnMut(u64, Entry),
+    ) -> Result<(), Missing> {
+        let leaf = NodeId::leaf_of(block);
+        let first = (block % NODE_ENTRIES as u64) as usize;
+        debug_assert!(first + count <= NODE_ENTRIES);
+        let image = match self.node_mut(leaf) {
+            Some(node) => {
+                node.referenced = true;
+                let known = (first..first + count).all(|slot| node.form.get(slot) != Slot::Unknown);
+                if known {
+                    for slot in first..first + count {
+                        if let Slot::Known(entry) = node.form.get(slot) {
+                            each(block + (slot - first) as u64, entry);
+                        }
+                    }
+                    self.hits_count += 1;
+                    return Ok(());
+                }
+                self.image(leaf)
+            }
+            None => match self.image(leaf) {
+                Image::None => {
+                    (0..count as u64).for_each(|i| each(block + i, Entry::UNMAPPED));
+                    return Ok(());
+                }
+                image => image,
+            },
+        };
+        match image {
+            Image::At(image) => Err(Missing { id: leaf, image }),
+            Image::Behind(missing) => Err(missing),
+            // Known by now to have no image: its changes are everything.
+            Image::None => {
+                self.install(leaf, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
+                self.lookup(block, count, each)
+            }
+        }
+    }
+
+    /// A block's entry if it is known without the medium.
+    pub(crate) fn peek(&self, block: u64) -> Slot {
+        let leaf = NodeId::leaf_of(block);
+        match self.node(leaf) {
+            Some(node) => node.form.get((block % NODE_ENTRIES as u64) as usize),
+            None => match self.image(leaf) {
+                Image::None => Slot::Known(Entry::UNMAPPED),
+                _ => Slot::Unknown,
+            },
+        }
+    }
+
+    /// Makes sure that a node is known whole, or tells what to load for that. Answers whether it is in memory then.
+    pub(crate) fn complete(&mut self, id: NodeId) -> Result<bool, Missing> {
+        let present = match self.node(id) {
+            Some(node) if node.form.is_complete() => return Ok(true),
+            present => present.is_some(),
+        };
+        match self.image(id) {
+            Image::At(image) => Err(Missing { id, image }),
+            Image::Behind(missing) => Err(missing),
+            Image::None => {
+                if present {
+                    self.install(id, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
+                }
+                Ok(present)
+            }
+        }
+    }
+
+    /// Sets a block's entry; answers what is accounted as replaced now.
+    pub(crate) fn set(&mut self, block: u64, entry: Entry) -> Entry {
+        let slot = (block % NODE_ENTRIES as u64) as usize;
+        let at = self.touch(NodeId::leaf_of(block));
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        match &mut node.form {
+            // The common case: memory does not change.
+            Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
+            form => {
+                let before = form.memory_bytes();
+                let old = form.set(slot, entry);
+                let after = form.memory_bytes();
+                self.resize(before, after);
+                old
+            }
+        }
+    }
+
+    /// Unmaps a whole leaf; `each` gets what is accounted as replaced now. Answers false where there was nothing.
+    pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(Entry)) -> bool {
+        if self.is_absent(leaf) {
+            return false;
+        }
+        let at = self.touch(leaf);
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        let before = node.form.memory_bytes();
+        node.form.clear(each);
+        let after = node.form.memory_bytes();
+        self.resize(before, after);
+        true
+    }
+
+    /// Whether a leaf is known, without the medium, to map nothing.
+    pub(crate) fn is_absent(&self, leaf: NodeId) -> bool {
+        self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
+    }
+
+    /// The slab index of a leaf that is about to change: made if absent, marked dirty, kept as it was for a
+    /// checkpoint that has not written it yet.
+    fn touch(&mut self, leaf: NodeId) -> usize {
+        let at = match self.index.get(&leaf) {
+            Some(&at) => at as usize,
+            None => {
+                let base = if matches!(self.image(leaf), Image::None) { Base::Empty } else { Base::Media };
+                self.insert(leaf, Form::Sparse { pairs: Vec::new(), base })
+            }
+        };
+        self.mark_dirty(at);
+        at
+    }
+
+    fn mark_dirty(&mut self, at: usize) {
+        let round = self.round;
+        let Some(node) = &mut self.nodes[at] else { unreachable!("a node in the index") };
+        node.referenced = true;
+        if !node.dirty {
+            node.dirty = true;
+            node.round = round;
+            self.dirty_bytes += node.form.memory_bytes();
+            self.dirty.push(node.id);
+        } else if node.round < round {
+            node.round = round;
+            if let Some(frozen) = &mut self.frozen {
+                frozen.entry(node.id).or_insert_with(|| node.form.clone());
+            }
+            self.dirty.push(node.id);
+        }
+    }
+
+    fn insert(&mut self, id: NodeId, form: Form) -> usize {
+        self.memory_bytes += form.memory_bytes();
+        self.overlays += u64::from(!form.is_complete());
+        let node = Some(Node { id, form, dirty: false, round: self.round, referenced: true });
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.index.insert(id, at);
+        at as usize
+    }
+
+    fn resize(&mut self, before: u64, after: u64) {
+        self.memory_bytes = self.memory_bytes + after - before;
+        self.dirty_bytes = self.dirty_bytes + after - before;
+    }
+
+    /// A node was read from the medium. Changes made to it meanwhile stay on top; `release` gets what they replaced.
+    /// Ignored if the node is complete already, or if its image is elsewhere by now (`image` tells where it was read).
+    pub(crate) fn install_image(
+        &mut self,
+        missing: Missing,
+        entries: Box<[Entry; NODE_ENTRIES]>,
+        release: impl FnMut(Entry),
+    ) {
+        if matches!(self.image(missing.id), Image::At(image) if image == missing.image) {
+            self.loads_count += 1;
+            self.install(missing.id, entries, release);
+        }
+    }
+
+    fn install(&mut self, id: NodeId, mut entries: Box<[Entry; NODE_ENTRIES]>, mut release: impl FnMut(Entry)) {
+        let Some(&at) = self.index.get(&id) else {
+            self.insert(id, Form::Page(entries));
+            return;
+        };
+        let round = self.round;
+        let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        let Form::Sparse { pairs, base } = &node.form else { return };
+        if *base == Base::Empty {
+            return;
+        }
+        if *base == Base::MediaCleared {
+            for entry in entries.iter_mut().filter(|e| !e.is_unmapped()) {
+                release(std::mem::take(entry));
+            }
+        }
+        for (slot, entry) in pairs {
+            let old = std::mem::replace(&mut entries[usize::from(*slot)], *entry);
+            if !old.is_unmapped() {
+                release(old);
+            }
+        }
+        // A checkpoint in progress still writes the changes, with the accounting as it was at its cut.
+        if node.dirty
+            && node.round < round
+            && let Some(frozen) = &mut self.frozen
+        {
+            frozen.entry(id).or_insert_with(|| node.form.clone());
+            node.round = round;
+            self.dirty.push(id);
+        }
+        let before = node.form.memory_bytes();
+        node.form = Form::Page(entries);
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        }
+        self.overlays -= 1;
+    }
+
+    /// Drops clean nodes until the cache is within its budget, or none is left to drop: second chance.
+    pub(crate) fn evict(&mut self) {
+        let mut steps = self.nodes.len() * 2;
+        while self.memory_bytes > self.budget_bytes && steps > 0 {
+            steps -= 1;
+            self.hand = (self.hand + 1) % self.nodes.len();
+            let Some(node) = &mut self.nodes[self.hand] else { continue };
+            if node.dirty || node.id == ROOT {
+                continue;
+            }
+            if std::mem::take(&mut node.referenced) {
+                continue;
+            }
+            let id = node.id;
+            self.memory_bytes -= node.form.memory_bytes();
+            self.nodes[self.hand] = None;
+            self.vacant.push(self.hand as u32);
+            self.index.remove(&id);
+            self.evictions_count += 1;
+        }
+    }
+
+    /// Begins a checkpoint's cut: answers the nodes it has to write.
+    pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
+        debug_assert!(self.frozen.is_none());
+        self.round += 1;
+        self.frozen = Some(Frozen::default());
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|id| self.node(*id).is_some_and(|n| n.dirty));
+        dirty.sort_unstable();
+        dirty.dedup();
+        dirty
+    }
+
+    /// Ends a checkpoint (written or given up).
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    /// A node as it was at the cut.
+    pub(crate) fn at_cut(&self, id: NodeId) -> Option<&Form> {
+        let frozen = self.frozen.as_ref().and_then(|f| f.get(&id));
+        frozen.or_else(|| self.node(id).map(|n| &n.form))
+    }
+
+    /// What to load before a node's image may be replaced, i.e. before its parent can be changed.
+    pub(crate) fn parent_missing(&self, id: NodeId) -> Option<Missing> {
+        let (parent, _) = id.parent()?;
+        if self.node(parent).is_some() {
+            return None;
+        }
+        match self.image(parent) {
+            Image::None => None,
+            Image::At(image) => Some(Missing { id: parent, image }),
+            Image::Behind(missing) => Some(missing),
+        }
+    }
+
+    /// A checkpoint wrote a node: its parent points to the new image. Answers the image before. The parent must not
+    /// be missing.
+    pub(crate) fn image_written(&mut self, id: NodeId, image: Entry) -> Entry {
+        self.written(id);
+        let Some((parent, slot)) = id.parent() else { return std::mem::replace(&mut self.root_image, image) };
+        if self.node(parent).is_none() {
+            debug_assert!(matches!(self.image(parent), Image::None));
+            self.insert(parent, Form::empty());
+        }
+        let Some(&at) = self.index.get(&parent) else { unreachable!("inserted") };
+        let at = at as usize;
+        let round = self.round;
+        let Some(node) = &mut self.nodes[at] else { unreachable!("a node in the index") };
+        node.referenced = true;
+        let before = node.form.memory_bytes();
+        let old = node.form.set(slot, image);
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        } else {
+            node.dirty = true;
+            node.round = round.saturating_sub(1);
+            self.dirty_bytes += after;
+        }
+        old
+    }
+
+    /// The node's state at the cut is in the log: it is clean unless it changed since.
+    fn written(&mut self, id: NodeId) {
+        let round = self.round;
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(&id);
+        }
+        if let Some(node) = self.node_mut(id)
+            && node.dirty
+            && node.round < round
+        {
+            node.dirty = false;
+            let bytes = node.form.memory_bytes();
+            self.dirty_bytes -= bytes;
+        }
+    }
+
+    /// The changes of a leaf were written as an overlay: it stays dirty, for the next checkpoint to write again or,
+    /// once loaded, to write whole.
+    pub(crate) fn overlay_written(&mut self, id: NodeId) {
+        let round = self.round;
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(&id);
+        }
+        if let Some(node) = self.node_mut(id)
+            && node.dirty
+            && node.round < round
+        {
+            node.round = round;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Takes over an overlay of a checkpoint, at opening.
+    pub(crate) fn load_overlay(&mut self, leaf: NodeId, cleared: bool, pairs: Vec<(u16, Entry)>) {
+        let base = if cleared { Base::MediaCleared } else { Base::Media };
+        let at = self.insert(leaf, Form::Sparse { pairs, base });
+        self.mark_dirty(at);
+    }
+
+    /// Leaves with changes over an image not loaded, those with most changes first, at most `max`: worth loading.
+    pub(crate) fn overlays_to_load(&self, max: usize) -> Vec<Missing> {
+        let changes = |n: &Node| match &n.form {
+            Form::Sparse { pairs, base: Base::Media | Base::MediaCleared } => Some(pairs.len()),
+            _ => None,
+        };
+        let mut leaves: Vec<_> = self.nodes.iter().flatten().filter_map(|n| Some((changes(n)?, n.id))).collect();
+        leaves.sort_unstable_by(|a, b| b.cmp(a));
+        let mut missing: Vec<Missing> = leaves
+            .into_iter()
+            .take(max)
+            .filter_map(|(_, id)| match self.image(id) {
+                Image::At(image) => Some(Missing { id, image }),
+                Image::Behind(missing) => Some(missing),
+                Image::None => None,
+            })
+            .collect();
+        missing.sort_unstable_by_key(|m| m.image.position_bytes());
+        missing.dedup();
+        missing
+    }
+
+    /// Leaves with changes that turn out to have no image become complete, now that their ancestors are loaded.
+    pub(crate) fn settle_imageless(&mut self) {
+        let leaves: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .flatten()
+            .filter(|n| !n.form.is_complete() && matches!(self.image(n.id), Image::None))
+            .map(|n| n.id)
+            .collect();
+        for leaf in leaves {
+            self.install(leaf, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
+        }
+    }
+
+    pub(crate) fn overlays(&self) -> u64 {
+        self.overlays
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    pub(crate) fn over_budget(&self) -> bool {
+        self.memory_bytes > self.budget_bytes
+    }
+
+    /// The form of a node in memory.
+    pub(crate) fn form(&self, id: NodeId) -> Option<&Form> {
+        self.node(id).map(|n| &n.form)
+    }
+
+    /// Marks a node for rewriting, so that its image moves. It must be in memory, complete.
+    pub(crate) fn rewrite(&mut self, id: NodeId) {
+        if let Some(&at) = self.index.get(&id) {
+            self.mark_dirty(at as usize);
+        }
+    }
+
+    /// Whether `image` is where a node's image is now; says what to load to know.
+    pub(crate) fn has_image(&self, id: NodeId, image: Entry) -> Result<bool, Missing> {
+        match self.image(id) {
+            Image::At(at) => Ok(at == image),
+            Image::None => Ok(false),
+            Image::Behind(missing) => Err(missing),
+        }
+    }
+
+    /// Ids of all nodes in memory.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.iter().flatten().map(|n| n.id).collect()
+    }
+}

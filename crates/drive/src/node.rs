@@ -1,0 +1,132 @@
+//! A map node in memory: a whole page of entries, or only those known.
+
+use layout::{Entry, NODE_ENTRIES, NodeId};
+
+/// From so many pairs on, a page takes less memory.
+const PAGE_FROM_PAIRS: usize = 160;
+
+/// What lies under the pairs of a sparse node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// Nothing: slots without a pair are unmapped.
+    Empty,
+    /// The node's image on the medium, not loaded (or not known whether there is one).
+    Media,
+    /// As `Media`, but everything there was trimmed: only its accounting is owed.
+    MediaCleared,
+}
+
+/// The entries of a node, as far as they are in memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    /// All of them.
+    Page(Box<[Entry; NODE_ENTRIES]>),
+    /// Pairs of slot and entry in rising order, over a base.
+    Sparse { pairs: Vec<(u16, Entry)>, base: Base },
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Known(Entry),
+    /// Only the image on the medium tells.
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) form: Form,
+    /// Differs from the image on the medium.
+    pub(crate) dirty: bool,
+    /// Checkpoint round in which it last became dirty.
+    pub(crate) round: u64,
+    /// Looked at since the eviction hand last passed.
+    pub(crate) referenced: bool,
+}
+
+impl Form {
+    pub(crate) fn empty() -> Form {
+        Form::Sparse { pairs: Vec::new(), base: Base::Empty }
+    }
+
+    /// Whether every slot is known.
+    pub(crate) fn is_complete(&self) -> bool {
+        !matches!(self, Form::Sparse { base: Base::Media | Base::MediaCleared, .. })
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Slot {
+        match self {
+            Form::Page(entries) => Slot::Known(entries[slot]),
+            Form::Sparse { pairs, base } => match pairs.binary_search_by_key(&(slot as u16), |p| p.0) {
+                Ok(at) => Slot::Known(pairs[at].1),
+                Err(_) if *base == Base::Media => Slot::Unknown,
+                Err(_) => Slot::Known(Entry::UNMAPPED),
+            },
+        }
+    }
+
+    /// Sets a slot. Answers what is to be accounted as replaced: the entry before it, as far as that is accounted here
+    /// and now (an unknown one is when the image is loaded).
+    pub(crate) fn set(&mut self, slot: usize, entry: Entry) -> Entry {
+        match self {
+            Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
+            Form::Sparse { pairs, base } => {
+                let old = match pairs.binary_search_by_key(&(slot as u16), |p| p.0) {
+                    Ok(at) if entry.is_unmapped() && *base != Base::Media => pairs.remove(at).1,
+                    Ok(at) => std::mem::replace(&mut pairs[at].1, entry),
+                    Err(_) if entry.is_unmapped() && *base != Base::Media => Entry::UNMAPPED,
+                    Err(at) => {
+                        pairs.insert(at, (slot as u16, entry));
+                        Entry::UNMAPPED
+                    }
+                };
+                if *base == Base::Empty && pairs.len() >= PAGE_FROM_PAIRS {
+                    let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+                    for (slot, entry) in pairs.iter() {
+                        entries[usize::from(*slot)] = *entry;
+                    }
+                    *self = Form::Page(entries);
+                }
+                old
+            }
+        }
+    }
+
+    /// Makes every slot unmapped; `each` gets what is to be accounted as replaced.
+    pub(crate) fn clear(&mut self, mut each: impl FnMut(Entry)) {
+        match self {
+            Form::Page(entries) => {
+                entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| each(*e));
+                *self = Form::empty();
+            }
+            Form::Sparse { pairs, base } => {
+                pairs.drain(..).filter(|p| !p.1.is_unmapped()).for_each(|p| each(p.1));
+                if *base == Base::Media {
+                    *base = Base::MediaCleared;
+                }
+            }
+        }
+    }
+
+    /// Mapped slots in rising order.
+    pub(crate) fn mapped(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
+        match self {
+            Form::Page(entries) => Box::new(
+                entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()).map(|(slot, e)| (slot as u16, *e)),
+            ),
+            Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied().filter(|p| !p.1.is_unmapped())),
+        }
+    }
+
+    /// Memory it takes, in bytes, roughly: what the cache's budget counts.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        // Slab slot, hash table entry and allocator overhead.
+        const FIXED: usize = 112;
+        let variable = match self {
+            Form::Page(_) => NODE_ENTRIES * size_of::<Entry>(),
+            Form::Sparse { pairs, .. } => pairs.capacity() * size_of::<(u16, Entry)>(),
+        };
+        (FIXED + variable) as u64
+    }
+}

@@ -1,0 +1,88 @@
+//! How a drive is made and opened.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Runs a future to its end in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
+pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
+
+/// What a new drive shall be.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Bytes of the backing the drive may use.
+    pub physical_size_bytes: u64,
+    /// What the host sees.
+    pub logical_capacity_bytes: u64,
+    /// 512 or 4096.
+    pub sector_bytes: u32,
+    /// Segment size in bytes, a power of two from 512 KiB; `None`: by physical size.
+    pub segment_bytes: Option<u32>,
+    /// How new blocks are compressed.
+    pub codec: codec::Policy,
+    /// The drive's identity.
+    pub uuid: [u8; 16],
+    /// Creation time in seconds since 1970, 0 if unknown.
+    pub created_unix_seconds: u64,
+}
+
+/// How a drive is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// A number never used before for this drive (random): makes what this run writes distinguishable from all that
+    /// earlier runs left behind.
+    pub entropy: u64,
+    /// Memory for map nodes, in bytes. At least 1 MiB is used.
+    pub map_budget_bytes: u64,
+    /// Nothing is written; recovery happens in memory.
+    pub read_only: bool,
+    /// Opens a drive whose log is damaged as it was before the damage, with the loss named in its state. Only with
+    /// `read_only`.
+    pub accept_damage: bool,
+    /// Acknowledge writes when they are in memory (the default); off: every write is durable before it returns.
+    pub write_cache: bool,
+    /// Checkpoint after this many bytes of log: bounds what recovery has to read.
+    pub checkpoint_bytes: u64,
+    /// Background runner.
+    pub spawner: Spawner,
+    /// A mistake made on purpose, to see whether the simulator finds it.
+    #[cfg(feature = "planted-bugs")]
+    pub planted_bug: Option<PlantedBug>,
+}
+
+/// Default of [`OpenOptions::map_budget_bytes`].
+pub const DEFAULT_MAP_BUDGET_BYTES: u64 = 128 << 20;
+/// Default of [`OpenOptions::checkpoint_bytes`].
+pub const DEFAULT_CHECKPOINT_BYTES: u64 = 256 << 20;
+
+impl OpenOptions {
+    /// The defaults, given what the engine cannot make itself.
+    pub fn new(entropy: u64, spawner: Spawner) -> OpenOptions {
+        OpenOptions {
+            entropy,
+            map_budget_bytes: DEFAULT_MAP_BUDGET_BYTES,
+            read_only: false,
+            accept_damage: false,
+            write_cache: true,
+            checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
+            spawner,
+            #[cfg(feature = "planted-bugs")]
+            planted_bug: None,
+        }
+    }
+}
+
+/// Mistakes that the simulator must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// FLUSH answers without waiting for the medium.
+    SkipFlush,
+    /// On roll-forward a moved record applies even where the map no longer points to its origin.
+    ApplyStaleMove,
+    /// A segment is written again before the checkpoint that freed it is durable.
+    ReuseSegmentEarly,
+    /// Recovery takes a pack whose records fail their checksums.
+    IgnoreTornPack,
+    /// TRIM changes the map but leaves no record in the log.
+    DropTrim,
+}

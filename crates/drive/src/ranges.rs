@@ -1,0 +1,94 @@
+//! TRIM and write-zeroes: records of the log like any write, without payload.
+
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, NodeId};
+use media::Media;
+
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::shared::{Drive, yield_now};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks whose entries one critical section changes at most: the worst case (no hole, every leaf new) stays short.
+const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
+
+impl<M: Media> Drive<M> {
+    /// Gives a range up: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Blocks
+    /// covered in part keep their other sectors.
+    pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        self.0.core().counters.host_trimmed_bytes += len;
+        self.set_range(offset, len, Entry::UNMAPPED).await?;
+        if fua || !self.0.write_cache { self.flush().await } else { Ok(()) }
+    }
+
+    /// Makes a range read as zeros; with `no_hole` it stays allocated (as far as a thin drive allocates zeros).
+    pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        self.set_range(offset, len, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
+        if fua || !self.0.write_cache { self.flush().await } else { Ok(()) }
+    }
+
+    async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            // Steps end at boundaries of their size, so that whole leaves are cleared as such.
+            let step_end = ((at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK).min(end);
+            self.set_step(at, step_end, entry).await?;
+            at = step_end;
+            if at < end {
+                yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of a range, with its edges, as one batch.
+    async fn set_step(&self, offset: u64, end: u64, entry: Entry) -> Result<(), Error> {
+        let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+        let mut batch = Batch::take();
+        let result = loop {
+            batch.clear();
+            let merged = async {
+                if whole_from > whole_to {
+                    let len = (end - offset) as usize;
+                    return self.merge(&mut batch, offset, |block, from| block[from..from + len].fill(0)).await;
+                }
+                if offset < whole_from {
+                    self.merge(&mut batch, offset, |block, from| block[from..].fill(0)).await?;
+                }
+                if whole_from < whole_to && !self.is_absent(whole_from / BLOCK, whole_to / BLOCK, entry) {
+                    batch.add_range(whole_from / BLOCK, (whole_to - whole_from) / BLOCK, entry);
+                }
+                if whole_to < end {
+                    let len = (end - whole_to) as usize;
+                    self.merge(&mut batch, whole_to, |block, _| block[..len].fill(0)).await?;
+                }
+                Ok(())
+            };
+            if let Err(error) = merged.await {
+                break Err(error);
+            }
+            if batch.items.is_empty() {
+                break self.0.core().writable();
+            }
+            match self.0.append(&batch, &[]).await {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        batch.give_back();
+        result
+    }
+
+    /// Whether unmapping these blocks changes nothing.
+    fn is_absent(&self, from: u64, to: u64, entry: Entry) -> bool {
+        if !entry.is_unmapped() {
+            return false;
+        }
+        let (first, last) = (NodeId::leaf_of(from).index, NodeId::leaf_of(to - 1).index);
+        let core = self.0.core();
+        (first..=last).all(|index| core.map.is_absent(NodeId { level: layout::LEAF_LEVEL, index }))
+    }
+}

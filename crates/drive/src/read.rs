@@ -1,0 +1,211 @@
+//! Reading: look up and pin inside the lock; fetch, verify and decompress outside it.
+
+use codec::CodecId;
+use futures::future::join_all;
+use layout::record::decode_record;
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordKind};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::load::Fetch;
+use crate::log::InMemory;
+use crate::segments::State;
+use crate::shared::{Drive, Shared};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// A read is carried out in spans of this size, so that its buffers stay bounded.
+const SPAN_BYTES: u64 = 512 * 1024;
+/// Records closer together than this are fetched with one read: seeking would cost more.
+const GAP_MAX_BYTES: u64 = 16 * 1024;
+/// One read of the medium takes at most this much.
+const RUN_MAX_BYTES: u64 = 512 * 1024;
+
+/// Where a block comes from.
+enum Source {
+    /// One word, repeated.
+    Fill(u32),
+    /// A record in a pack that is not on the medium yet.
+    Memory(InMemory, Fetch),
+    /// A record on the medium.
+    Media(Fetch),
+}
+
+/// One read of the medium that brings several records.
+struct Run {
+    position: u64,
+    len: usize,
+}
+
+impl<M: Media> Drive<M> {
+    /// Fills `buf` from `offset`.
+    pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.check_range(offset, buf.len() as u64)?;
+        Shared::<M>::count(&self.0.host_read_bytes, buf.len() as u64);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let span = ((at / SPAN_BYTES + 1) * SPAN_BYTES - at).min((buf.len() - done) as u64) as usize;
+            self.0.read_span(at, &mut buf[done..done + span]).await?;
+            done += span;
+        }
+        Ok(())
+    }
+
+    /// Reads one whole block; answers the map entry it was read by.
+    pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Entry, Error> {
+        let (entries, sources) = self.0.plan(block, 1).await?;
+        self.0.carry_out(block * BLOCK, bytes, sources).await?;
+        Ok(entries[0])
+    }
+}
+
+impl<M: Media> Shared<M> {
+    async fn read_span(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let first = offset / BLOCK;
+        let count = (offset + buf.len() as u64).div_ceil(BLOCK) - first;
+        let (_, sources) = self.plan(first, count as usize).await?;
+        self.carry_out(offset, buf, sources).await
+    }
+
+    /// Looks blocks up (loading map nodes as needed) and pins what has to be read.
+    async fn plan(&self, first: u64, count: usize) -> Result<(Vec<Entry>, Vec<Source>), Error> {
+        let end = first + count as u64;
+        loop {
+            let mut entries = Vec::with_capacity(count);
+            let missing = {
+                let mut core = self.core();
+                let mut at = first;
+                let mut missing = None;
+                while at < end && missing.is_none() {
+                    let until = end.min((at / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
+                    let looked = core.map.lookup(at, (until - at) as usize, |_, entry| entries.push(entry));
+                    missing = looked.err();
+                    at = until;
+                }
+                if missing.is_none() {
+                    let source = |entry: &Entry| match entry.fill_word() {
+                        Some(word) => Source::Fill(word),
+                        None if entry.is_unmapped() => Source::Fill(0),
+                        None => {
+                            let fetch = core.fetch(*entry);
+                            let segment = core.segments.get(core.segments.of(*entry));
+                            let recent = segment.unwritten > 0 || segment.state == State::Open;
+                            match recent.then(|| core.log.in_memory(*entry)).flatten() {
+                                Some(memory) => Source::Memory(memory, fetch),
+                                None => Source::Media(fetch),
+                            }
+                        }
+                    };
+                    let sources = entries.iter().map(source).collect();
+                    return Ok((entries, sources));
+                }
+                missing
+            };
+            if let Some(missing) = missing {
+                self.load(missing).await?;
+            }
+        }
+    }
+
+    /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
+    async fn carry_out(&self, offset: u64, buf: &mut [u8], sources: Vec<Source>) -> Result<(), Error> {
+        let runs = runs_of(&sources);
+        let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
+        if let [run] = &runs[..] {
+            let (bytes, at) = self.read_range(run.position, run.len).await?;
+            fetched.push((run.position, bytes, at));
+        } else if !runs.is_empty() {
+            let reads = runs.iter().map(|run| self.read_range(run.position, run.len));
+            for (run, result) in runs.iter().zip(join_all(reads).await) {
+                let (bytes, at) = result?;
+                fetched.push((run.position, bytes, at));
+            }
+        }
+        let first = offset / BLOCK;
+        let end = offset + buf.len() as u64;
+        for (i, source) in sources.iter().enumerate() {
+            let block = first + i as u64;
+            let (from, to) = ((block * BLOCK).max(offset), ((block + 1) * BLOCK).min(end));
+            let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let (record, fetch) = match source {
+                Source::Fill(word) => {
+                    codec::fill(out, *word);
+                    continue;
+                }
+                Source::Memory(memory, fetch) => (memory.bytes(fetch.entry.len_bytes()), fetch),
+                Source::Media(fetch) => (bytes_of(&fetched, fetch), fetch),
+            };
+            if let Err(error) = decode_block(block, record, fetch, (from % BLOCK) as usize, out) {
+                Self::count(&self.corrupt_records, 1);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reads of the medium that bring all records of a plan, in rising order.
+fn runs_of(sources: &[Source]) -> Vec<Run> {
+    let place = |source: &Source| match source {
+        Source::Media(fetch) => Some((fetch.entry.position_bytes(), fetch.entry.len_bytes() as u64)),
+        _ => None,
+    };
+    let mut places: Vec<(u64, u64)> = sources.iter().filter_map(place).collect();
+    if !places.is_sorted() {
+        places.sort_unstable();
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    for (position, len) in places {
+        match runs.last_mut() {
+            Some(run)
+                if position <= run.position + run.len as u64 + GAP_MAX_BYTES
+                    && position + len - run.position <= RUN_MAX_BYTES =>
+            {
+                run.len = run.len.max((position + len - run.position) as usize);
+            }
+            _ => runs.push(Run { position, len: len as usize }),
+        }
+    }
+    runs
+}
+
+/// The bytes of a record in what was fetched.
+fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
+    let position = fetch.entry.position_bytes();
+    let run = fetched.partition_point(|(start, _, _)| *start <= position) - 1;
+    let (start, bytes, at) = &fetched[run];
+    let from = (position - start) as usize + at;
+    &bytes[from..from + fetch.entry.len_bytes()]
+}
+
+/// Verifies a block's record and decompresses it; `out` may be a part of the block that begins at `skip`.
+fn decode_block(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [u8]) -> Result<(), Error> {
+    let position = fetch.entry.position_bytes();
+    let corrupt = |e| Error::corrupt(&format!("record of block {block}"), position, &e);
+    let record = decode_record(bytes, fetch.mask).map_err(corrupt)?;
+    if record.header.kind != RecordKind::Data || record.header.block != block {
+        return Err(Error::Corrupt(format!(
+            "byte {position:#x} of the backing holds a record of block {}, not of block {block}",
+            record.header.block
+        )));
+    }
+    let undecodable = |e: codec::CodecError| {
+        Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {e}"))
+    };
+    let id = CodecId::try_from(record.header.codec).map_err(undecodable)?;
+    codec::with_decompressor(|decompressor| {
+        if out.len() == BLOCK_BYTES {
+            return decompressor.decompress(id, record.payload, out);
+        }
+        let mut whole = [0; BLOCK_BYTES];
+        decompressor.decompress(id, record.payload, &mut whole)?;
+        out.copy_from_slice(&whole[skip..skip + out.len()]);
+        Ok(())
+    })
+    .map_err(undecodable)
+}
+
+/// Verifies and decodes a block's record without wanting its contents.
+pub(crate) fn verify_block(block: u64, bytes: &[u8], fetch: &Fetch) -> Result<(), Error> {
+    decode_block(block, bytes, fetch, 0, &mut [0; BLOCK_BYTES])
+}

@@ -1,0 +1,307 @@
+//! Rolling forward: reads the packs behind a checkpoint, in their one order, up to the first that is missing or torn.
+
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
+use layout::record::decode_range;
+use layout::{Checkpoint, Entry, Geometry, Head, PAGE_BYTES, RecordKind};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+
+/// Bytes of a segment read at once: several of the largest packs.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// Something the log tells about the map.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// A block has this record.
+    Data { block: u64, entry: Entry },
+    /// A block's record was moved.
+    Moved { block: u64, entry: Entry, origin: Entry },
+    /// Blocks have an entry without a record.
+    Range { block: u64, count: u64, entry: Entry },
+    /// Changes to a leaf, as at a checkpoint's cut.
+    Overlay { leaf: u64, extra: u16, pairs: Vec<(u16, Entry)> },
+}
+
+/// A segment that packs were found in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) last_sequence: u64,
+}
+
+/// What the log behind a checkpoint holds.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// In the log's order.
+    pub(crate) told: Vec<Told>,
+    pub(crate) touched: Vec<Touched>,
+    /// Number of the last pack.
+    pub(crate) sequence: u64,
+    pub(crate) packs_count: u64,
+    pub(crate) bytes: u64,
+    /// A pack is missing that was durable once: which, and who says so.
+    pub(crate) damage: Option<String>,
+}
+
+/// A whole pack, read ahead.
+struct Parsed {
+    header: PackHeader,
+    told: Vec<Told>,
+}
+
+/// Where a head's next pack is expected.
+struct Cursor {
+    head: Head,
+    current: NextSegment,
+    offset: u32,
+    next: NextSegment,
+    /// The pack found there, or that there is none.
+    peeked: Option<Option<Parsed>>,
+    /// Part of the current segment: offset in the segment, bytes.
+    window: Option<(u32, u32, IoBuf)>,
+}
+
+/// Reads the log behind checkpoints.
+pub(crate) struct Reader<'a, M> {
+    media: &'a M,
+    geometry: Geometry,
+    uuid: [u8; 16],
+    cursors: Vec<Cursor>,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) ignore_torn: bool,
+}
+
+impl<'a, M: Media> Reader<'a, M> {
+    pub(crate) fn new(media: &'a M, geometry: Geometry, checkpoint: &Checkpoint) -> Reader<'a, M> {
+        let cursor = |(head, position): (Head, &layout::HeadPosition)| Cursor {
+            head,
+            current: position.current,
+            offset: position.offset,
+            next: position.next,
+            peeked: None,
+            window: None,
+        };
+        Reader {
+            media,
+            geometry,
+            uuid: checkpoint.uuid,
+            cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
+            #[cfg(feature = "planted-bugs")]
+            ignore_torn: false,
+        }
+    }
+
+    /// Reads on from a checkpoint's cut.
+    pub(crate) async fn tail(mut self, checkpoint: &Checkpoint) -> Result<Tail, Error> {
+        let mut tail = Tail { sequence: checkpoint.sequence, ..Tail::default() };
+        loop {
+            for i in 0..HEADS {
+                self.peek(i).await?;
+            }
+            let wanted = tail.sequence + 1;
+            let found = self.cursors.iter_mut().find(|cursor| {
+                matches!(&cursor.peeked, Some(Some(pack)) if pack.header.sequence == wanted)
+            });
+            let Some(pack) = found.and_then(|cursor| cursor.peeked.take().flatten()) else { break };
+            self.step(&pack.header);
+            if pack.header.checkpoint > checkpoint.number {
+                tail.damage = Some(format!(
+                    "pack {wanted} knows checkpoint {}, the newest found is {}",
+                    pack.header.checkpoint, checkpoint.number
+                ));
+                return Ok(tail);
+            }
+            tail.take(pack);
+        }
+        tail.damage = self.vouched(checkpoint, tail.sequence + 1).await?;
+        Ok(tail)
+    }
+
+    /// Moves the cursors past a pack.
+    fn step(&mut self, header: &PackHeader) {
+        for (cursor, next) in self.cursors.iter_mut().zip(header.next) {
+            if cursor.head == header.head {
+                if cursor.current.segment != header.segment || cursor.current.generation != header.generation {
+                    cursor.current = NextSegment { segment: header.segment, generation: header.generation };
+                    cursor.window = None;
+                }
+                cursor.offset = header.offset + header.len;
+                cursor.next = next;
+            } else if cursor.next != next {
+                cursor.next = next;
+                if matches!(cursor.peeked, Some(None)) {
+                    cursor.peeked = None;
+                }
+            }
+        }
+    }
+
+    /// Looks for a head's next pack: behind the last one, else at the start of the segment promised next.
+    async fn peek(&mut self, i: usize) -> Result<(), Error> {
+        if self.cursors[i].peeked.is_some() {
+            return Ok(());
+        }
+        let (current, offset) = (self.cursors[i].current, self.cursors[i].offset);
+        let mut parsed = None;
+        if current.is_some() && u64::from(offset) < u64::from(self.geometry.segment_bytes) {
+            parsed = self.pack_at(i, current, offset).await?;
+        }
+        let next = self.cursors[i].next;
+        if parsed.is_none() && next.is_some() && next.segment < self.geometry.segments() {
+            parsed = self.pack_at(i, next, 0).await?;
+        }
+        self.cursors[i].peeked = Some(parsed);
+        Ok(())
+    }
+
+    async fn pack_at(&mut self, i: usize, segment: NextSegment, offset: u32) -> Result<Option<Parsed>, Error> {
+        let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
+        let end = u64::from(offset) + u64::from(header.len);
+        if end > u64::from(self.geometry.segment_bytes) {
+            return Ok(None);
+        }
+        self.cover(i, segment.segment, offset, header.len).await?;
+        let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
+        let bytes = &window[(offset - from) as usize..];
+        let place =
+            Place { uuid: &self.uuid, segment: segment.segment, generation: segment.generation, offset };
+        #[cfg(feature = "planted-bugs")]
+        if self.ignore_torn && header.generation == segment.generation {
+            return Ok(Some(parse_unchecked(bytes, header, self.geometry)));
+        }
+        let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
+        let mut told = Vec::new();
+        let mut malformed = false;
+        let decoded = decode_pack(bytes, place, |at, record| {
+            match tell(&record, Entry::record(start + u64::from(at), record.header.record_len())) {
+                Ok(Some(one)) => told.push(one),
+                Ok(None) => {}
+                Err(()) => malformed = true,
+            }
+        });
+        match decoded {
+            Ok(header) if !malformed && header.head == self.cursors[i].head => Ok(Some(Parsed { header, told })),
+            _ => Ok(None),
+        }
+    }
+
+    /// The header of what may be a pack.
+    async fn header_at(&mut self, i: usize, segment: u32, offset: u32) -> Result<Option<PackHeader>, Error> {
+        self.cover(i, segment, offset, PACK_HEADER_BYTES as u32).await?;
+        let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
+        Ok(PackHeader::decode(&window[(offset - from) as usize..]).ok())
+    }
+
+    /// Makes a cursor's window cover a range of a segment.
+    async fn cover(&mut self, i: usize, segment: u32, offset: u32, len: u32) -> Result<(), Error> {
+        if let Some((of, from, window)) = &self.cursors[i].window
+            && *of == segment
+            && *from <= offset
+            && u64::from(offset) + u64::from(len) <= u64::from(*from) + window.len() as u64
+        {
+            return Ok(());
+        }
+        let rest = u64::from(self.geometry.segment_bytes - offset);
+        let buf = IoBuf::pooled(rest.min(WINDOW_BYTES) as usize);
+        let start = self.geometry.segment_offset(segment) + u64::from(offset);
+        let (buf, result) = self.media.read(start, buf).await;
+        result.map_err(|e| Error::io("reading the log", start, &e))?;
+        self.cursors[i].window = Some((segment, offset, buf));
+        Ok(())
+    }
+
+    /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
+    /// that follows in the heads' segments, page by page where no pack leads on.
+    async fn vouched(&mut self, checkpoint: &Checkpoint, missing: u64) -> Result<Option<String>, Error> {
+        if checkpoint.durable >= missing {
+            return Ok(Some(format!(
+                "pack {missing} is missing or torn, but checkpoint {} says everything up to {} was durable",
+                checkpoint.number, checkpoint.durable
+            )));
+        }
+        for i in 0..HEADS {
+            let places = [(self.cursors[i].current, self.cursors[i].offset), (self.cursors[i].next, 0)];
+            for (segment, from) in places {
+                if !segment.is_some() || segment.segment >= self.geometry.segments() {
+                    continue;
+                }
+                let mut offset = from;
+                while offset < self.geometry.segment_bytes {
+                    let candidate = match self.header_at(i, segment.segment, offset).await? {
+                        Some(h) if h.uuid == self.uuid && h.generation == segment.generation => {
+                            self.pack_at(i, segment, offset).await?
+                        }
+                        _ => None,
+                    };
+                    offset += match candidate {
+                        Some(pack) if pack.header.durable >= missing => {
+                            return Ok(Some(format!(
+                                "pack {missing} is missing or torn, but pack {} says everything up to {} was durable",
+                                pack.header.sequence, pack.header.durable
+                            )));
+                        }
+                        Some(pack) => pack.header.len,
+                        None => PAGE_BYTES as u32,
+                    };
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Tail {
+    fn take(&mut self, pack: Parsed) {
+        self.sequence = pack.header.sequence;
+        self.packs_count += 1;
+        self.bytes += u64::from(pack.header.len);
+        self.told.extend(pack.told);
+        let (segment, generation) = (pack.header.segment, pack.header.generation);
+        match self.touched.iter_mut().rev().find(|t| t.segment == segment && t.generation == generation) {
+            Some(touched) => touched.last_sequence = self.sequence,
+            None => self.touched.push(Touched { segment, generation, last_sequence: self.sequence }),
+        }
+    }
+}
+
+/// What a record tells about the map; nothing for a node. Fails for what no correct drive writes.
+fn tell(record: &layout::record::Record<'_>, entry: Entry) -> Result<Option<Told>, ()> {
+    let block = record.header.block;
+    Ok(match record.header.kind {
+        RecordKind::Data => Some(match record.origin {
+            Some(origin) => Told::Moved { block, entry, origin },
+            None => Told::Data { block, entry },
+        }),
+        RecordKind::Range => {
+            let (count, entry) = decode_range(record.payload).map_err(drop)?;
+            Some(Told::Range { block, count, entry })
+        }
+        RecordKind::Node => None,
+        RecordKind::Overlay => {
+            let pairs = layout::node::decode_pairs(record.payload, "overlay").map_err(drop)?;
+            Some(Told::Overlay { leaf: block, extra: record.header.extra, pairs })
+        }
+    })
+}
+
+/// The planted mistake: takes a pack at its header's word, as far as its records can be walked.
+#[cfg(feature = "planted-bugs")]
+fn parse_unchecked(bytes: &[u8], header: PackHeader, geometry: Geometry) -> Parsed {
+    let start = geometry.segment_offset(header.segment) + u64::from(header.offset);
+    let used = &bytes[..header.used as usize];
+    let mut told = Vec::new();
+    let _ = layout::pack::walk_records(used, header.records, |at, raw| {
+        let decoded = layout::RecordHeader::decode(raw)?;
+        let payload_at = decoded.payload_offset();
+        let payload = &raw[payload_at..payload_at + usize::from(decoded.payload_len)];
+        let origin = decoded.moved.then(|| Entry(u64::from_le_bytes(raw[16..24].try_into().unwrap_or_default())));
+        let record = layout::record::Record { header: decoded, origin, payload };
+        if let Ok(Some(one)) = tell(&record, Entry::record(start + u64::from(at), raw.len())) {
+            told.push(one);
+        }
+        Ok(())
+    });
+    Parsed { header, told }
+}

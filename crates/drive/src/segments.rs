@@ -1,0 +1,304 @@
+//! The segments of a drive: what each holds, which are free, which is worth cleaning.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
+
+/// State of a segment in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// May be given to a head.
+    Free,
+    /// Promised to a head, not yet written.
+    Promised,
+    /// A head appends to it.
+    Open,
+    /// Full or given up: only read, cleaned and freed.
+    Sealed,
+    /// Holds a record that could not be read: stays as it is.
+    Damaged,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Live bytes in 16-byte units.
+    pub(crate) live_units: u32,
+    /// Number of this filling.
+    pub(crate) generation: u32,
+    /// Sequence number of the newest pack in it.
+    pub(crate) last_sequence: u64,
+    pub(crate) state: State,
+    /// Packs of it that are in memory, not yet on the medium.
+    pub(crate) unwritten: u16,
+    /// Freed, but its space was not given back to the backing yet.
+    pub(crate) discard: bool,
+    /// Cleaned since the last checkpoint: what is live in it are map nodes, which the next one moves.
+    pub(crate) cleaned: bool,
+}
+
+/// Counts readers of a segment, so that it is not written again under them.
+#[derive(Clone, Debug)]
+pub(crate) struct Pins(Arc<[AtomicU32]>);
+
+/// Keeps a segment from being reused while it lives.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pins: Pins,
+    segment: u32,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pins.0[self.segment as usize].fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// How many free segments a head must leave for others.
+#[derive(Clone, Copy, Debug)]
+struct Floors([u32; 3]);
+
+pub(crate) struct Segments {
+    geometry: Geometry,
+    table: Vec<Segment>,
+    free: Vec<u32>,
+    pins: Pins,
+    live_units: u64,
+    floors: Floors,
+    reserve: u32,
+    entropy: u64,
+    generations: u64,
+}
+
+impl Segments {
+    /// All free. `entropy` makes the generations handed out here differ from those of every earlier run.
+    pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
+        let count = geometry.segments();
+        let blank = Segment {
+            live_units: 0,
+            generation: 0,
+            last_sequence: 0,
+            state: State::Free,
+            unwritten: 0,
+            discard: false,
+            cleaned: false,
+        };
+        let pins = (0..count).map(|_| AtomicU32::new(0)).collect();
+        // 7 %, as drives over-provision; never less than what the heads and a checkpoint need.
+        let reserve = (count * 7 / 100).max(12);
+        let host = (count / 100).max(4);
+        Segments {
+            geometry,
+            table: vec![blank; count as usize],
+            free: Vec::new(),
+            pins: Pins(pins),
+            live_units: 0,
+            floors: Floors([host, 2, 0]),
+            reserve,
+            entropy,
+            generations: 0,
+        }
+    }
+
+    /// Takes over the rows of a checkpoint.
+    pub(crate) fn load(&mut self, rows: &[SegmentRow]) {
+        for (segment, row) in self.table.iter_mut().zip(rows) {
+            segment.live_units = row.live_units;
+            segment.generation = row.generation;
+            segment.last_sequence = row.last_sequence;
+            segment.state = match row.usage {
+                SegmentUse::Free => State::Free,
+                SegmentUse::Used => State::Sealed,
+                SegmentUse::Damaged => State::Damaged,
+            };
+        }
+        self.live_units = self.table.iter().map(|s| u64::from(s.live_units)).sum();
+    }
+
+    /// Lists the free segments, once loading and roll-forward have said which are used.
+    pub(crate) fn list_free(&mut self) {
+        // Highest first, so that popping hands out the lowest: the file stays compact.
+        self.free = (0..self.table.len() as u32).rev().filter(|&s| self.get(s).state == State::Free).collect();
+    }
+
+    /// Rows for a checkpoint.
+    pub(crate) fn rows(&self) -> Vec<SegmentRow> {
+        let row = |s: &Segment| SegmentRow {
+            live_units: s.live_units,
+            generation: s.generation,
+            last_sequence: s.last_sequence,
+            usage: match s.state {
+                State::Free | State::Promised => SegmentUse::Free,
+                State::Open | State::Sealed => SegmentUse::Used,
+                State::Damaged => SegmentUse::Damaged,
+            },
+        };
+        self.table.iter().map(row).collect()
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    pub(crate) fn get(&self, segment: u32) -> &Segment {
+        &self.table[segment as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.table[segment as usize]
+    }
+
+    /// The segment a record lies in. Entries come from our own map: they were checked when read.
+    pub(crate) fn of(&self, entry: Entry) -> u32 {
+        match self.geometry.locate(entry.position_bytes()) {
+            Some((segment, _)) => segment,
+            None => unreachable!("map entry outside the segments: {entry:?}"),
+        }
+    }
+
+    /// A record became live.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        let segment = self.of(entry);
+        self.table[segment as usize].live_units += entry.units();
+        self.live_units += u64::from(entry.units());
+    }
+
+    /// A record died.
+    pub(crate) fn release(&mut self, entry: Entry) {
+        let segment = self.of(entry);
+        let live = &mut self.table[segment as usize].live_units;
+        debug_assert!(*live >= entry.units(), "segment {segment} holds less than what dies in it");
+        *live = live.saturating_sub(entry.units());
+        self.live_units = self.live_units.saturating_sub(u64::from(entry.units()));
+    }
+
+    pub(crate) fn pin(&self, segment: u32) -> Pin {
+        self.pins.0[segment as usize].fetch_add(1, Ordering::Relaxed);
+        Pin { pins: self.pins.clone(), segment }
+    }
+
+    /// Takes a free segment for a head, gives it a new generation and marks it promised.
+    pub(crate) fn take(&mut self, head: Head) -> Option<(u32, u32)> {
+        if self.free.len() <= self.floors.0[head as usize] as usize {
+            return None;
+        }
+        let unpinned = |s: &u32| self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
+        let at = self.free.iter().rposition(unpinned)?;
+        let segment = self.free.remove(at);
+        self.generations += 1;
+        let generation = mix(self.entropy, self.generations);
+        let row = &mut self.table[segment as usize];
+        debug_assert_eq!(row.live_units, 0);
+        row.generation = generation;
+        row.state = State::Promised;
+        row.discard = false;
+        row.cleaned = false;
+        Some((segment, generation))
+    }
+
+    /// Frees a segment that holds nothing live.
+    pub(crate) fn free(&mut self, segment: u32) {
+        let row = self.get_mut(segment);
+        debug_assert_eq!(row.live_units, 0);
+        row.state = State::Free;
+        row.discard = true;
+        self.free.push(segment);
+    }
+
+    /// A free segment whose space may be given back to the backing now; it leaves the free list until
+    /// [`Segments::discarded`].
+    pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
+        let wanted =
+            |s: &u32| self.get(*s).discard && self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
+        let at = self.free.iter().position(wanted)?;
+        let segment = self.free.remove(at);
+        self.get_mut(segment).discard = false;
+        Some(segment)
+    }
+
+    /// Back on the free list after a discard. At the far end: others, still allocated in the backing, go first.
+    pub(crate) fn discarded(&mut self, segment: u32) {
+        self.free.insert(0, segment);
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Whether the host may get another segment.
+    pub(crate) fn host_may_take(&self) -> bool {
+        self.free_count() > self.floors.0[Head::Host as usize]
+    }
+
+    /// Free segments that the host leaves to cleaning and the map.
+    pub(crate) fn host_floor(&self) -> u32 {
+        self.floors.0[Head::Host as usize]
+    }
+
+    /// Whether freed space could be given back to the backing.
+    pub(crate) fn has_discard(&self) -> bool {
+        self.free.iter().any(|&s| self.get(s).discard)
+    }
+
+    /// Segments that data may not fill: over-provisioning for cleaning, the heads and the map.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.reserve
+    }
+
+    pub(crate) fn live_units(&self) -> u64 {
+        self.live_units
+    }
+
+    /// Most live units the drive takes.
+    pub(crate) fn limit_units(&self) -> u64 {
+        u64::from(self.count() - self.reserve) * self.segment_units()
+    }
+
+    pub(crate) fn segment_units(&self) -> u64 {
+        u64::from(self.geometry.segment_bytes) / UNIT_BYTES as u64
+    }
+
+    pub(crate) fn generations(&self) -> u64 {
+        self.generations
+    }
+
+    /// Sealed segments without anything live, wholly written: what the next checkpoint frees.
+    pub(crate) fn dead_count(&self) -> u32 {
+        self.table.iter().filter(|s| s.state == State::Sealed && s.live_units == 0).count() as u32
+    }
+
+    /// After a checkpoint: what could not be emptied may be tried again.
+    pub(crate) fn forget_cleaned(&mut self) {
+        self.table.iter_mut().for_each(|s| s.cleaned = false);
+    }
+
+    /// The segment most worth cleaning, by benefit over cost as in Sprite LFS (Rosenblum and Ousterhout, 1992,
+    /// section 3.6): (1 - u) x age / (1 + u), with u the live share, and age counted in packs since the last write.
+    pub(crate) fn victim(&self, now: u64) -> Option<u32> {
+        let full = self.segment_units() as f64;
+        let score = |s: &Segment| {
+            let u = f64::from(s.live_units) / full;
+            let age = (now - s.last_sequence.min(now)) as f64 + 1.0;
+            (1.0 - u) * age / (1.0 + u)
+        };
+        let candidate = |s: &Segment| {
+            s.state == State::Sealed
+                && s.unwritten == 0
+                && !s.cleaned
+                && s.live_units > 0
+                // Nearly full ones cost more than they give.
+                && u64::from(s.live_units) * 100 < self.segment_units() * 97
+        };
+        (0..self.count())
+            .filter(|&s| candidate(self.get(s)))
+            .max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
+    }
+}
+
+/// A 32-bit number for each filling, different in every run (splitmix64's finaliser, Steele et al. 2014).
+fn mix(entropy: u64, counter: u64) -> u32 {
+    let mut z = entropy.wrapping_add(counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ z >> 31) as u32
+}

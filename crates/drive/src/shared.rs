@@ -1,0 +1,166 @@
+//! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use event_listener::Event;
+use layout::Superblock;
+use media::Media;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::log::SealedPack;
+use crate::options::Spawner;
+
+/// A drive; clones share it.
+///
+/// Offsets and lengths are in bytes and multiples of the sector size. Requests may run concurrently and finish in any
+/// order; their futures may be polled on any thread.
+pub struct Drive<M>(pub(crate) Arc<Shared<M>>);
+
+impl<M> Clone for Drive<M> {
+    fn clone(&self) -> Self {
+        Drive(self.0.clone())
+    }
+}
+
+pub(crate) struct Shared<M> {
+    pub(crate) media: Arc<M>,
+    core: Mutex<Core>,
+    /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
+    pub(crate) progress: Event,
+    pub(crate) spawner: Spawner,
+    pub(crate) codec: codec::Policy,
+    pub(crate) write_cache: bool,
+    /// Of this run.
+    pub(crate) entropy: u64,
+    /// Counted outside the lock.
+    pub(crate) host_read_bytes: AtomicU64,
+    pub(crate) media_read_bytes: AtomicU64,
+    pub(crate) corrupt_records: AtomicU64,
+    pub(crate) read_errors: AtomicU64,
+}
+
+impl<M: Media> Shared<M> {
+    pub(crate) fn new(
+        media: Arc<M>,
+        core: Core,
+        spawner: Spawner,
+        codec: codec::Policy,
+        write_cache: bool,
+        entropy: u64,
+    ) -> Shared<M> {
+        Shared {
+            media,
+            core: Mutex::new(core),
+            progress: Event::new(),
+            spawner,
+            codec,
+            write_cache,
+            entropy,
+            host_read_bytes: AtomicU64::new(0),
+            media_read_bytes: AtomicU64::new(0),
+            corrupt_records: AtomicU64::new(0),
+            read_errors: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.core().superblock.clone()
+    }
+
+    /// Sends sealed packs to the medium, in the background.
+    pub(crate) fn write_out(self: &Arc<Self>, packs: Vec<SealedPack>) {
+        for pack in packs {
+            let shared = self.clone();
+            (self.spawner)(Box::pin(async move { shared.write_pack(pack).await }));
+        }
+    }
+
+    async fn write_pack(self: Arc<Self>, pack: SealedPack) {
+        let result = self.media.write(pack.position, pack.buf.clone()).await;
+        {
+            let mut core = self.core();
+            let core = &mut *core;
+            match result {
+                Ok(()) => {
+                    core.log.pack_written(&pack, &mut core.segments);
+                    let len = pack.buf.len() as u64;
+                    core.counters.physical_written_bytes += len;
+                    match pack.head {
+                        layout::Head::Host => {}
+                        layout::Head::Cleaning => core.counters.cleaning_written_bytes += len,
+                        layout::Head::Map => core.counters.map_written_bytes += len,
+                    }
+                    core.log.recycle(pack.buf);
+                }
+                Err(error) => {
+                    core.counters.write_errors_count += 1;
+                    core.poison(format!("writing a pack at byte {:#x} of the backing failed: {error}", pack.position));
+                }
+            }
+        }
+        self.progress.notify(usize::MAX);
+    }
+
+    /// Adds a count kept outside the lock.
+    pub(crate) fn count(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Brings what was counted outside the lock into the drive's counters.
+    pub(crate) fn fold_counters(&self, core: &mut Core) {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        core.counters.host_read_bytes += take(&self.host_read_bytes);
+        core.counters.physical_read_bytes += take(&self.media_read_bytes);
+        core.counters.corrupt_records_count += take(&self.corrupt_records);
+        core.counters.read_errors_count += take(&self.read_errors);
+    }
+
+    /// Waits until `ready` answers, looking again whenever something has progressed.
+    pub(crate) async fn wait_for<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
+        loop {
+            if let Some(answer) = ready(&mut self.core()) {
+                return answer;
+            }
+            let listener = self.progress.listen();
+            if let Some(answer) = ready(&mut self.core()) {
+                return answer;
+            }
+            listener.await;
+        }
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// Refuses ranges outside the drive or off the sectors.
+    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let core = self.0.core();
+        let (capacity, sector) = (core.superblock.logical_capacity_bytes, u64::from(core.superblock.sector_bytes));
+        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
+            return Err(Error::Invalid(format!("{len} bytes at {offset} are not whole sectors of {sector} bytes")));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > capacity) {
+            return Err(Error::Invalid(format!("{len} bytes at {offset} reach beyond the capacity of {capacity}")));
+        }
+        Ok(())
+    }
+}
+
+/// Lets other tasks of the executor run.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

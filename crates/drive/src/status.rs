@@ -1,0 +1,172 @@
+//! What a drive tells about itself.
+
+use layout::{Counters, UNIT_BYTES};
+use media::Media;
+
+use crate::core::Core;
+use crate::shared::Drive;
+
+/// How opening went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Packs rolled forward.
+    pub packs_count: u64,
+    /// Bytes of log read for that.
+    pub log_bytes: u64,
+    /// The drive had been closed properly.
+    pub clean: bool,
+}
+
+/// State of a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Takes reads and writes.
+    Online,
+    /// Refuses changes, by request or because its log is damaged; the reason.
+    ReadOnly(String),
+    /// A write or sync of the backing failed: refuses changes until it is opened again; the reason.
+    Poisoned(String),
+    /// Closed.
+    Closed,
+}
+
+/// What a drive tells. Bytes unless the name says otherwise.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub uuid: [u8; 16],
+    pub state: State,
+    pub format_version: u32,
+    pub sector_bytes: u32,
+    pub segment_bytes: u32,
+    pub codec: codec::Policy,
+    pub write_cache: bool,
+    pub created_unix_seconds: u64,
+    pub logical_capacity_bytes: u64,
+    pub physical_size_bytes: u64,
+    /// Blocks that hold something, fills in.
+    pub logical_used_bytes: u64,
+    /// Of these, blocks that are a fill and take no space.
+    pub logical_fill_bytes: u64,
+    /// Live records with their headers, and the live map.
+    pub physical_used_bytes: u64,
+    /// Dead or padding, to be had by cleaning.
+    pub physical_reclaimable_bytes: u64,
+    /// In free segments, beyond what is kept in reserve.
+    pub physical_free_bytes: u64,
+    /// What host data may not fill.
+    pub physical_reserve_bytes: u64,
+    /// Superblock, checkpoints, and what does not make a whole segment.
+    pub physical_fixed_bytes: u64,
+    /// Live logical bytes / live physical bytes; 0 when nothing is live.
+    pub compression_ratio: f64,
+    /// Physical bytes written / host bytes written; 0 before the first write.
+    pub waf: f64,
+    pub out_of_space: bool,
+    pub segments_count: u32,
+    pub segments_free_count: u32,
+    pub map_memory_bytes: u64,
+    pub map_budget_bytes: u64,
+    pub map_dirty_bytes: u64,
+    pub map_hits_count: u64,
+    pub map_loads_count: u64,
+    pub map_evictions_count: u64,
+    pub log_since_checkpoint_bytes: u64,
+    pub sequence: u64,
+    pub durable_sequence: u64,
+    pub checkpoint_number: u64,
+    pub counters: Counters,
+    pub recovered: Recovered,
+    /// What an administrator should know.
+    pub notes: Vec<String>,
+}
+
+impl Core {
+    fn state(&self) -> State {
+        if let Some(why) = &self.poisoned {
+            State::Poisoned(why.clone())
+        } else if self.closed {
+            State::Closed
+        } else if let Some(why) = &self.read_only {
+            State::ReadOnly(why.clone())
+        } else {
+            State::Online
+        }
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// The drive as it is now.
+    pub fn status(&self) -> Status {
+        let mut core = self.0.core();
+        self.0.fold_counters(&mut core);
+        let core = &*core;
+        let unit = UNIT_BYTES as u64;
+        let geometry = core.geometry();
+        let segments = &core.segments;
+        let segment_bytes = u64::from(geometry.segment_bytes);
+        let live = segments.live_units() * unit;
+        let all = u64::from(segments.count()) * segment_bytes;
+        let free_segments = u64::from(segments.free_count()) * segment_bytes;
+        let reserve = u64::from(segments.reserve()) * segment_bytes;
+        let limit = segments.limit_units() * unit;
+        let reclaimable = all.saturating_sub(free_segments + live);
+        let blocks = core.map.live_blocks + core.map.fill_blocks;
+        let logical_used = blocks * layout::BLOCK_BYTES as u64;
+        let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        let room = limit.saturating_sub(live);
+        let free = free_segments.min(room);
+        Status {
+            uuid: core.superblock.uuid,
+            state: core.state(),
+            format_version: layout::FORMAT_VERSION,
+            sector_bytes: core.superblock.sector_bytes,
+            segment_bytes: geometry.segment_bytes,
+            codec: self.0.codec,
+            write_cache: self.0.write_cache,
+            created_unix_seconds: core.superblock.created_unix_seconds,
+            logical_capacity_bytes: core.superblock.logical_capacity_bytes,
+            physical_size_bytes: geometry.physical_size_bytes,
+            logical_used_bytes: logical_used,
+            logical_fill_bytes: core.map.fill_blocks * layout::BLOCK_BYTES as u64,
+            physical_used_bytes: live,
+            physical_reclaimable_bytes: reclaimable.min(room - free),
+            physical_free_bytes: free,
+            physical_reserve_bytes: reserve,
+            physical_fixed_bytes: geometry.physical_size_bytes - all,
+            compression_ratio: ratio(logical_used, live),
+            waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
+            out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,
+            segments_count: segments.count(),
+            segments_free_count: segments.free_count(),
+            map_memory_bytes: core.map.memory_bytes(),
+            map_budget_bytes: core.map.budget_bytes(),
+            map_dirty_bytes: core.map.dirty_bytes(),
+            map_hits_count: core.map.hits_count,
+            map_loads_count: core.map.loads_count,
+            map_evictions_count: core.map.evictions_count,
+            log_since_checkpoint_bytes: core.log.since_checkpoint_bytes(),
+            sequence: core.log.sequence(),
+            durable_sequence: core.log.durable(),
+            checkpoint_number: core.log.checkpoint(),
+            counters: core.counters,
+            recovered: core.recovered,
+            notes: core.notes.clone(),
+        }
+    }
+
+    /// What the host sees, in bytes.
+    pub fn logical_capacity_bytes(&self) -> u64 {
+        self.0.core().superblock.logical_capacity_bytes
+    }
+
+    /// 512 or 4096.
+    pub fn sector_bytes(&self) -> u32 {
+        self.0.core().superblock.sector_bytes
+    }
+
+    /// Whether the drive takes changes; the reason if not.
+    pub fn writable(&self) -> Result<(), crate::Error> {
+        self.0.core().writable()
+    }
+}

@@ -64,6 +64,7 @@ impl Core {
     fn begin_checkpoint(&mut self, clean: bool) {
         self.log.seal_all(&mut self.segments);
         self.log.promise_all(&mut self.segments);
+        self.log.start_map_head(&mut self.segments);
         let dirty = self.map.freeze();
         let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
         let sealed = |s: &u32| self.segments.get(*s).state == State::Sealed;

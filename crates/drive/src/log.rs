@@ -173,6 +173,18 @@ impl Log {
         }
     }
 
+    /// Opens the first segment of the map head in this run, at a checkpoint's cut: the checkpoint itself tells of it, and
+    /// what is written there before it is durable means nothing without it.
+    pub(crate) fn start_map_head(&mut self, segments: &mut Segments) {
+        let state = &mut self.heads[Head::Map as usize];
+        if !state.current.is_some() && state.next.is_some() {
+            state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
+            state.offset = 0;
+            segments.get_mut(state.current.segment).state = State::Open;
+            self.promise(Head::Map, segments);
+        }
+    }
+
     /// Seals an empty pack somewhere, so that the log tells of all promised segments before any is written.
     fn announce(&mut self, segments: &mut Segments) -> Result<(), NoSegment> {
         let by = Head::ALL.into_iter().find(|&h| self.heads[h as usize].open.is_some() || self.fits(h, 0));

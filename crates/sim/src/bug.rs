@@ -1,0 +1,38 @@
+//! Mistakes planted on purpose, to see whether the simulator finds them.
+
+/// A planted mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// FLUSH answers without waiting for the medium.
+    SkipFlush,
+    /// Data that cleaning moved comes back over newer data.
+    ApplyStaleMove,
+    /// Space is written again before what freed it is durable.
+    ReuseSegmentEarly,
+    /// Recovery takes a pack whose checksum does not match.
+    IgnoreTornPack,
+    /// TRIM leaves nothing in the log.
+    DropTrim,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 5] =
+        [Bug::SkipFlush, Bug::ApplyStaleMove, Bug::ReuseSegmentEarly, Bug::IgnoreTornPack, Bug::DropTrim];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bug::SkipFlush => "skip-flush",
+            Bug::ApplyStaleMove => "apply-stale-move",
+            Bug::ReuseSegmentEarly => "reuse-segment-early",
+            Bug::IgnoreTornPack => "ignore-torn-pack",
+            Bug::DropTrim => "drop-trim",
+        }
+    }
+
+    /// The bug of this name.
+    pub fn from_name(name: &str) -> Option<Bug> {
+        Bug::ALL.into_iter().find(|bug| bug.name() == name)
+    }
+}

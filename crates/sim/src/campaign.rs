@@ -1,0 +1,79 @@
+//! Many seeds, on several threads.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use crate::seed::{self, Report};
+use crate::{Bug, Counts, Subject};
+
+/// What many seeds came to.
+#[derive(Debug, Default)]
+pub struct Total {
+    /// Seeds run.
+    pub seeds: u64,
+    /// What they went through.
+    pub counts: Counts,
+    /// Seeds that failed, and why, by seed.
+    pub failures: Vec<(u64, String)>,
+}
+
+/// Which seeds to run, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The first seed.
+    pub first: u64,
+    /// How many; `u64::MAX`: until told to stop.
+    pub seeds: u64,
+    /// Threads; each runs seeds of its own.
+    pub threads: u32,
+    /// The mistake the drive makes.
+    pub bug: Option<Bug>,
+    /// Failures after which to stop.
+    pub failures_max: usize,
+}
+
+/// Runs a plan. `watch` is called after every seed and stops it all by returning false.
+pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Total {
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let total = Mutex::new(Total::default());
+    let worker = || {
+        while !stop.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= plan.seeds {
+                return;
+            }
+            let seed = plan.first.wrapping_add(index);
+            let report = run_one::<S>(seed, plan.bug);
+            let mut total = total.lock();
+            total.seeds += 1;
+            total.counts.merge(&report.counts);
+            total.failures.extend(report.failure.map(|why| (seed, why)));
+            if total.failures.len() >= plan.failures_max || !watch(&total) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| (0..plan.threads.max(1)).for_each(|_| _ = scope.spawn(worker)));
+    let mut total = total.into_inner();
+    total.failures.sort();
+    total
+}
+
+/// Runs a seed; a panic is a failure like any other.
+pub fn run_one<S: Subject>(seed: u64, bug: Option<Bug>) -> Report {
+    catch_unwind(AssertUnwindSafe(|| seed::run::<S>(seed, bug, false))).unwrap_or_else(|panic| Report {
+        counts: Counts::default(),
+        failure: Some(format!("panic: {}", message(&*panic))),
+        steps: 0,
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+}

@@ -1,0 +1,302 @@
+//! Runs futures on one thread, in an order that only the seed decides.
+//!
+//! Each step either completes one media operation or polls one ready task, picked at random. There is no clock:
+//! what a server does "every few milliseconds" happens at [`Pulse::beat`], now and then and whenever nothing
+//! else can happen.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use drive::Spawner;
+use media::{SimMedia, SimRng};
+use parking_lot::Mutex;
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Beats without progress while nothing else can happen, after which nothing ever will.
+const IDLE_BEATS_MAX: u32 = 16;
+
+/// Steps without progress after which there will be none.
+const STEPS_WITHOUT_PROGRESS_MAX: u64 = 300_000;
+
+/// One step in so many beats.
+const STEPS_PER_BEAT: u64 = 64;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every foreground task is done.
+    Finished,
+    /// The given number of steps was reached.
+    Cut,
+    /// Foreground tasks wait, and nothing will ever wake them.
+    Deadlock,
+    /// Tasks run and run, and nothing gets done.
+    Livelock,
+}
+
+/// The world around the tasks.
+pub trait Pulse {
+    /// Now and then.
+    fn beat(&self);
+    /// A number that grows whenever something useful was done.
+    fn progress(&self) -> u64;
+}
+
+/// No world.
+pub struct NoPulse;
+
+impl Pulse for NoPulse {
+    fn beat(&self) {}
+    fn progress(&self) -> u64 {
+        0
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    ready: Vec<usize>,
+    arrived: Vec<BoxFuture>,
+}
+
+struct TaskWaker {
+    task: usize,
+    queued: AtomicBool,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.queue.lock().ready.push(self.task);
+        }
+    }
+}
+
+struct Task {
+    future: BoxFuture,
+    waker: Arc<TaskWaker>,
+    is_foreground: bool,
+}
+
+/// The executor. Dropping it drops its tasks where they stand, as a crash does.
+pub struct Executor {
+    queue: Arc<Mutex<Queue>>,
+    tasks: Vec<Option<Task>>,
+    foreground: usize,
+    steps: u64,
+    /// Of 8 steps that could go either way, how many go to the media.
+    media_share: u64,
+    rng: SimRng,
+}
+
+impl Executor {
+    /// An executor without tasks.
+    pub fn new(mut rng: SimRng) -> Executor {
+        let media_share = [1, 3, 4, 6, 7][rng.index(5)];
+        let queue = Arc::new(Mutex::new(Queue::default()));
+        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, rng }
+    }
+
+    /// Hands background work to this executor.
+    pub fn spawner(&self) -> Spawner {
+        let queue = Arc::downgrade(&self.queue);
+        Arc::new(move |future| {
+            if let Some(queue) = queue.upgrade() {
+                queue.lock().arrived.push(future);
+            }
+        })
+    }
+
+    /// Adds a task that [`Executor::run`] waits for.
+    pub fn spawn(&mut self, future: impl Future<Output = ()> + Send + 'static) {
+        self.add(Box::pin(future), true);
+    }
+
+    /// Steps taken so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Runs until every foreground task is done, or `cut_after` more steps were taken, or nothing moves.
+    pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut_after: Option<u64>) -> End {
+        let end = cut_after.map(|steps| self.steps + steps);
+        let mut idle_beats = 0;
+        let mut progress = (self.steps, pulse.progress());
+        loop {
+            self.adopt();
+            if self.foreground == 0 {
+                return End::Finished;
+            }
+            if end.is_some_and(|end| self.steps >= end) {
+                return End::Cut;
+            }
+            self.steps += 1;
+            if pulse.progress() != progress.1 {
+                progress = (self.steps, pulse.progress());
+                idle_beats = 0;
+            } else if self.steps - progress.0 > STEPS_WITHOUT_PROGRESS_MAX {
+                return End::Livelock;
+            }
+            let ready = self.queue.lock().ready.len();
+            let in_flight = media.in_flight();
+            let idle = ready == 0 && in_flight == 0;
+            if idle {
+                idle_beats += 1;
+                if idle_beats > IDLE_BEATS_MAX {
+                    return End::Deadlock;
+                }
+            }
+            if idle || self.rng.chance(1, STEPS_PER_BEAT) {
+                pulse.beat();
+            } else if ready == 0 || (in_flight > 0 && self.rng.chance(self.media_share, 8)) {
+                media.step();
+            } else {
+                self.poll_one(ready);
+            }
+        }
+    }
+
+    /// Runs one future to its end; what else is there runs along.
+    pub fn block_on<T: Send + 'static>(
+        &mut self,
+        media: &SimMedia,
+        pulse: &dyn Pulse,
+        cut_after: Option<u64>,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, End> {
+        let slot = Arc::new(Mutex::new(None));
+        let result = slot.clone();
+        self.spawn(async move {
+            let value = future.await;
+            *result.lock() = Some(value);
+        });
+        let end = self.run(media, pulse, cut_after);
+        let value = slot.lock().take();
+        value.ok_or(end)
+    }
+
+    fn adopt(&mut self) {
+        let arrived = std::mem::take(&mut self.queue.lock().arrived);
+        for future in arrived {
+            self.add(future, false);
+        }
+    }
+
+    fn add(&mut self, future: BoxFuture, is_foreground: bool) {
+        let task = self.tasks.len();
+        let queue = self.queue.clone();
+        let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(true), queue });
+        self.queue.lock().ready.push(task);
+        self.foreground += usize::from(is_foreground);
+        self.tasks.push(Some(Task { future, waker, is_foreground }));
+    }
+
+    fn poll_one(&mut self, ready: usize) {
+        let pick = self.rng.index(ready);
+        let number = self.queue.lock().ready.swap_remove(pick);
+        let Some(task) = &mut self.tasks[number] else { return };
+        task.waker.queued.store(false, Ordering::Relaxed);
+        let waker = Waker::from(task.waker.clone());
+        if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            self.foreground -= usize::from(task.is_foreground);
+            self.tasks[number] = None;
+        }
+    }
+}
+
+/// Lets the other tasks run first, if the dice say so.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use media::{Faults, IoBuf, Media};
+
+    use super::*;
+
+    fn media() -> Arc<SimMedia> {
+        Arc::new(SimMedia::new(1 << 20, SimRng::new(1), Faults::default()))
+    }
+
+    #[test]
+    fn order_depends_on_the_seed_alone() {
+        let order = |seed| {
+            let mut executor = Executor::new(SimRng::new(seed));
+            let log = Arc::new(Mutex::new(Vec::new()));
+            for task in 0..10 {
+                let log = log.clone();
+                executor.spawn(async move {
+                    for _ in 0..3 {
+                        log.lock().push(task);
+                        yield_now().await;
+                    }
+                });
+            }
+            assert_eq!(executor.run(&media(), &NoPulse, None), End::Finished);
+            drop(executor);
+            Arc::into_inner(log).map(Mutex::into_inner)
+        };
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn a_task_that_waits_for_nothing_is_a_deadlock() {
+        let mut executor = Executor::new(SimRng::new(1));
+        executor.spawn(std::future::pending());
+        assert_eq!(executor.run(&media(), &NoPulse, None), End::Deadlock);
+    }
+
+    #[test]
+    fn a_task_that_gets_nowhere_is_a_livelock() {
+        let mut executor = Executor::new(SimRng::new(1));
+        executor.spawn(async {
+            loop {
+                yield_now().await;
+            }
+        });
+        assert_eq!(executor.run(&media(), &NoPulse, None), End::Livelock);
+    }
+
+    #[test]
+    fn background_tasks_run_but_are_not_waited_for() {
+        let mut executor = Executor::new(SimRng::new(1));
+        let spawner = executor.spawner();
+        let media = media();
+        let theirs = media.clone();
+        let wrote = executor.block_on(&media, &NoPulse, None, async move {
+            spawner(Box::pin(std::future::pending()));
+            theirs.write(4096, Arc::new(IoBuf::zeroed(4096))).await.is_ok()
+        });
+        assert_eq!(wrote, Ok(true));
+    }
+
+    #[test]
+    fn a_cut_drops_what_is_under_way() {
+        let held = Arc::new(());
+        let mut executor = Executor::new(SimRng::new(1));
+        let theirs = held.clone();
+        executor.spawn(async move {
+            loop {
+                yield_now().await;
+                assert_eq!(Arc::strong_count(&theirs), 2);
+            }
+        });
+        assert_eq!(executor.run(&media(), &NoPulse, Some(10)), End::Cut);
+        drop(executor);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! Runs the simulator: many seeds, or one of them again.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "this is what the program is for")]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use drive::Drive;
+use media::SimMedia;
+use sim::campaign::{self, Plan, Total};
+use sim::toy::Toy;
+use sim::{Bug, Subject, seed};
+
+/// Failures that are printed before a run stops.
+const FAILURES_MAX: usize = 5;
+
+/// How often progress is printed.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs a drive through operations, faults and power cuts, all drawn from seeds.
+#[derive(Parser)]
+#[command(name = "sim")]
+struct Arguments {
+    /// Seeds to run.
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Run this one only.
+    #[arg(long, conflicts_with_all = ["seeds", "first", "soak"])]
+    seed: Option<u64>,
+    /// Print everything that happens. With --seed only.
+    #[arg(long, requires = "seed")]
+    verbose: bool,
+    /// Go on until something fails.
+    #[arg(long)]
+    soak: bool,
+    /// Plant a mistake and see whether it is found: a name, or all of them in turn.
+    #[arg(long, value_name = "NAME|all")]
+    bug: Option<String>,
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
+    /// Test the simulator's toy drive instead of the real one.
+    #[arg(long)]
+    toy: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let bugs: Vec<Option<Bug>> = match arguments.bug.as_deref() {
+        None => vec![None],
+        Some("all") => Bug::ALL.into_iter().map(Some).collect(),
+        Some(name) => match Bug::from_name(name) {
+            Some(bug) => vec![Some(bug)],
+            None => {
+                let names = Bug::ALL.map(Bug::name).join(", ");
+                eprintln!("no bug is called {name}: use all or one of {names}");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    if !arguments.toy && !cfg!(feature = "planted-bugs") && arguments.bug.is_some() {
+        eprintln!("the drive has no planted bugs in this build: add --features planted-bugs");
+        return ExitCode::from(2);
+    }
+    let fine = if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Drive<SimMedia>>(&arguments, &bugs) };
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run<S: Subject>(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
+    match (arguments.seed, bugs) {
+        (Some(seed), [bug]) => replay::<S>(arguments, seed, *bug),
+        (Some(_), _) => {
+            eprintln!("--seed wants one bug, not all");
+            false
+        }
+        (None, [None]) => hunt::<S>(arguments),
+        (None, bugs) => bugs.iter().flatten().filter(|bug| !find_bug::<S>(arguments, **bug)).count() == 0,
+    }
+}
+
+fn replay<S: Subject>(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> bool {
+    let report = seed::run::<S>(seed, bug, arguments.verbose);
+    print!("{}", report.counts);
+    match report.failure {
+        None => {
+            println!("seed {seed}: fine after {} steps", report.steps);
+            true
+        }
+        Some(why) => {
+            println!("seed {seed}: FAILED after {} steps\n{why}", report.steps);
+            false
+        }
+    }
+}
+
+fn hunt<S: Subject>(arguments: &Arguments) -> bool {
+    let started = Instant::now();
+    let reported = AtomicU64::new(0);
+    let seeds = if arguments.soak { u64::MAX } else { arguments.seeds };
+    let (first, threads) = (arguments.first, arguments.threads);
+    let plan = Plan { first, seeds, threads, bug: None, failures_max: FAILURES_MAX };
+    let total = campaign::run::<S>(plan, |total| {
+        let now = started.elapsed().as_secs() / REPORT_EVERY.as_secs();
+        if reported.fetch_max(now, Ordering::Relaxed) < now {
+            println!("{}", summary(total, started.elapsed()));
+        }
+        !arguments.soak || total.failures.is_empty()
+    });
+    print!("{}", total.counts);
+    println!("{}", summary(&total, started.elapsed()));
+    for (seed, why) in &total.failures {
+        println!("\nseed {seed}: {why}\nreplay: {}", command(arguments, *seed, None));
+    }
+    total.failures.is_empty()
+}
+
+/// Whether any seed finds the bug; says in how many it shows.
+fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
+    let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
+    let plan = Plan { first, seeds, threads, bug: Some(bug), failures_max: usize::MAX };
+    let total = campaign::run::<S>(plan, |_| true);
+    println!("{}: found in {} of {} seeds", bug.name(), total.failures.len(), total.seeds);
+    if let Some((seed, why)) = total.failures.first() {
+        println!("    first: {why}\n    replay: {}", command(arguments, *seed, Some(bug)));
+    }
+    !total.failures.is_empty()
+}
+
+fn command(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> String {
+    let features = if cfg!(feature = "planted-bugs") { " --features planted-bugs" } else { "" };
+    let toy = if arguments.toy { " --toy" } else { "" };
+    let bug = bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
+    format!("cargo run --release -p sim{features} --{toy}{bug} --seed {seed} --verbose")
+}
+
+fn summary(total: &Total, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    let counts = &total.counts;
+    let operations = counts.sum("op: ");
+    format!(
+        "{} seeds in {seconds:.1} s ({:.0}/s), {operations} operations ({:.0}/s), {} power cuts, {} kills, \
+         {} recoveries, {} faults injected, {} failed",
+        total.seeds,
+        total.seeds as f64 / seconds,
+        operations as f64 / seconds,
+        counts.get("life: power cut"),
+        counts.get("life: killed"),
+        counts.get("restart: opened"),
+        counts.sum("fault: "),
+        total.failures.len(),
+    )
+}

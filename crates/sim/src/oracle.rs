@@ -1,0 +1,359 @@
+//! What a correct drive may answer.
+//!
+//! The oracle watches every operation of every client from outside. It knows, for each 512-byte sector, which
+//! writes cover it and when each began and was acknowledged, on a clock that ticks with every event.
+//!
+//! **While the drive is up**, a read may return, per sector, any write that has begun and is not over. A write is
+//! over once another write that began after it was acknowledged has itself been acknowledged, or been shown to a
+//! reader, before the read began. Of several concurrent writes any may win, sector by sector, but once a reader
+//! was shown one, no later reader is shown one that was acknowledged before it began.
+//!
+//! **After a crash** what is there must be a prefix of the drive's log: some order of the writes, in which one
+//! that was acknowledged before another began comes first, cut off somewhere. [`Oracle::settle`] holds that
+//! against what is read back.
+//!
+//! Trim and write-zeroes are writes of zeros. Writes whose outcome was an error may or may not have happened;
+//! those refused for lack of space must not have.
+
+mod order;
+mod settle;
+
+pub use settle::LifeEnd;
+
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::content::{Filler, SECTOR_BYTES, Value};
+
+/// The largest write that is atomic across a power cut, in bytes.
+pub const ATOMIC_BYTES_MAX: u64 = 256 * 1024;
+
+/// Operations over more sectors than this are not entered sector by sector, but where something else touches.
+const WIDE_SECTORS: u64 = 8192;
+
+/// The end of an operation that was not acknowledged.
+const NEVER: u64 = u64::MAX;
+
+/// A promise was broken; says which and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+/// What kind of write an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Data.
+    Write,
+    /// Zeros by TRIM.
+    Trim,
+    /// Zeros by WRITE ZEROES.
+    Zeroes,
+}
+
+/// A write of any kind, as the oracle saw it.
+#[derive(Clone, Debug)]
+struct Write {
+    kind: Kind,
+    first: u64,
+    count: u64,
+    value: Value,
+    start: u64,
+    end: u64,
+    is_durable: bool,
+    is_refused: bool,
+    is_failed: bool,
+    was_shown: bool,
+}
+
+impl Write {
+    fn sectors(&self) -> Range<u64> {
+        self.first..self.first + self.count
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.count * SECTOR_BYTES as u64 <= ATOMIC_BYTES_MAX
+    }
+
+    fn is_wide(&self) -> bool {
+        self.count > WIDE_SECTORS
+    }
+}
+
+/// What was read back of a sector after a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Seen {
+    #[default]
+    Nothing,
+    Unreadable,
+    Value(Value),
+}
+
+struct Sector {
+    /// What it held when the drive was last opened. More than one value if it could not be read then.
+    base: Vec<Value>,
+    /// The writes since that cover it, in the order they began.
+    writes: Vec<u32>,
+    /// Writes acknowledged before this are over.
+    floor: u64,
+    /// The write last shown to a reader, and when.
+    shown: Option<(u32, u64)>,
+    seen: Seen,
+}
+
+/// A read that has begun.
+pub struct Reading {
+    first: u64,
+    start: u64,
+    floors: Vec<u64>,
+}
+
+/// The oracle. See the module's header.
+#[derive(Default)]
+pub struct Oracle {
+    clock: u64,
+    writes: Vec<Write>,
+    /// First write since the drive was last opened.
+    epoch: u32,
+    sectors: FxHashMap<u64, Sector>,
+    /// Wide writes of this epoch.
+    wide: Vec<u32>,
+    /// Pairs of concurrent writes whose order some reader has seen.
+    before: FxHashSet<(u32, u32)>,
+}
+
+impl Oracle {
+    /// An oracle for an empty drive.
+    pub fn new() -> Oracle {
+        Oracle::default()
+    }
+
+    /// The number that the next write will get, for its stamps.
+    pub fn next_write(&self) -> u32 {
+        self.writes.len() as u32
+    }
+
+    /// A write begins. Returns its number, that of [`Oracle::next_write`].
+    pub fn begin_write(&mut self, kind: Kind, first: u64, count: u64, filler: Filler) -> u32 {
+        let number = self.next_write();
+        let value = if kind == Kind::Write { Value::of(number, filler) } else { Value::ZERO };
+        let write = Write {
+            kind,
+            first,
+            count,
+            value,
+            start: self.tick(),
+            end: NEVER,
+            is_durable: false,
+            is_refused: false,
+            is_failed: false,
+            was_shown: false,
+        };
+        if write.is_wide() {
+            let range = write.sectors();
+            self.sectors.iter_mut().filter(|(at, _)| range.contains(at)).for_each(|(_, s)| s.writes.push(number));
+            self.wide.push(number);
+        } else {
+            for at in write.sectors() {
+                self.touch(at).writes.push(number);
+            }
+        }
+        self.writes.push(write);
+        number
+    }
+
+    /// The write was acknowledged, as durable or not.
+    pub fn acknowledge(&mut self, number: u32, durable: bool) {
+        let end = self.tick();
+        let write = &mut self.writes[number as usize];
+        write.end = end;
+        write.is_durable = durable;
+        let (range, start) = (write.sectors(), write.start);
+        self.for_each_sector(range, |sector| sector.floor = sector.floor.max(start));
+    }
+
+    /// The write was refused for lack of space: it must not have changed anything.
+    pub fn refuse(&mut self, number: u32) -> Result<(), Violation> {
+        self.tick();
+        self.writes[number as usize].is_refused = true;
+        if self.writes[number as usize].was_shown {
+            return Err(Violation(format!("{} was refused, but a reader has seen it", self.describe(number))));
+        }
+        Ok(())
+    }
+
+    /// The write failed: it may or may not have happened, in part if it is large.
+    pub fn fail(&mut self, number: u32) {
+        self.tick();
+        self.writes[number as usize].is_failed = true;
+    }
+
+    /// A flush begins: returns what to give to [`Oracle::end_flush`].
+    pub fn begin_flush(&mut self) -> u64 {
+        self.tick()
+    }
+
+    /// The flush that began then succeeded: what was acknowledged before it began is durable.
+    pub fn end_flush(&mut self, began: u64) {
+        let epoch = self.epoch as usize;
+        self.writes[epoch..].iter_mut().filter(|w| w.end < began).for_each(|w| w.is_durable = true);
+    }
+
+    /// A read begins.
+    pub fn begin_read(&mut self, first: u64, count: u64) -> Reading {
+        let start = self.tick();
+        let floor = |at| self.sectors.get(&at).map_or(0, |sector| sector.floor);
+        Reading { first, start, floors: (first..first + count).map(floor).collect() }
+    }
+
+    /// The read returned this.
+    pub fn end_read(&mut self, reading: &Reading, data: &[u8]) -> Result<(), Violation> {
+        let now = self.tick();
+        for (at, (bytes, floor)) in (reading.first..).zip(data.chunks_exact(SECTOR_BYTES).zip(&reading.floors)) {
+            self.show(at, Value::identify(at, bytes), reading.start, *floor, now)?;
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, at: u64, value: Value, start: u64, floor: u64, now: u64) -> Result<(), Violation> {
+        let writes = &mut self.writes;
+        let Some(sector) = self.sectors.get_mut(&at) else {
+            return self.must_be_untouched(at, value);
+        };
+        let mut shown = None;
+        let mut candidates = usize::from(floor == 0 && sector.base.contains(&value));
+        let mut oldest = if candidates == 0 { NEVER } else { 0 };
+        for &number in &sector.writes {
+            let write = &writes[number as usize];
+            if write.value == value && !write.is_refused && write.end >= floor {
+                candidates += 1;
+                oldest = oldest.min(write.start);
+                shown = Some(number);
+            }
+        }
+        if candidates == 0 {
+            return Err(self.explain("read", at, value));
+        }
+        sector.floor = sector.floor.max(oldest);
+        if let (Some(shown), 1) = (shown, candidates) {
+            writes[shown as usize].was_shown = true;
+            let shown_start = writes[shown as usize].start;
+            // Whatever was acknowledged or shown before the read began, and is not shown now, came first.
+            let over = sector.writes.iter().copied().filter(|&w| writes[w as usize].end < start);
+            let over = over.chain(sector.shown.filter(|&(_, when)| when < start).map(|(w, _)| w));
+            for other in over {
+                let concurrent = writes[other as usize].end >= shown_start;
+                if other != shown && concurrent && !writes[other as usize].is_refused {
+                    self.before.insert((other, shown));
+                }
+            }
+            sector.shown = Some((shown, now));
+        }
+        Ok(())
+    }
+
+    fn must_be_untouched(&self, at: u64, value: Value) -> Result<(), Violation> {
+        if value == Value::ZERO { Ok(()) } else { Err(self.explain("read", at, value)) }
+    }
+
+    /// A rescued drive may show old data, but nothing that was never written there.
+    pub fn must_have_been_written(&self, first: u64, data: &[u8]) -> Result<(), Violation> {
+        for (at, bytes) in (first..).zip(data.chunks_exact(SECTOR_BYTES)) {
+            let value = Value::identify(at, bytes);
+            let covers = |write: &Write| write.value == value && write.sectors().contains(&at);
+            if value != Value::ZERO && !self.writes.iter().any(covers) {
+                return Err(self.explain("after a rescue", at, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sectors that were ever written, as ranges of up to `count_max` sectors that start at multiples of `align`.
+    pub fn touched(&self, align: u64, count_max: u64) -> Vec<(u64, u64)> {
+        let mut blocks: Vec<u64> = self.sectors.keys().map(|at| at / align * align).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for at in blocks {
+            match ranges.last_mut() {
+                Some((first, count)) if *first + *count == at && *count + align <= count_max => *count += align,
+                _ => ranges.push((at, align)),
+            }
+        }
+        ranges
+    }
+
+    /// Bytes of the drive that may hold data now, counted by blocks of 4 KiB.
+    pub fn live_bytes_max(&self) -> u64 {
+        let zero = |sector: &Sector| {
+            sector.base == [Value::ZERO] && sector.writes.iter().all(|&w| self.writes[w as usize].value == Value::ZERO)
+        };
+        let live = self.sectors.iter().filter(|(_, sector)| !zero(sector));
+        live.map(|(at, _)| at / 8).collect::<FxHashSet<u64>>().len() as u64 * 4096
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn touch(&mut self, at: u64) -> &mut Sector {
+        let Oracle { sectors, wide, writes, .. } = self;
+        sectors.entry(at).or_insert_with(|| Sector {
+            base: vec![Value::ZERO],
+            writes: wide.iter().copied().filter(|&w| writes[w as usize].sectors().contains(&at)).collect(),
+            floor: 0,
+            shown: None,
+            seen: Seen::Nothing,
+        })
+    }
+
+    fn for_each_sector(&mut self, range: Range<u64>, mut visit: impl FnMut(&mut Sector)) {
+        if range.end - range.start > WIDE_SECTORS {
+            self.sectors.iter_mut().filter(|(at, _)| range.contains(at)).for_each(|(_, sector)| visit(sector));
+        } else {
+            range.for_each(|at| self.sectors.get_mut(&at).into_iter().for_each(&mut visit));
+        }
+    }
+
+    fn describe(&self, number: u32) -> String {
+        let Some(w) = self.writes.get(number as usize) else { return format!("write {number}, never begun") };
+        let state = match (w.is_refused, w.is_failed, w.end == NEVER, w.is_durable) {
+            (true, ..) => "refused",
+            (_, true, ..) => "failed",
+            (_, _, true, _) => "in flight",
+            (_, _, _, true) => "durable",
+            _ => "acknowledged",
+        };
+        let end = if w.end == NEVER { String::new() } else { w.end.to_string() };
+        let age = if number < self.epoch { ", before the last restart" } else { "" };
+        let last = w.first + w.count - 1;
+        format!("{:?} #{number} (sectors {}..={last}, time {}..{end}, {state}{age})", w.kind, w.first, w.start)
+    }
+
+    fn describe_value(&self, value: Value) -> String {
+        match value {
+            Value::Fill(0) => "zeros".into(),
+            Value::Fill(word) => format!("fill {word:#018x}"),
+            Value::Stamp(write) => self.describe(write),
+            Value::Misplaced(write, from) => format!("sector {from} of {}", self.describe(write)),
+            Value::Garbage => "something that was never written".into(),
+        }
+    }
+
+    fn explain(&self, what: &str, at: u64, value: Value) -> Violation {
+        let mut text = format!("{what}: sector {at} holds {}; allowed were:", self.describe_value(value));
+        match self.sectors.get(&at) {
+            None => text.push_str(" zeros (never written)"),
+            Some(sector) => {
+                for base in &sector.base {
+                    text += &format!("\n    at the last restart: {}", self.describe_value(*base));
+                }
+                for &write in sector.writes.iter().rev().take(12) {
+                    text += &format!("\n    or, if not over: {}", self.describe(write));
+                }
+                text += &format!("\n    (what ended before time {} is over)", sector.floor);
+            }
+        }
+        Violation(text)
+    }
+}

@@ -1,0 +1,158 @@
+//! After a crash: is what was read back a prefix of what was written?
+
+use rustc_hash::FxHashSet;
+
+use super::{NEVER, Oracle, Sector, Seen, Violation, Write};
+use crate::content::{SECTOR_BYTES, Value};
+
+/// How the drive's last life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifeEnd {
+    /// A power cut or a kill: what was not durable may be gone.
+    Crash,
+    /// It was closed: everything acknowledged is there.
+    Closed,
+}
+
+impl Oracle {
+    /// A restarted drive showed this at `first`; `None`: an error.
+    pub fn observe(&mut self, first: u64, count: u64, data: Option<&[u8]>) -> Result<(), Violation> {
+        for index in 0..count {
+            let at = first + index;
+            let seen = data.map_or(Seen::Unreadable, |data| {
+                let from = index as usize * SECTOR_BYTES;
+                Seen::Value(Value::identify(at, &data[from..from + SECTOR_BYTES]))
+            });
+            match (self.sectors.get_mut(&at), seen) {
+                (Some(sector), _) => sector.seen = seen,
+                (None, Seen::Value(value)) => self.must_be_untouched(at, value)?,
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges what [`Oracle::observe`] was told of every touched sector, and starts a new epoch from it: from here
+    /// on what was shown is durable, and what was not is gone for ever.
+    ///
+    /// Some prefix of the log must explain all of it. Per sector, it holds a write that covers it and that was
+    /// neither refused nor gone before the last restart. Everything acknowledged before any surviving or durable
+    /// write began has survived; so has all of every durable write, and of every atomic one of which a sector
+    /// survived. "Survived" is that each of its sectors holds it or a write that need not come before it. Lastly
+    /// the order in which writes won over each other must be free of contradictions.
+    pub fn settle(&mut self, end: LifeEnd) -> Result<(), Violation> {
+        if end == LifeEnd::Closed {
+            self.epoch_mut().iter_mut().filter(|w| w.end != NEVER).for_each(|w| w.is_durable = true);
+        }
+        let (mark, visible) = self.survivors()?;
+        let numbers = self.epoch..self.next_write();
+        let required = |number: &u32| {
+            let write = &self.writes[*number as usize];
+            !write.is_refused && (write.is_durable || write.end < mark || visible.contains(number))
+        };
+        let required: FxHashSet<u32> = numbers.filter(required).collect();
+        let mut in_order: Vec<u32> = required.iter().copied().collect();
+        in_order.sort_unstable();
+        for number in in_order {
+            self.must_have_survived(number, visible.contains(&number))?;
+        }
+        self.must_be_orderable(&required)?;
+        self.begin_epoch();
+        Ok(())
+    }
+
+    fn epoch_mut(&mut self) -> &mut [Write] {
+        &mut self.writes[self.epoch as usize..]
+    }
+
+    /// The writes that may have left this value; `None` in front: what was there before.
+    pub(super) fn candidates(&self, sector: &Sector, value: Value) -> Vec<Option<u32>> {
+        let base = sector.base.contains(&value).then_some(None);
+        let fits = |&number: &u32| {
+            let write = &self.writes[number as usize];
+            write.value == value && !write.is_refused
+        };
+        base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some)).collect()
+    }
+
+    /// The latest start of any write that surely survived, and the atomic ones that are surely visible.
+    fn survivors(&self) -> Result<(u64, FxHashSet<u32>), Violation> {
+        let durable = self.writes[self.epoch as usize..].iter().filter(|w| w.is_durable);
+        let mut mark = durable.map(|w| w.start).max().unwrap_or(0);
+        let mut visible = FxHashSet::default();
+        let mut sorted: Vec<_> = self.sectors.iter().collect();
+        sorted.sort_unstable_by_key(|(at, _)| **at);
+        for (&at, sector) in sorted {
+            let value = match sector.seen {
+                Seen::Value(value) => value,
+                Seen::Unreadable => continue,
+                Seen::Nothing => return Err(Violation(format!("sector {at} was not read back"))),
+            };
+            let candidates = self.candidates(sector, value);
+            let start = |c: &Option<u32>| c.map_or(0, |number| self.writes[number as usize].start);
+            let Some(oldest) = candidates.iter().map(start).min() else {
+                return Err(self.explain("after the restart", at, value));
+            };
+            mark = mark.max(oldest);
+            if let [Some(only)] = candidates[..]
+                && self.writes[only as usize].is_atomic()
+            {
+                visible.insert(only);
+            }
+        }
+        Ok((mark, visible))
+    }
+
+    fn must_have_survived(&self, number: u32, is_visible: bool) -> Result<(), Violation> {
+        let write = &self.writes[number as usize];
+        let range = write.sectors();
+        if write.is_wide() {
+            let mut inside: Vec<u64> = self.sectors.keys().copied().filter(|at| range.contains(at)).collect();
+            inside.sort_unstable();
+            inside.into_iter().try_for_each(|at| self.must_show(number, at, is_visible))
+        } else {
+            range.into_iter().try_for_each(|at| self.must_show(number, at, is_visible))
+        }
+    }
+
+    fn must_show(&self, number: u32, at: u64, is_visible: bool) -> Result<(), Violation> {
+        let write = &self.writes[number as usize];
+        let Some(sector) = self.sectors.get(&at) else { return Ok(()) };
+        let Seen::Value(value) = sector.seen else { return Ok(()) };
+        let need_not_precede = |candidate: &Option<u32>| {
+            candidate.is_some_and(|other| other == number || self.writes[other as usize].end >= write.start)
+        };
+        if self.candidates(sector, value).iter().any(need_not_precede) {
+            return Ok(());
+        }
+        let broken = match (write.is_durable, is_visible) {
+            (true, _) => "a durable write was lost",
+            (false, true) => "an atomic write was torn",
+            (false, false) => "a write was lost that was acknowledged before a surviving one began",
+        };
+        let what = format!("after the restart, {broken}: {}", self.describe(number));
+        Err(self.explain(&what, at, value))
+    }
+
+    /// What was read back is what there is.
+    fn begin_epoch(&mut self) {
+        let mut sectors = std::mem::take(&mut self.sectors);
+        for sector in sectors.values_mut() {
+            match sector.seen {
+                Seen::Value(value) => sector.base = vec![value],
+                Seen::Unreadable | Seen::Nothing => {
+                    let writes = sector.writes.iter().map(|&number| &self.writes[number as usize]);
+                    sector.base.extend(writes.filter(|w| !w.is_refused).map(|w| w.value));
+                }
+            }
+            sector.writes.clear();
+            sector.floor = 0;
+            sector.shown = None;
+            sector.seen = Seen::Nothing;
+        }
+        self.sectors = sectors;
+        self.epoch = self.next_write();
+        self.wide.clear();
+        self.before.clear();
+    }
+}

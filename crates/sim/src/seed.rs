@@ -1,0 +1,401 @@
+//! One seed: the lives of one drive, from creation through crashes to the last check.
+
+use std::sync::Arc;
+
+use drive::Error;
+use media::{Faults, SimMedia, SimRng};
+use parking_lot::Mutex;
+
+use crate::client::{client, maintenance};
+use crate::content::SECTOR_BYTES;
+use crate::executor::{End, Executor, NoPulse, Pulse};
+use crate::oracle::{LifeEnd, Oracle, Violation};
+use crate::{Bug, Config, Counts, Opening, Subject, World};
+
+/// Bytes that are read back at a time after a restart.
+const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
+
+/// Crashes during recovery in a row.
+const OPEN_CUTS_MAX: u32 = 3;
+
+/// How a seed went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What it went through.
+    pub counts: Counts,
+    /// What was wrong.
+    pub failure: Option<String>,
+    /// Scheduler steps taken: the same number for the same seed, or something is not deterministic.
+    pub steps: u64,
+}
+
+/// Why a seed ends early.
+enum Stop {
+    /// A promise was broken.
+    Failed(String),
+    /// The damage done to the backing was too much for the drive, and it said so.
+    Refused,
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Stop {
+        Stop::Failed(violation.0)
+    }
+}
+
+/// Runs a seed.
+pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
+    let mut rng = SimRng::new(seed);
+    let config = Arc::new(Config::draw(&mut rng));
+    if verbose {
+        eprintln!("{config:#?}");
+    }
+    let media = Arc::new(SimMedia::new(config.physical_bytes, rng.fork(), Faults::default()));
+    let oracle = Arc::new(Mutex::new(Oracle::new()));
+    let counts = Arc::new(Mutex::new(Counts::default()));
+    let executor = Executor::new(rng.fork());
+    let mut run = Run::<S> { rng, config, media, oracle, counts, executor, steps: 0, bug, verbose, drive: None };
+    let failure = match run.lives() {
+        Ok(()) | Err(Stop::Refused) => None,
+        Err(Stop::Failed(why)) => Some(why),
+    };
+    run.count_media();
+    let counts = run.counts.lock().clone();
+    Report { counts, failure, steps: run.steps + run.executor.steps() }
+}
+
+struct Run<S> {
+    rng: SimRng,
+    config: Arc<Config>,
+    media: Arc<SimMedia>,
+    oracle: Arc<Mutex<Oracle>>,
+    counts: Arc<Mutex<Counts>>,
+    executor: Executor,
+    /// Taken by earlier lives' executors.
+    steps: u64,
+    bug: Option<Bug>,
+    verbose: bool,
+    drive: Option<S>,
+}
+
+impl<S: Subject> Run<S> {
+    fn lives(&mut self) -> Result<(), Stop> {
+        self.create()?;
+        let mut end = LifeEnd::Closed;
+        for _ in 0..self.config.lives {
+            self.open()?;
+            self.read_back(end)?;
+            if self.rng.chance(1, 4) {
+                // What a reader was shown after a restart stays, even if nothing was written since.
+                self.crash();
+                self.open()?;
+                self.read_back(LifeEnd::Crash)?;
+            }
+            end = self.live()?;
+        }
+        self.open()?;
+        self.read_back(end)?;
+        self.check(true)
+    }
+
+    fn count(&self, name: &'static str) {
+        self.counts.lock().add(name, 1);
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{}", what());
+        }
+    }
+
+    /// Runs one operation by itself. A failure to finish is a failure of the seed.
+    fn do_now<T: Send + 'static>(
+        &mut self,
+        what: &str,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Stop> {
+        let ticker = Ticker(self.drive.clone());
+        let result = self.executor.block_on(&self.media, &ticker, None, future);
+        result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
+    }
+
+    fn create(&mut self) -> Result<(), Stop> {
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let result = self.do_now("create", async move { S::create(&media, &config).await })?;
+        result.map_err(|error| Stop::Failed(format!("create failed: {error}")))?;
+        if self.rng.chance(1, 2) {
+            self.crash();
+        }
+        Ok(())
+    }
+
+    fn opening(&mut self, rescue: bool) -> Opening {
+        Opening { entropy: self.rng.next_u64(), rescue, spawner: self.executor.spawner(), bug: self.bug }
+    }
+
+    /// Opens the drive, with crashes on the way and errors that go away.
+    fn open(&mut self) -> Result<(), Stop> {
+        let mut cuts = 0;
+        let mut errors = 0;
+        loop {
+            let cut = (cuts < OPEN_CUTS_MAX && self.rng.chance(1, 4)).then(|| self.rng.skewed(9));
+            let opening = self.opening(false);
+            let (media, config) = (self.media.clone(), self.config.clone());
+            let open = async move { S::open(media, &config, opening).await };
+            match self.executor.block_on(&self.media, &NoPulse, cut, open) {
+                Ok(Ok(drive)) => {
+                    self.tell(|| "opened".into());
+                    self.count("restart: opened");
+                    self.drive = Some(drive);
+                    return Ok(());
+                }
+                Ok(Err(error)) => {
+                    self.tell(|| format!("open failed: {error}"));
+                    errors += 1;
+                    self.open_failed(&error, errors)?;
+                }
+                Err(End::Cut) => {
+                    cuts += 1;
+                    self.count("restart: crashed during recovery");
+                    self.crash();
+                }
+                Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),
+            }
+        }
+    }
+
+    /// A drive may fail to open where its backing fails; damage may keep it shut for good.
+    fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
+        let counts = self.media.counts();
+        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
+        let unreadable = self.config.faults.sticky_read_error_ppm > 0 && counts.read_errors > 0;
+        let excused = match error {
+            Error::Corrupt(_) => damaged,
+            Error::Io(_) | Error::ReadOnly(_) => {
+                let failed = counts.read_errors + counts.write_errors + counts.sync_errors + counts.full_errors;
+                damaged || failed > 0
+            }
+            Error::NoSpace => counts.full_errors > 0,
+            Error::Invalid(_) => false,
+        };
+        if !excused {
+            return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
+        }
+        self.count("restart: open failed");
+        if errors == 1 {
+            // Only what stays broken may fail again.
+            self.media.set_faults(Faults { no_discard: self.config.faults.no_discard, ..Faults::default() });
+            return Ok(());
+        }
+        if !damaged && !unreadable {
+            return Err(Stop::Failed(format!("open still fails although the backing is well again: {error}")));
+        }
+        self.count("restart: refused for damage");
+        self.rescue()
+    }
+
+    /// What a damaged drive still shows may be old, but never something else.
+    fn rescue(&mut self) -> Result<(), Stop> {
+        let opening = self.opening(true);
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let opened = self.do_now("open for rescue", async move { S::open(media, &config, opening).await })?;
+        if let Ok(drive) = opened {
+            self.count("restart: opened for rescue");
+            self.drive = Some(drive);
+            for (first, count) in self.ranges() {
+                if let Ok(data) = self.read(first, count)? {
+                    self.oracle.lock().must_have_been_written(first, &data)?;
+                }
+            }
+        }
+        Err(Stop::Refused)
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let sectors = READ_BACK_BYTES_MAX / SECTOR_BYTES as u64;
+        self.oracle.lock().touched(u64::from(self.config.sector_bytes) / SECTOR_BYTES as u64, sectors)
+    }
+
+    fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(Err(Error::Invalid("not open".into()))) };
+        self.do_now("read", async move {
+            let mut data = vec![0xee; count as usize * SECTOR_BYTES];
+            drive.read(first * SECTOR_BYTES as u64, &mut data).await.map(|()| data)
+        })
+    }
+
+    /// Reads everything that was ever written and holds it against the oracle.
+    fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
+        let calm = Faults { no_discard: self.config.faults.no_discard, ..Faults::default() };
+        self.media.set_faults(calm);
+        let deep = self.rng.chance(1, 3);
+        self.check(deep)?;
+        for (first, count) in self.ranges() {
+            match self.read(first, count)? {
+                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
+                Err(_) => self.read_back_by_blocks(first, count)?,
+            }
+        }
+        self.tell(|| format!("settling after {end:?}"));
+        self.oracle.lock().settle(end)?;
+        Ok(())
+    }
+
+    fn read_back_by_blocks(&mut self, first: u64, count: u64) -> Result<(), Stop> {
+        let step = 8;
+        for at in (first..first + count).step_by(step) {
+            let count = (step as u64).min(first + count - at);
+            match self.read(at, count)? {
+                Ok(data) => self.oracle.lock().observe(at, count, Some(&data))?,
+                Err(error) => {
+                    self.count("restart: block unreadable");
+                    self.excuse("read after the restart", &error)?;
+                    self.oracle.lock().observe(at, count, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
+    fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
+        let counts = self.media.counts();
+        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
+        let unreadable = self.config.faults.sticky_read_error_ppm > 0 && counts.read_errors > 0;
+        let told = self.media.failures_told() > 0;
+        let excused = match error {
+            Error::Invalid(_) | Error::NoSpace => false,
+            Error::Corrupt(_) => damaged,
+            Error::Io(_) => damaged || unreadable,
+            Error::ReadOnly(_) => damaged || unreadable || told,
+        };
+        if excused { Ok(()) } else { Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}"))) }
+    }
+
+    fn check(&mut self, deep: bool) -> Result<(), Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(()) };
+        let problems = self.do_now("check", async move { drive.check(deep).await })?;
+        self.count(if deep { "op: check, deep" } else { "op: check" });
+        match problems {
+            Ok(problems) if problems.is_empty() => Ok(()),
+            Ok(problems) => {
+                self.count("outcome: check found problems");
+                self.excuse("check", &Error::Corrupt(problems.join("\n    ")))
+            }
+            Err(error) => self.excuse("check", &error),
+        }
+    }
+
+    /// Clients at work, until they are done or the plug is pulled.
+    fn live(&mut self) -> Result<LifeEnd, Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(LifeEnd::Crash) };
+        self.media.set_faults(self.config.faults.clone());
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let world = World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
+        let world = Arc::new(world);
+        for _ in 0..self.config.clients {
+            world.enter();
+            self.executor.spawn(client(world.clone(), self.rng.fork()));
+        }
+        self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        let cut = self.rng.chance(3, 5).then(|| self.rng.skewed(14));
+        let end = self.executor.run(&self.media, &*world, cut);
+        self.tell(|| format!("clients: {end:?}"));
+        if let Some(failure) = world.failure() {
+            return Err(Stop::Failed(failure));
+        }
+        match end {
+            End::Finished => self.end_quietly(&world),
+            End::Cut => {
+                self.crash();
+                Ok(LifeEnd::Crash)
+            }
+            stuck => Err(Stop::Failed(format!("clients wait for ever: {stuck:?}"))),
+        }
+    }
+
+    /// Nothing is in flight: ends the life in one of the ways there are.
+    fn end_quietly(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
+        if self.rng.chance(1, 4) && !self.config.is_faulty() {
+            let deep = self.rng.chance(1, 2);
+            self.check(deep)?;
+        }
+        if self.rng.chance(1, 3) {
+            self.crash();
+            return Ok(LifeEnd::Crash);
+        }
+        let drive = world.subject.clone();
+        let closed = self.do_now("close", async move { drive.close().await })?;
+        self.tell(|| format!("close: {closed:?}"));
+        let Err(error) = closed else {
+            self.count("life: closed");
+            let drive = world.subject.clone();
+            let late = self.do_now("write after close", async move { drive.write(0, &[0; 4096], false).await })?;
+            if late.is_ok() {
+                return Err(Stop::Failed("a closed drive took a write".into()));
+            }
+            self.crash();
+            return Ok(LifeEnd::Closed);
+        };
+        world.judge("close", &error);
+        world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
+        self.crash();
+        Ok(LifeEnd::Crash)
+    }
+
+    /// Cuts the power or kills the process.
+    fn crash(&mut self) {
+        self.drop_drive();
+        // A page cache that lost writes and does not know it lets no later process notice either.
+        let kill = self.rng.chance(1, 4) && self.media.counts().sync_errors == 0;
+        self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
+        self.tell(|| if kill { "killed".into() } else { "power cut".into() });
+        self.count(if kill { "life: killed" } else { "life: power cut" });
+    }
+
+    fn drop_drive(&mut self) {
+        if let Some(drive) = self.drive.take() {
+            let mut counts = self.counts.lock();
+            drive.counters().into_iter().for_each(|(name, times)| counts.add(name, times));
+        }
+        self.steps += self.executor.steps();
+        self.executor = Executor::new(self.rng.fork());
+    }
+
+    fn count_media(&mut self) {
+        self.drop_drive();
+        let media = self.media.counts();
+        let mut counts = self.counts.lock();
+        for (name, times) in [
+            ("media: read", media.reads),
+            ("media: write", media.writes),
+            ("media: sync", media.syncs),
+            ("media: discard", media.discards),
+            ("fault: write torn", media.torn_writes),
+            ("fault: write lost", media.lost_writes),
+            ("fault: read error", media.read_errors),
+            ("fault: write error", media.write_errors),
+            ("fault: sync error", media.sync_errors),
+            ("fault: backing full", media.full_errors),
+            ("fault: rotten sector", media.rotten_sectors),
+            ("fault: misdirected write", media.misdirected_writes),
+        ] {
+            counts.add(name, times);
+        }
+    }
+}
+
+/// Ticks the drive and nothing else.
+struct Ticker<S>(Option<S>);
+
+impl<S: Subject> Pulse for Ticker<S> {
+    fn beat(&self) {
+        if let Some(drive) = &self.0 {
+            drive.tick();
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,138 @@
+//! What is put to the test: the drive, or something that claims to behave like one.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use drive::{CreateOptions, Drive, Error, OpenOptions, Spawner};
+use media::SimMedia;
+
+use crate::{Bug, Config};
+
+/// How a subject is opened this time.
+#[derive(Clone)]
+pub struct Opening {
+    /// Never used before.
+    pub entropy: u64,
+    /// Opens a damaged drive as it was before the damage, for reading only.
+    pub rescue: bool,
+    /// Background runner.
+    pub spawner: Spawner,
+    /// A mistake to make.
+    pub bug: Option<Bug>,
+}
+
+/// A drive under test. The operations are those of [`Drive`].
+#[allow(missing_docs)]
+pub trait Subject: Clone + Send + Sync + 'static {
+    fn create(media: &SimMedia, config: &Config) -> impl Future<Output = Result<(), Error>> + Send;
+    fn open(
+        media: Arc<SimMedia>,
+        config: &Config,
+        opening: Opening,
+    ) -> impl Future<Output = Result<Self, Error>> + Send;
+    fn read(&self, offset: u64, buf: &mut [u8]) -> impl Future<Output = Result<(), Error>> + Send;
+    fn write(&self, offset: u64, data: &[u8], fua: bool) -> impl Future<Output = Result<(), Error>> + Send;
+    fn flush(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), Error>> + Send;
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        no_hole: bool,
+        fua: bool,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn maintain(&self) -> impl Future<Output = Result<bool, Error>> + Send;
+    fn clean(&self) -> impl Future<Output = Result<bool, Error>> + Send;
+    fn checkpoint(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    fn tick(&self);
+    fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+    /// Counters of what went on inside, for the coverage report.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+impl Subject for Drive<SimMedia> {
+    async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
+        let options = CreateOptions {
+            physical_size_bytes: config.physical_bytes,
+            logical_capacity_bytes: config.logical_bytes,
+            sector_bytes: config.sector_bytes,
+            segment_bytes: Some(config.segment_bytes),
+            codec: config.codec,
+            uuid: config.uuid,
+            created_unix_seconds: 0,
+        };
+        Drive::create(media, &options).await
+    }
+
+    async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
+        let mut options = OpenOptions::new(opening.entropy, opening.spawner);
+        options.map_budget_bytes = config.map_budget_bytes;
+        options.read_only = opening.rescue;
+        options.accept_damage = opening.rescue;
+        options.write_cache = config.write_cache;
+        options.checkpoint_bytes = config.checkpoint_bytes;
+        #[cfg(feature = "planted-bugs")]
+        {
+            options.planted_bug = opening.bug.map(planted);
+        }
+        Drive::open(media, options).await
+    }
+
+    async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.read(offset, buf).await
+    }
+
+    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
+        self.write(offset, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.flush().await
+    }
+
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
+        self.trim(offset, len, fua).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+        self.write_zeroes(offset, len, no_hole, fua).await
+    }
+
+    async fn maintain(&self) -> Result<bool, Error> {
+        self.maintain().await
+    }
+
+    async fn clean(&self) -> Result<bool, Error> {
+        self.clean().await
+    }
+
+    async fn checkpoint(&self) -> Result<(), Error> {
+        self.checkpoint().await
+    }
+
+    fn tick(&self) {
+        self.tick();
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.close().await
+    }
+
+    async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
+        self.check(deep).await
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn planted(bug: Bug) -> drive::PlantedBug {
+    match bug {
+        Bug::SkipFlush => drive::PlantedBug::SkipFlush,
+        Bug::ApplyStaleMove => drive::PlantedBug::ApplyStaleMove,
+        Bug::ReuseSegmentEarly => drive::PlantedBug::ReuseSegmentEarly,
+        Bug::IgnoreTornPack => drive::PlantedBug::IgnoreTornPack,
+        Bug::DropTrim => drive::PlantedBug::DropTrim,
+    }
+}

@@ -1,0 +1,90 @@
+//! How the toy finds itself again.
+
+use std::sync::Arc;
+
+use drive::Error;
+use media::{IoBuf, Media, PAGE_BYTES, SimMedia};
+
+use super::log::{Entry, Kind, pages};
+use super::{PAGE, State};
+
+const READ_BYTES: u64 = 256 << 10;
+
+/// Writes an empty drive.
+pub(super) async fn format(media: &SimMedia) -> Result<(), Error> {
+    let end = Entry { generation: 1, first: 1, number: 1, durable: 0, kind: Kind::SnapshotEnd, offset: 0, len: 0 };
+    media.write(0, Arc::new(end.encode(&[]))).await.map_err(io)?;
+    media.sync().await.map_err(io)
+}
+
+fn io(error: std::io::Error) -> Error {
+    Error::Io(error.to_string())
+}
+
+/// The drive as the backing has it: the newest complete snapshot, and every entry after it up to the first that is
+/// missing or torn. If a later one says that that one was durable, this is no crash but damage.
+pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: bool) -> Result<State, Error> {
+    let half = media.size_bytes() / 2;
+    let mut best: Option<State> = None;
+    let mut newest = (0, 0);
+    for number in 0..2 {
+        let bytes = read(media, number * half, half).await?;
+        let found = walk(&bytes, number, accept_damage, trusting)?;
+        newest = (newest.0.max(found.generation), newest.1.max(found.next));
+        if found.snapshots > 0 && best.as_ref().is_none_or(|best| best.generation < found.generation) {
+            best = Some(found);
+        }
+    }
+    let mut state = best.ok_or_else(|| Error::Corrupt("no complete snapshot".into()))?;
+    (state.generation, state.next) = newest;
+    state.durable = state.next - 1;
+    state.snapshots = 0;
+    Ok(state)
+}
+
+async fn read(media: &SimMedia, from: u64, len: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::with_capacity(len as usize);
+    for at in (from..from + len).step_by(READ_BYTES as usize) {
+        let buf = IoBuf::zeroed(READ_BYTES.min(from + len - at) as usize);
+        let (buf, result) = media.read(at, buf).await;
+        result.map_err(io)?;
+        bytes.extend_from_slice(&buf);
+    }
+    Ok(bytes)
+}
+
+/// What a half holds. `generation` and `next` count what is unusable too; `snapshots` is 1 if it is complete.
+fn walk(bytes: &[u8], half: u64, accept_damage: bool, trusting: bool) -> Result<State, Error> {
+    let headers: Vec<Entry> =
+        bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Some(Entry::decode(page)?.0)).collect();
+    let mut state = State { half, ..State::default() };
+    state.generation = headers.iter().map(|h| h.generation).max().unwrap_or(0);
+    state.next = headers.iter().map(|h| h.number + 1).max().unwrap_or(1);
+    let ours = || headers.iter().filter(|h| h.generation == state.generation);
+    let vouched = ours().map(|h| h.durable).max().unwrap_or(0);
+    let first = ours().map(|h| h.first).max().unwrap_or(0);
+    let generation = state.generation;
+    let mut number = first;
+    let mut at = 0;
+    while let Some((entry, crc)) = bytes.get(at..at + PAGE_BYTES).and_then(Entry::decode) {
+        let whole = pages(entry.data_len()) as usize * PAGE_BYTES;
+        let Some(data) = bytes.get(at + PAGE_BYTES..at + whole) else { break };
+        let data = &data[..entry.data_len() as usize];
+        let is_next = entry.generation == generation && entry.number == number;
+        if !is_next || (crc32c::crc32c(data) != crc && !trusting) {
+            break;
+        }
+        match entry.kind {
+            Kind::Write => state.apply(entry.offset, Some(data), entry.len),
+            Kind::Zero => state.zero(entry.offset, entry.len),
+            Kind::SnapshotEnd => state.snapshots = 1,
+        }
+        number += 1;
+        at += whole;
+    }
+    if vouched >= number && vouched >= first && first > 0 && !accept_damage {
+        return Err(Error::Corrupt(format!("entry {number} is missing, but entry {vouched} was durable")));
+    }
+    state.tail = at as u64 / PAGE;
+    Ok(state)
+}

@@ -1,0 +1,185 @@
+//! What the clients of one life of a drive share.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+
+use drive::Error;
+use media::SimMedia;
+use parking_lot::Mutex;
+
+use crate::executor::Pulse;
+use crate::oracle::{Oracle, Violation};
+use crate::{Config, Counts, Subject};
+
+/// Beats after which a drive must have taken to heart that a write or a sync failed.
+const POISON_BEATS: u64 = 4;
+
+/// A drive that is up, and everyone who watches it.
+pub struct World<S> {
+    /// The drive.
+    pub subject: S,
+    /// Its backing.
+    pub media: Arc<SimMedia>,
+    /// The seed's shape.
+    pub config: Arc<Config>,
+    /// Outlives the drive's lives.
+    pub oracle: Arc<Mutex<Oracle>>,
+    /// Outlive the drive's lives too.
+    pub counts: Arc<Mutex<Counts>>,
+    verbose: bool,
+    failure: Mutex<Option<String>>,
+    progress: AtomicU64,
+    beats: AtomicU64,
+    poisoned_since: AtomicU64,
+    clients: AtomicU64,
+    stopped: AtomicBool,
+    bell: Mutex<Vec<Waker>>,
+}
+
+impl<S: Subject> World<S> {
+    /// The world of a drive that was just opened.
+    pub fn new(
+        subject: S,
+        media: Arc<SimMedia>,
+        config: Arc<Config>,
+        oracle: Arc<Mutex<Oracle>>,
+        counts: Arc<Mutex<Counts>>,
+        verbose: bool,
+    ) -> World<S> {
+        World {
+            subject,
+            media,
+            config,
+            oracle,
+            counts,
+            verbose,
+            failure: Mutex::new(None),
+            progress: AtomicU64::new(0),
+            beats: AtomicU64::new(1),
+            poisoned_since: AtomicU64::new(0),
+            clients: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            bell: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Counts something.
+    pub fn count(&self, name: &'static str) {
+        self.counts.lock().add(name, 1);
+    }
+
+    /// Says what is going on, if anyone wants to know.
+    pub fn tell<D: Display>(&self, what: impl FnOnce() -> D) {
+        if self.verbose {
+            eprintln!("  {}", what());
+        }
+    }
+
+    /// The first failure ends the seed.
+    pub fn fail(&self, why: String) {
+        self.tell(|| format!("FAILED: {why}"));
+        self.failure.lock().get_or_insert(why);
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if a promise was broken.
+    pub fn hold(&self, result: Result<(), Violation>) {
+        if let Err(Violation(why)) = result {
+            self.fail(why);
+        }
+    }
+
+    /// What failed, if anything did.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// Something was done.
+    pub fn made_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client comes.
+    pub fn enter(&self) {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client goes. Once the last has gone, maintenance stops too.
+    pub fn leave(&self) {
+        if self.clients.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.stopped.store(true, Ordering::Relaxed);
+            self.ring();
+        }
+    }
+
+    /// Whether to stop what one is doing.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Whether the drive was told long enough ago that a write or a sync failed.
+    pub fn is_poisoned(&self) -> bool {
+        let since = self.poisoned_since.load(Ordering::Relaxed);
+        since != 0 && self.beats.load(Ordering::Relaxed) >= since + POISON_BEATS
+    }
+
+    /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
+    pub fn excuses(&self, error: &Error) -> bool {
+        let counts = self.media.counts();
+        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
+        let failed = self.media.failures_told() > 0;
+        match error {
+            Error::Invalid(_) | Error::NoSpace => false,
+            Error::Corrupt(_) => damaged || failed,
+            Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
+        }
+    }
+
+    /// Counts an error and fails if nothing excuses it.
+    pub fn judge(&self, doing: &str, error: &Error) {
+        self.count(match error {
+            Error::Invalid(_) => "error: invalid",
+            Error::NoSpace => "error: no space",
+            Error::ReadOnly(_) => "error: read-only",
+            Error::Io(_) => "error: i/o",
+            Error::Corrupt(_) => "error: corrupt",
+        });
+        if !self.excuses(error) {
+            self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
+        }
+    }
+
+    /// Waits for the next beat.
+    pub async fn next_beat(&self) {
+        let beat = self.beats.load(Ordering::Relaxed);
+        std::future::poll_fn(|context| {
+            if self.beats.load(Ordering::Relaxed) > beat || self.is_stopped() {
+                return Poll::Ready(());
+            }
+            self.bell.lock().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn ring(&self) {
+        std::mem::take(&mut *self.bell.lock()).into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<S: Subject> Pulse for World<S> {
+    fn beat(&self) {
+        let now = self.beats.fetch_add(1, Ordering::Relaxed);
+        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failures_told() > 0 {
+            self.poisoned_since.store(now, Ordering::Relaxed);
+        }
+        self.subject.tick();
+        self.ring();
+    }
+
+    fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,128 @@
+//! Memory for request data: a total for the server, a limit and a reserve for each connection.
+//!
+//! A connection charges the total only for what it holds beyond its reserve, so the common case (small requests,
+//! moderate queue depth) touches nothing shared.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::sync::Semaphore;
+
+use crate::config::CONNECTION_RESERVE_BYTES;
+
+/// Bytes of one permit.
+const UNIT_BYTES: usize = 4096;
+
+/// The total of a server. First come, first served.
+pub(crate) struct Budget {
+    units: Semaphore,
+    waiting: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let units = (bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        Self { units: Semaphore::new(units), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Whether connections wait for memory that others hold.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    async fn acquire(&self, units: u32) {
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        if let Ok(permit) = self.units.acquire_many(units).await {
+            permit.forget();
+        }
+    }
+}
+
+/// What one connection holds of the budget; gives all back when dropped.
+pub(crate) struct Lease<'a> {
+    budget: &'a Budget,
+    limit_bytes: usize,
+    held_bytes: usize,
+    charged_units: usize,
+    /// A request for that many units, under way.
+    waiting: Option<(usize, Pin<Box<dyn Future<Output = ()> + Send + 'a>>)>,
+}
+
+fn units_for(held_bytes: usize) -> usize {
+    held_bytes.saturating_sub(CONNECTION_RESERVE_BYTES).div_ceil(UNIT_BYTES)
+}
+
+impl<'a> Lease<'a> {
+    pub(crate) fn new(budget: &'a Budget, limit_bytes: usize) -> Self {
+        Self { budget, limit_bytes, held_bytes: 0, charged_units: 0, waiting: None }
+    }
+
+    /// Bytes held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Takes `bytes`. Pending either because this connection is at its limit (then it is asked again after
+    /// [`Lease::release`]), or because all are (then the task is woken).
+    pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        if self.held_bytes > 0 && self.held_bytes + bytes > self.limit_bytes {
+            return Poll::Pending;
+        }
+        loop {
+            if let Some((units, acquire)) = &mut self.waiting {
+                if acquire.as_mut().poll(cx).is_pending() {
+                    // What was released meanwhile may have made the wait needless.
+                    if units_for(self.held_bytes + bytes) > self.charged_units {
+                        return Poll::Pending;
+                    }
+                } else {
+                    self.charged_units += *units;
+                }
+                self.waiting = None;
+            }
+            let missing = units_for(self.held_bytes + bytes).saturating_sub(self.charged_units);
+            if missing == 0 {
+                self.held_bytes += bytes;
+                return Poll::Ready(());
+            }
+            let units = u32::try_from(missing).unwrap_or(u32::MAX);
+            if let Ok(permit) = self.budget.units.try_acquire_many(units) {
+                permit.forget();
+                self.charged_units += missing;
+            } else {
+                self.waiting = Some((missing, Box::pin(self.budget.acquire(units))));
+            }
+        }
+    }
+
+    /// Gives `bytes` back.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        self.held_bytes = self.held_bytes.saturating_sub(bytes);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let surplus = self.charged_units.saturating_sub(units_for(self.held_bytes));
+        if surplus > 0 {
+            self.charged_units -= surplus;
+            self.budget.units.add_permits(surplus);
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.waiting = None;
+        self.held_bytes = 0;
+        self.settle();
+    }
+}

@@ -1,0 +1,97 @@
+//! What an operator sets: limits, timeouts, TLS.
+
+use std::time::Duration;
+
+use crate::protocol::MAX_PAYLOAD_BYTES;
+use crate::tls::TlsConfig;
+
+/// Whether clients must use TLS.
+#[derive(Clone, Default)]
+pub enum TlsPolicy {
+    /// TLS is not offered.
+    #[default]
+    Off,
+    /// Every option but STARTTLS and ABORT is refused until the connection is inside TLS.
+    Required(TlsConfig),
+}
+
+/// Limits and policies of a server.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// TLS for every connection.
+    pub tls: TlsPolicy,
+    /// Allows TCP without TLS on addresses other than loopback.
+    pub insecure: bool,
+    /// Connections at a time; more are closed at once.
+    pub connections_max: usize,
+    /// Requests in flight on a connection; more wait in the socket. 1 to 4096.
+    pub requests_per_connection_max: usize,
+    /// Bytes of request data held for one connection; at least 32 MiB.
+    pub connection_buffer_bytes_max: usize,
+    /// Bytes of request data held for all connections, beyond [`CONNECTION_RESERVE_BYTES`] that each has to
+    /// itself; at least 32 MiB.
+    pub total_buffer_bytes_max: usize,
+    /// From accepting to the start of transmission.
+    pub handshake_timeout: Duration,
+    /// How long a client may take none of its replies, or send nothing of a payload it announced, while others
+    /// wait for the memory it holds. It is disconnected then.
+    pub stall_timeout: Duration,
+    /// From shutdown (or the client's farewell) to closing, even if replies are left.
+    pub shutdown_grace: Duration,
+}
+
+/// Bytes of request data that every connection may hold without asking, so that a few greedy or stalled
+/// clients never stop small requests of the others.
+pub const CONNECTION_RESERVE_BYTES: usize = 256 << 10;
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            tls: TlsPolicy::Off,
+            insecure: false,
+            connections_max: 1024,
+            requests_per_connection_max: 256,
+            connection_buffer_bytes_max: 64 << 20,
+            total_buffer_bytes_max: 256 << 20,
+            handshake_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A configuration that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum ConfigError {
+    #[error("there is no export to serve: name at least one drive")]
+    NoExport,
+    #[error("two exports are named {0:?}: give each its own name")]
+    SameName(String),
+    #[error("the name or description of export {0:?} is longer than 4096 bytes: shorten it")]
+    LongName(String),
+    #[error("{name} is {value}, which is outside {min} to {max}: choose a value in that range")]
+    Range { name: &'static str, value: usize, min: usize, max: usize },
+}
+
+impl ServerConfig {
+    /// Checks the limits.
+    ///
+    /// # Errors
+    /// [`ConfigError::Range`] naming the first limit that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let payload = MAX_PAYLOAD_BYTES as usize;
+        let limits = [
+            ("connections_max", self.connections_max, 1, 1 << 20),
+            ("requests_per_connection_max", self.requests_per_connection_max, 1, 4096),
+            ("connection_buffer_bytes_max", self.connection_buffer_bytes_max, payload, 1 << 40),
+            ("total_buffer_bytes_max", self.total_buffer_bytes_max, payload, 1 << 40),
+        ];
+        for (name, value, min, max) in limits {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError::Range { name, value, min, max });
+            }
+        }
+        Ok(())
+    }
+}

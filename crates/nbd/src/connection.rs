@@ -1,0 +1,165 @@
+//! One connection from greeting to farewell.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use service::Device;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::budget::Lease;
+use crate::config::{ServerConfig, TlsPolicy};
+use crate::error::ConnectionError;
+use crate::execute::execute;
+use crate::export::{Export, Shared};
+use crate::handshake::{Handshake, Negotiated, greet};
+use crate::request::Session;
+use crate::shutdown::Shutdown;
+use crate::transmission::Transmission;
+
+/// How often an active connection is looked at for idleness.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Longest wait for the peer when closing TLS.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Serves one client over `stream` until it leaves, fails, or `shutdown` is requested.
+///
+/// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
+/// [`Device`] on what that means), so let it finish. Needs the timer of a tokio runtime. The connection counts
+/// and its memory is charged to `shared`.
+///
+/// # Errors
+/// Why the connection ended, if not by the client's farewell or shutdown. There is nothing left to do but to
+/// log it.
+pub async fn serve_connection<S, D>(
+    mut stream: S,
+    shared: &Shared<D>,
+    mut shutdown: Shutdown,
+) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: Device,
+{
+    let Some(_admitted) = shared.admit() else { return Err(ConnectionError::TooManyConnections) };
+    let deadline = Instant::now() + shared.config.handshake_timeout;
+    let mut stopped = shutdown.clone();
+    let negotiation = async {
+        let zeroes = greet(&mut stream).await?;
+        let end = Handshake::new(shared, zeroes, false).run(&mut stream).await?;
+        Ok((end, zeroes))
+    };
+    let Some((end, zeroes)) = before(deadline, &mut stopped, negotiation).await? else { return Ok(()) };
+    match (end, &shared.config.tls) {
+        (Negotiated::Over, _) => Ok(()),
+        (Negotiated::Transmission(export, session), _) => {
+            transmit(&mut stream, export, session, shared, &mut shutdown).await
+        }
+        (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
+        (Negotiated::StartTls, TlsPolicy::Required(tls)) => {
+            let negotiation = async {
+                let mut stream = tls.acceptor.accept(stream).await?;
+                let end = Handshake::new(shared, zeroes, true).run(&mut stream).await?;
+                Ok((end, stream))
+            };
+            let Some((end, mut stream)) = before(deadline, &mut stopped, negotiation).await? else {
+                return Ok(());
+            };
+            let result = match end {
+                Negotiated::Transmission(export, session) => {
+                    transmit(&mut stream, export, session, shared, &mut shutdown).await
+                }
+                _ => Ok(()),
+            };
+            // A courtesy that tells the client that nothing was cut off.
+            let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
+            result
+        }
+    }
+}
+
+/// Runs a negotiation; `None` when shutdown came first. A client that hangs up is no failure.
+async fn before<T>(
+    deadline: Instant,
+    stopped: &mut Shutdown,
+    negotiation: impl Future<Output = Result<T, ConnectionError>>,
+) -> Result<Option<T>, ConnectionError> {
+    tokio::select! {
+        biased;
+        done = tokio::time::timeout_at(deadline, negotiation) => match done {
+            Ok(Err(ConnectionError::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(ConnectionError::UnexpectedEnd)
+            }
+            Ok(result) => result.map(Some),
+            Err(_) => Err(ConnectionError::HandshakeTimeout),
+        },
+        () = stopped.requested() => Ok(None),
+    }
+}
+
+/// The transmission phase, with its clock.
+async fn transmit<S, D>(
+    stream: &mut S,
+    export: &Export<D>,
+    session: Session,
+    shared: &Shared<D>,
+    shutdown: &mut Shutdown,
+) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: Device,
+{
+    let config: &ServerConfig = &shared.config;
+    let lease = Lease::new(&shared.budget, config.connection_buffer_bytes_max);
+    let limit = config.requests_per_connection_max;
+    let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
+    let mut stopped = pin!(shutdown.requested());
+    let mut tick = pin!(sleep(TICK));
+    let mut ticking = true;
+    let mut closing = false;
+    let mut moved_bytes = 0;
+    let mut stalled_since: Option<Instant> = None;
+    poll_fn(|cx| {
+        if !closing && stopped.as_mut().poll(cx).is_ready() {
+            transmission.close();
+        }
+        if let Poll::Ready(result) = transmission.poll(cx) {
+            return Poll::Ready(result);
+        }
+        if !closing && transmission.is_closing() {
+            closing = true;
+            ticking = true;
+            tick.as_mut().reset(Instant::now() + config.shutdown_grace);
+        } else if !ticking && transmission.moved_bytes() != moved_bytes {
+            ticking = true;
+            tick.as_mut().reset(Instant::now() + TICK);
+        }
+        while ticking && tick.as_mut().poll(cx).is_ready() {
+            if closing {
+                return Poll::Ready(Err(ConnectionError::GraceExpired));
+            }
+            let now = Instant::now();
+            let moved = transmission.moved_bytes() != moved_bytes;
+            moved_bytes = transmission.moved_bytes();
+            if moved || !transmission.waits_for_client() {
+                stalled_since = None;
+            } else {
+                let since = *stalled_since.get_or_insert(now);
+                if now - since >= config.stall_timeout && shared.budget.is_contended() {
+                    return Poll::Ready(Err(ConnectionError::Stalled));
+                }
+            }
+            if !moved && transmission.is_idle() {
+                transmission.release_memory();
+                ticking = false;
+            } else {
+                tick.as_mut().reset(now + TICK);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

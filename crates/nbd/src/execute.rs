@@ -1,0 +1,57 @@
+//! Carrying a request out on the device.
+
+use service::{Device, DeviceError, Extent};
+
+use crate::buffers::Buffer;
+use crate::protocol::Errno;
+use crate::request::Operation;
+
+/// A request that passed the checks.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) cookie: u64,
+    pub(crate) operation: Operation,
+}
+
+/// A request that the device is done with.
+pub(crate) struct Finished {
+    pub(crate) request: Request,
+    pub(crate) buffer: Buffer,
+    pub(crate) result: Result<Vec<Extent>, DeviceError>,
+}
+
+/// Runs `request`; `buffer` is the data of a WRITE or the place for that of a READ.
+pub(crate) async fn execute<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {
+    let result = match request.operation {
+        Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
+        Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua).await,
+        Operation::Flush => device.flush().await,
+        Operation::Trim { offset, length, fua } => device.trim(offset, u64::from(length), fua).await,
+        Operation::WriteZeroes { offset, length, no_hole, fua } => {
+            device.write_zeroes(offset, u64::from(length), no_hole, fua).await
+        }
+        Operation::Cache | Operation::Disc => Ok(()),
+        Operation::BlockStatus { offset, length, max_extents } => {
+            let extents = device.extents(offset, u64::from(length), max_extents).await;
+            let result = extents.and_then(|mut extents| {
+                extents.truncate(max_extents);
+                let known = extents.iter().any(|extent| extent.len > 0);
+                // An answer without extents would be malformed.
+                if known { Ok(extents) } else { Err(DeviceError::Io("no extent is known".to_owned())) }
+            });
+            return Finished { request, buffer, result };
+        }
+    };
+    Finished { request, buffer, result: result.map(|()| Vec::new()) }
+}
+
+/// The code that tells a client about `error`.
+pub(crate) fn errno(error: &DeviceError) -> Errno {
+    match error {
+        DeviceError::Invalid(_) => Errno::Inval,
+        DeviceError::NoSpace => Errno::NoSpc,
+        DeviceError::ReadOnly(_) => Errno::Perm,
+        DeviceError::Io(_) => Errno::Io,
+        DeviceError::Shutdown => Errno::Shutdown,
+    }
+}

@@ -1,0 +1,275 @@
+//! The handshake phase: fixed newstyle negotiation.
+//!
+//! Options are read to the byte, without buffering: what a client sends ahead of its time in plain text can
+//! never be taken for something it said inside TLS.
+
+use service::Device;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::config::TlsPolicy;
+use crate::error::ConnectionError;
+use crate::export::{Export, Shared};
+use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
+use crate::option_reply as reply;
+use crate::protocol::*;
+use crate::request::Session;
+
+/// Longest data of an option that is looked at, in bytes. Twice the longest legal INFO query.
+const OPTION_BYTES_MAX: u32 = 64 << 10;
+/// Longest data of an option that is skipped, in bytes; more closes the connection.
+const SKIPPED_BYTES_MAX: u32 = 1 << 20;
+/// Most options in a handshake.
+const OPTIONS_MAX: u32 = 1024;
+
+/// What the server knows of a connection before transmission. Forgotten when TLS starts.
+pub(crate) struct Handshake<'a, D> {
+    shared: &'a Shared<D>,
+    /// Inside TLS.
+    secure: bool,
+    zeroes: bool,
+    structured_replies: bool,
+    /// The export that `base:allocation` was chosen for.
+    context_export: Option<&'a Export<D>>,
+}
+
+/// How a negotiation ended.
+pub(crate) enum Negotiated<'a, D> {
+    /// Serve this export.
+    Transmission(&'a Export<D>, Session),
+    /// Go on inside TLS.
+    StartTls,
+    /// The client said goodbye.
+    Over,
+}
+
+/// What an option leads to.
+enum Next<'a, D> {
+    /// Another option.
+    Continue,
+    /// The end of the negotiation, once the replies are sent.
+    End(Negotiated<'a, D>),
+}
+
+fn broken(reason: &str) -> ConnectionError {
+    ConnectionError::Handshake(reason.to_owned())
+}
+
+/// Greets the client, and returns whether it wants the 124 zeros after EXPORT_NAME.
+///
+/// # Errors
+/// When the client is not of the fixed newstyle, or fails.
+pub(crate) async fn greet<S>(stream: &mut S) -> Result<bool, ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut greeting = [0; 18];
+    greeting[0..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
+    greeting[8..16].copy_from_slice(&OPTS_MAGIC.to_be_bytes());
+    greeting[16..18].copy_from_slice(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+    stream.write_all(&greeting).await?;
+    stream.flush().await?;
+    let flags = stream.read_u32().await?;
+    if flags & !(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES) != 0 {
+        return Err(ConnectionError::Handshake(format!("unknown client flags {flags:#x}")));
+    }
+    if flags & FLAG_C_FIXED_NEWSTYLE == 0 {
+        return Err(broken("the client does not speak fixed newstyle"));
+    }
+    Ok(flags & FLAG_C_NO_ZEROES == 0)
+}
+
+impl<'a, D: Device> Handshake<'a, D> {
+    pub(crate) fn new(shared: &'a Shared<D>, zeroes: bool, secure: bool) -> Self {
+        Self { shared, secure, zeroes, structured_replies: false, context_export: None }
+    }
+
+    /// Answers options until one ends the negotiation.
+    pub(crate) async fn run<S>(&mut self, stream: &mut S) -> Result<Negotiated<'a, D>, ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut data = Vec::new();
+        let mut out = Vec::new();
+        for _ in 0..OPTIONS_MAX {
+            let mut header = [0; OPTION_HEADER_BYTES];
+            // Many clients just hang up after looking around.
+            match stream.read(&mut header[..1]).await? {
+                0 => return Ok(Negotiated::Over),
+                _ => stream.read_exact(&mut header[1..]).await?,
+            };
+            let header = OptionHeader::decode(&header).ok_or_else(|| broken("an option has a bad magic"))?;
+            data.clear();
+            out.clear();
+            let next = if header.length > OPTION_BYTES_MAX {
+                self.skip(stream, header, &mut out).await?;
+                Next::Continue
+            } else {
+                data.resize(header.length as usize, 0);
+                stream.read_exact(&mut data).await?;
+                self.answer(header.option, &data, &mut out)?
+            };
+            stream.write_all(&out).await?;
+            stream.flush().await?;
+            if let Next::End(end) = next {
+                return Ok(end);
+            }
+        }
+        Err(broken("too many options"))
+    }
+
+    async fn skip<S>(
+        &self,
+        stream: &mut S,
+        header: OptionHeader,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ConnectionError>
+    where
+        S: AsyncRead + Unpin,
+    {
+        if header.length > SKIPPED_BYTES_MAX || header.option == OPT_EXPORT_NAME {
+            return Err(broken("an option is too long"));
+        }
+        let mut rest = stream.take(u64::from(header.length));
+        let skipped = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
+        if skipped < u64::from(header.length) {
+            return Err(broken("the client closed the connection in the middle of an option"));
+        }
+        push_error(out, header.option, REP_ERR_TOO_BIG, "option data is too long");
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Next<'a, D>, ConnectionError> {
+        let tls_required = matches!(self.shared.config.tls, TlsPolicy::Required(_)) && !self.secure;
+        if tls_required && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
+            if option == OPT_EXPORT_NAME {
+                return Err(broken("EXPORT_NAME before STARTTLS"));
+            }
+            push_error(out, option, REP_ERR_TLS_REQD, "use STARTTLS first");
+            return Ok(Next::Continue);
+        }
+        let decoded = match ClientOption::decode(option, data) {
+            Ok(decoded) => decoded,
+            Err(error) if option == OPT_EXPORT_NAME => return Err(broken(&error.to_string())),
+            Err(error) => {
+                if option == OPT_SET_META_CONTEXT {
+                    self.context_export = None;
+                }
+                push_error(out, option, error.reply_type(), &error.to_string());
+                return Ok(Next::Continue);
+            }
+        };
+        match decoded {
+            ClientOption::ExportName(name) => {
+                let export = self.shared.find(&name).ok_or_else(|| broken("there is no such export"))?;
+                let session = self.session(export);
+                let geometry = export.device.geometry();
+                out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
+                return Ok(Next::End(Negotiated::Transmission(export, session)));
+            }
+            ClientOption::Abort => {
+                reply::push_reply(out, option, REP_ACK, &[]);
+                return Ok(Next::End(Negotiated::Over));
+            }
+            ClientOption::StartTls => return Ok(self.start_tls(out)),
+            ClientOption::Go(query) => {
+                if let Some(export) = self.info(option, &query, out) {
+                    let session = self.session(export);
+                    return Ok(Next::End(Negotiated::Transmission(export, session)));
+                }
+            }
+            ClientOption::Info(query) => {
+                self.info(option, &query, out);
+            }
+            ClientOption::List => {
+                for export in self.shared.exports() {
+                    reply::push_server(out, &export.name, &export.description);
+                }
+                reply::push_reply(out, option, REP_ACK, &[]);
+            }
+            ClientOption::StructuredReply if self.structured_replies => {
+                push_error(out, option, REP_ERR_INVALID, "structured replies are already agreed on");
+            }
+            ClientOption::StructuredReply => {
+                self.structured_replies = true;
+                reply::push_reply(out, option, REP_ACK, &[]);
+            }
+            ClientOption::ListMetaContext(query) => self.list_contexts(&query, out),
+            ClientOption::SetMetaContext(query) => self.set_contexts(&query, out),
+            ClientOption::Unknown(_) => push_error(out, option, REP_ERR_UNSUP, "unknown option"),
+        }
+        Ok(Next::Continue)
+    }
+
+    fn start_tls(&self, out: &mut Vec<u8>) -> Next<'a, D> {
+        if self.secure {
+            push_error(out, OPT_STARTTLS, REP_ERR_INVALID, "TLS is already on");
+        } else if matches!(self.shared.config.tls, TlsPolicy::Off) {
+            push_error(out, OPT_STARTTLS, REP_ERR_UNSUP, "the server has no TLS");
+        } else {
+            reply::push_reply(out, OPT_STARTTLS, REP_ACK, &[]);
+            return Next::End(Negotiated::StartTls);
+        }
+        Next::Continue
+    }
+
+    /// The session with `export` as negotiated: contexts count only for the export they were asked for.
+    fn session(&self, export: &Export<D>) -> Session {
+        let chosen = self.context_export.is_some_and(|chosen| std::ptr::eq(chosen, export));
+        Session { structured_replies: self.structured_replies, base_allocation: chosen }
+    }
+
+    fn info(&self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<&'a Export<D>> {
+        let Some(export) = self.shared.find(&query.export) else {
+            push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
+            return None;
+        };
+        let geometry = export.device.geometry();
+        reply::push_info_export(out, option, &geometry, self.session(export));
+        // Sent without being asked, because requests that ignore it fail.
+        reply::push_info_block_size(out, option, &geometry);
+        for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {
+            if query.infos.contains(&info) {
+                reply::push_info_text(out, option, info, text);
+            }
+        }
+        reply::push_reply(out, option, REP_ACK, &[]);
+        Some(export)
+    }
+
+    fn list_contexts(&self, query: &MetaContextQuery, out: &mut Vec<u8>) {
+        let option = OPT_LIST_META_CONTEXT;
+        if self.shared.find(&query.export).is_none() {
+            return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
+        }
+        let matches = |name: &String| name == CONTEXT_BASE_ALLOCATION || name == "base:";
+        if query.queries.is_empty() || query.queries.iter().any(matches) {
+            reply::push_meta_context(out, option, CONTEXT_ID_BASE_ALLOCATION, CONTEXT_BASE_ALLOCATION);
+        }
+        reply::push_reply(out, option, REP_ACK, &[]);
+    }
+
+    fn set_contexts(&mut self, query: &MetaContextQuery, out: &mut Vec<u8>) {
+        let option = OPT_SET_META_CONTEXT;
+        self.context_export = None;
+        if !self.structured_replies {
+            return push_error(out, option, REP_ERR_INVALID, "agree on structured replies first");
+        }
+        let Some(export) = self.shared.find(&query.export) else {
+            return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
+        };
+        if query.queries.iter().any(|name| name == CONTEXT_BASE_ALLOCATION) {
+            self.context_export = Some(export);
+            reply::push_meta_context(out, option, CONTEXT_ID_BASE_ALLOCATION, CONTEXT_BASE_ALLOCATION);
+        }
+        reply::push_reply(out, option, REP_ACK, &[]);
+    }
+}
+
+fn push_error(out: &mut Vec<u8>, option: u32, reply_type: u32, message: &str) {
+    reply::push_reply(out, option, reply_type, &[message.as_bytes()]);
+}

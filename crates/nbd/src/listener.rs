@@ -1,0 +1,208 @@
+//! Listening on Unix and TCP sockets.
+//!
+//! A [`Listener`] is bound outside any runtime, an [`Acceptor`] lives in one, and an [`Accepted`] connection can
+//! go to the runtime of another thread before it is registered there.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fs, net};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use service::Device;
+
+use crate::address::Address;
+use crate::config::{ServerConfig, TlsPolicy};
+use crate::connection::serve_connection;
+use crate::error::ConnectionError;
+use crate::export::Shared;
+use crate::shutdown::Shutdown;
+
+const BACKLOG: i32 = 1024;
+
+/// A socket that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum ListenError {
+    #[error("{0}: another server is listening there")]
+    InUse(Address),
+    #[error("{0}: exists and is not a socket: choose another path, or remove it")]
+    NotASocket(Address),
+    #[error("{0}: anyone on the network could use the drive: set up TLS, or say --insecure")]
+    Insecure(Address),
+    #[error("{0}: {1}")]
+    Io(Address, io::Error),
+}
+
+enum Socket {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener),
+}
+
+/// The file of a Unix socket, removed when dropped.
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode, so that the socket of a successor is left alone.
+    identity: Option<(u64, u64)>,
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && self.identity == identity(&self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A bound socket that clients can already connect to, to be accepted later.
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+impl Listener {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// See [`Listener::unix`] and [`Listener::tcp`].
+    pub fn bind(address: &Address, config: &ServerConfig) -> Result<Self, ListenError> {
+        match address {
+            Address::Unix(path) => Self::unix(path),
+            Address::Tcp(host, port) => Self::tcp(host, *port, config),
+        }
+    }
+
+    /// Listens on a Unix socket that only this user can connect to (mode 0600). A socket that a dead server left
+    /// is replaced; the file is removed when the listener is dropped.
+    ///
+    /// # Errors
+    /// [`ListenError`] when something else is at `path`, a server answers there, or the system refuses.
+    pub fn unix(path: &Path) -> Result<Self, ListenError> {
+        let address = Address::Unix(path.to_owned());
+        match fs::symlink_metadata(path) {
+            Ok(file) if !file.file_type().is_socket() => return Err(ListenError::NotASocket(address)),
+            Ok(_) => match UnixStream::connect(path) {
+                Ok(_) => return Err(ListenError::InUse(address)),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path).map_err(|error| ListenError::Io(address.clone(), error))?;
+                }
+                Err(error) => return Err(ListenError::Io(address, error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(ListenError::Io(address, error)),
+        }
+        let bound = || -> io::Result<_> {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+            let file = SocketFile { path: path.to_owned(), identity: identity(path) };
+            // Nobody can connect between binding and listening, so nobody slips in before the mode is set.
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(Socket::Unix(UnixListener::from(socket), file))
+        };
+        match bound() {
+            Ok(socket) => Ok(Self { socket, address }),
+            Err(error) => Err(ListenError::Io(address, error)),
+        }
+    }
+
+    /// Listens on a TCP port (0: any free one). Without TLS only loopback is allowed, unless `insecure` is set.
+    ///
+    /// # Errors
+    /// [`ListenError`] when the address would be open to the network, is unknown, or the system refuses.
+    pub fn tcp(host: &str, port: u16, config: &ServerConfig) -> Result<Self, ListenError> {
+        let address = Address::Tcp(host.to_owned(), port);
+        let fail = |error| ListenError::Io(address.clone(), error);
+        let resolved: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(fail)?.collect();
+        let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
+        if open && matches!(config.tls, TlsPolicy::Off) && !config.insecure {
+            return Err(ListenError::Insecure(address));
+        }
+        let listener = TcpListener::bind(resolved.as_slice()).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let port = listener.local_addr().map_err(fail)?.port();
+        Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
+    }
+
+    /// Where it listens, with the port that was given.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Registers with the tokio runtime this is called in.
+    ///
+    /// # Errors
+    /// When the runtime cannot.
+    pub fn register(self) -> io::Result<Acceptor> {
+        Ok(match self.socket {
+            Socket::Unix(listener, file) => {
+                Acceptor::Unix(tokio::net::UnixListener::from_std(listener)?, SocketGuard(file))
+            }
+            Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
+        })
+    }
+}
+
+/// Keeps the file of a Unix socket.
+pub struct SocketGuard(#[allow(dead_code, reason = "kept for its drop")] SocketFile);
+
+/// A listener within a runtime.
+pub enum Acceptor {
+    /// On a Unix socket.
+    Unix(tokio::net::UnixListener, SocketGuard),
+    /// On a TCP port.
+    Tcp(tokio::net::TcpListener),
+}
+
+impl Acceptor {
+    /// Waits for the next client.
+    ///
+    /// # Errors
+    /// Those of `accept(2)`: the listener stays usable, but wait a little, for the process may be out of files.
+    pub async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
+            Self::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                stream.set_nodelay(true)?;
+                Ok(Accepted::Tcp(stream.into_std()?))
+            }
+        }
+    }
+}
+
+/// A client that was accepted, not yet bound to a runtime: send it to the thread that shall serve it.
+pub enum Accepted {
+    /// Over a Unix socket.
+    Unix(UnixStream),
+    /// Over TCP.
+    Tcp(net::TcpStream),
+}
+
+impl Accepted {
+    /// Serves the client within the runtime this is polled in; see [`serve_connection`].
+    ///
+    /// # Errors
+    /// See [`serve_connection`].
+    pub async fn serve<D: Device>(
+        self,
+        shared: &Shared<D>,
+        shutdown: Shutdown,
+    ) -> Result<(), ConnectionError> {
+        match self {
+            Self::Unix(stream) => {
+                serve_connection(tokio::net::UnixStream::from_std(stream)?, shared, shutdown).await
+            }
+            Self::Tcp(stream) => {
+                serve_connection(tokio::net::TcpStream::from_std(stream)?, shared, shutdown).await
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The replies of a connection on their way to the socket, gathered into vectored writes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+
+use crate::buffers::Buffer;
+
+/// Slices of one vectored write.
+const SLICES_MAX: usize = 64;
+
+/// Header bytes, then data.
+struct Segment {
+    header_len: usize,
+    data: Buffer,
+    data_sent: usize,
+}
+
+/// Replies that are not sent yet, in order.
+#[derive(Default)]
+pub(crate) struct Output {
+    /// Header bytes of all segments, one after the other; those before `headers_sent` are gone.
+    headers: Vec<u8>,
+    headers_sent: usize,
+    segments: VecDeque<Segment>,
+}
+
+impl Output {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Bytes waiting, without read data.
+    pub(crate) fn header_bytes(&self) -> usize {
+        self.headers.len() - self.headers_sent
+    }
+
+    /// Adds what `write` appends, then `data`.
+    pub(crate) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>), data: Option<Buffer>) {
+        let before = self.headers.len();
+        write(&mut self.headers);
+        let header_len = self.headers.len() - before;
+        match self.segments.back_mut() {
+            Some(last) if last.data.as_slice().is_empty() => last.header_len += header_len,
+            _ => self.segments.push_back(Segment { header_len, data: Buffer::default(), data_sent: 0 }),
+        }
+        if let (Some(data), Some(last)) = (data, self.segments.back_mut()) {
+            last.data = data;
+        }
+    }
+
+    /// Writes as much as the socket takes; buffers that are done with go to `sent`. Ready with the number of bytes
+    /// when something was written.
+    pub(crate) fn poll_write<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        sent: impl FnMut(Buffer),
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        let mut headers = &self.headers[self.headers_sent..];
+        for segment in &self.segments {
+            if count + 2 > SLICES_MAX {
+                break;
+            }
+            let (header, rest) = headers.split_at(segment.header_len);
+            headers = rest;
+            for part in [header, &segment.data.as_slice()[segment.data_sent..]] {
+                if !part.is_empty() {
+                    slices[count] = IoSlice::new(part);
+                    count += 1;
+                }
+            }
+        }
+        match Pin::new(stream).poll_write_vectored(cx, &slices[..count]) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(written)) => {
+                self.advance(written, sent);
+                Poll::Ready(Ok(written))
+            }
+            other => other,
+        }
+    }
+
+    fn advance(&mut self, mut written: usize, mut sent: impl FnMut(Buffer)) {
+        while let Some(segment) = self.segments.front_mut() {
+            let header = written.min(segment.header_len);
+            segment.header_len -= header;
+            self.headers_sent += header;
+            written -= header;
+            let data = written.min(segment.data.as_slice().len() - segment.data_sent);
+            segment.data_sent += data;
+            written -= data;
+            if segment.header_len > 0 || segment.data_sent < segment.data.as_slice().len() {
+                break;
+            }
+            if let Some(done) = self.segments.pop_front() {
+                sent(done.data);
+            }
+        }
+        // A client that always leaves something unsent must not make the headers grow for ever.
+        if self.segments.is_empty() || self.headers_sent > 64 << 10 {
+            self.headers.drain(..self.headers_sent);
+            self.headers_sent = 0;
+        }
+    }
+
+    /// Throws everything away.
+    pub(crate) fn clear(&mut self, mut sent: impl FnMut(Buffer)) {
+        self.segments.drain(..).for_each(|segment| sent(segment.data));
+        *self = Self::default();
+    }
+}

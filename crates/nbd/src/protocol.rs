@@ -1,0 +1,179 @@
+//! Constants of the NBD protocol, under the names of its specification (`doc/proto.md` of the NBD project)
+//! without the `NBD_` prefix.
+
+/// `NBDMAGIC`: first eight bytes a server sends.
+pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
+/// `IHAVEOPT`: says newstyle negotiation, and begins every option a client sends.
+pub const OPTS_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// Begins every option reply.
+pub const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// `NBD_REQUEST_MAGIC`.
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// `NBD_SIMPLE_REPLY_MAGIC`.
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// `NBD_STRUCTURED_REPLY_MAGIC`.
+pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Handshake flag: the server speaks fixed newstyle.
+pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
+/// Handshake flag: the 124 zero bytes after `OPT_EXPORT_NAME` can be left out.
+pub const FLAG_NO_ZEROES: u16 = 1 << 1;
+/// Client flag: the client speaks fixed newstyle.
+pub const FLAG_C_FIXED_NEWSTYLE: u32 = 1 << 0;
+/// Client flag: the client wants the 124 zero bytes left out.
+pub const FLAG_C_NO_ZEROES: u32 = 1 << 1;
+
+/// Transmission flag that is always set.
+pub const FLAG_HAS_FLAGS: u16 = 1 << 0;
+/// The export refuses writes.
+pub const FLAG_READ_ONLY: u16 = 1 << 1;
+/// `CMD_FLUSH` is supported.
+pub const FLAG_SEND_FLUSH: u16 = 1 << 2;
+/// `CMD_FLAG_FUA` is supported.
+pub const FLAG_SEND_FUA: u16 = 1 << 3;
+/// `CMD_TRIM` is supported.
+pub const FLAG_SEND_TRIM: u16 = 1 << 5;
+/// `CMD_WRITE_ZEROES` is supported.
+pub const FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
+/// `CMD_FLAG_DF` is supported (only with structured replies).
+pub const FLAG_SEND_DF: u16 = 1 << 7;
+/// A flush on one connection covers writes answered on every other.
+pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
+/// `CMD_CACHE` is supported.
+pub const FLAG_SEND_CACHE: u16 = 1 << 10;
+/// `CMD_FLAG_FAST_ZERO` is supported.
+pub const FLAG_SEND_FAST_ZERO: u16 = 1 << 11;
+
+/// Choose an export and start transmission; failure can only close the connection.
+pub const OPT_EXPORT_NAME: u32 = 1;
+/// End the negotiation.
+pub const OPT_ABORT: u32 = 2;
+/// List the exports.
+pub const OPT_LIST: u32 = 3;
+/// Go on inside TLS.
+pub const OPT_STARTTLS: u32 = 5;
+/// Tell about an export.
+pub const OPT_INFO: u32 = 6;
+/// Choose an export and start transmission.
+pub const OPT_GO: u32 = 7;
+/// Use structured replies.
+pub const OPT_STRUCTURED_REPLY: u32 = 8;
+/// List metadata contexts.
+pub const OPT_LIST_META_CONTEXT: u32 = 9;
+/// Choose metadata contexts for `CMD_BLOCK_STATUS`.
+pub const OPT_SET_META_CONTEXT: u32 = 10;
+/// Use extended headers (64-bit lengths). Not supported.
+pub const OPT_EXTENDED_HEADERS: u32 = 11;
+
+/// The option is done.
+pub const REP_ACK: u32 = 1;
+/// One export of `OPT_LIST`.
+pub const REP_SERVER: u32 = 2;
+/// One piece of information of `OPT_INFO` or `OPT_GO`.
+pub const REP_INFO: u32 = 3;
+/// One metadata context.
+pub const REP_META_CONTEXT: u32 = 4;
+const REP_FLAG_ERROR: u32 = 1 << 31;
+/// The option is unknown or not supported.
+pub const REP_ERR_UNSUP: u32 = REP_FLAG_ERROR | 1;
+/// The option is forbidden by configuration.
+pub const REP_ERR_POLICY: u32 = REP_FLAG_ERROR | 2;
+/// The option's data is malformed, or the option is not allowed now.
+pub const REP_ERR_INVALID: u32 = REP_FLAG_ERROR | 3;
+/// The server wants `OPT_STARTTLS` first.
+pub const REP_ERR_TLS_REQD: u32 = REP_FLAG_ERROR | 5;
+/// No export has that name.
+pub const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR | 6;
+/// The server is shutting down.
+pub const REP_ERR_SHUTDOWN: u32 = REP_FLAG_ERROR | 7;
+/// The option's data is too long.
+pub const REP_ERR_TOO_BIG: u32 = REP_FLAG_ERROR | 9;
+
+/// Size and transmission flags of an export.
+pub const INFO_EXPORT: u16 = 0;
+/// Canonical name of an export.
+pub const INFO_NAME: u16 = 1;
+/// Description of an export.
+pub const INFO_DESCRIPTION: u16 = 2;
+/// Minimum, preferred and maximum block size.
+pub const INFO_BLOCK_SIZE: u16 = 3;
+
+/// Read `length` bytes.
+pub const CMD_READ: u16 = 0;
+/// Write the `length` bytes that follow the request.
+pub const CMD_WRITE: u16 = 1;
+/// End the connection; never answered.
+pub const CMD_DISC: u16 = 2;
+/// Make answered writes durable.
+pub const CMD_FLUSH: u16 = 3;
+/// Give a range up.
+pub const CMD_TRIM: u16 = 4;
+/// Hint that a range will be read.
+pub const CMD_CACHE: u16 = 5;
+/// Make a range read as zeros.
+pub const CMD_WRITE_ZEROES: u16 = 6;
+/// Ask what a range holds.
+pub const CMD_BLOCK_STATUS: u16 = 7;
+
+/// Durable before the answer. Accepted on every command, as the specification demands.
+pub const CMD_FLAG_FUA: u16 = 1 << 0;
+/// `CMD_WRITE_ZEROES` keeps the range allocated.
+pub const CMD_FLAG_NO_HOLE: u16 = 1 << 1;
+/// `CMD_READ` is answered in one chunk.
+pub const CMD_FLAG_DF: u16 = 1 << 2;
+/// `CMD_BLOCK_STATUS` is answered with one extent.
+pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
+/// `CMD_WRITE_ZEROES` fails rather than be as slow as a write.
+pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
+
+/// Last chunk of a structured reply.
+pub const REPLY_FLAG_DONE: u16 = 1 << 0;
+/// Chunk without content.
+pub const REPLY_TYPE_NONE: u16 = 0;
+/// Chunk of read data.
+pub const REPLY_TYPE_OFFSET_DATA: u16 = 1;
+/// Chunk that says a read range is zeros.
+pub const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
+/// Chunk of extents.
+pub const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
+/// Chunk that says the request failed.
+pub const REPLY_TYPE_ERROR: u16 = (1 << 15) + 1;
+
+/// `base:allocation`: the extent is not allocated.
+pub const STATE_HOLE: u32 = 1 << 0;
+/// `base:allocation`: the extent reads as zeros.
+pub const STATE_ZERO: u32 = 1 << 1;
+/// The metadata context that tells allocation.
+pub const CONTEXT_BASE_ALLOCATION: &str = "base:allocation";
+/// The identifier this server gives to `base:allocation` (any number serves).
+pub const CONTEXT_ID_BASE_ALLOCATION: u32 = 1;
+
+/// Longest string (export name, context name, error message) in bytes.
+pub const MAX_STRING_BYTES: usize = 4096;
+/// Largest payload that a client may send or ask for without further agreement, in bytes.
+pub const MAX_PAYLOAD_BYTES: u32 = 32 << 20;
+
+/// An error code on the wire (`NBD_E*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Errno {
+    /// Operation not permitted: the export is read-only.
+    Perm = 1,
+    /// Input/output error.
+    Io = 5,
+    /// Invalid argument.
+    Inval = 22,
+    /// No space left, or a write beyond the end.
+    NoSpc = 28,
+    /// A read with `CMD_FLAG_DF` that is too large for one chunk.
+    Overflow = 75,
+    /// The server is shutting down.
+    Shutdown = 108,
+}
+
+impl Errno {
+    /// The number on the wire.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+}

@@ -1,0 +1,157 @@
+//! The replies of the transmission phase, appended to a byte buffer.
+//!
+//! ```text
+//!  simple      | magic 4 | error 4 | cookie 8 |                                    READ: data follows
+//!  structured  | magic 4 | flags 2 | type 2 | cookie 8 | length 4 | `length` bytes
+//! ```
+
+use service::{Extent, ExtentKind};
+
+use crate::protocol::*;
+use crate::wire;
+
+/// Bytes of a simple reply.
+pub const SIMPLE_REPLY_BYTES: usize = 16;
+/// Bytes of the header of a structured reply chunk.
+pub const CHUNK_HEADER_BYTES: usize = 20;
+
+/// Longest error message sent, in bytes.
+const MAX_MESSAGE_BYTES: usize = 512;
+
+/// A simple reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimpleReply {
+    /// 0 or an [`Errno`].
+    pub error: u32,
+    /// The cookie of the request.
+    pub cookie: u64,
+}
+
+impl SimpleReply {
+    /// Writes the reply.
+    pub fn encode(&self) -> [u8; SIMPLE_REPLY_BYTES] {
+        let mut bytes = [0; SIMPLE_REPLY_BYTES];
+        bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.error.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a reply; `None` when the magic is another.
+    pub fn decode(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Option<Self> {
+        let field = &mut bytes.as_slice();
+        let magic = wire::take_u32(field)?;
+        let reply = Self { error: wire::take_u32(field)?, cookie: wire::take_u64(field)? };
+        (magic == SIMPLE_REPLY_MAGIC).then_some(reply)
+    }
+}
+
+/// The header of a structured reply chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkHeader {
+    /// `REPLY_FLAG_*`.
+    pub flags: u16,
+    /// `REPLY_TYPE_*`.
+    pub kind: u16,
+    /// The cookie of the request.
+    pub cookie: u64,
+    /// Bytes that follow.
+    pub length: u32,
+}
+
+impl ChunkHeader {
+    /// Writes the header.
+    pub fn encode(&self) -> [u8; CHUNK_HEADER_BYTES] {
+        let mut bytes = [0; CHUNK_HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.kind.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header; `None` when the magic is another.
+    pub fn decode(bytes: &[u8; CHUNK_HEADER_BYTES]) -> Option<Self> {
+        let field = &mut bytes.as_slice();
+        let magic = wire::take_u32(field)?;
+        let header = Self {
+            flags: wire::take_u16(field)?,
+            kind: wire::take_u16(field)?,
+            cookie: wire::take_u64(field)?,
+            length: wire::take_u32(field)?,
+        };
+        (magic == STRUCTURED_REPLY_MAGIC).then_some(header)
+    }
+}
+
+fn last_chunk(out: &mut Vec<u8>, kind: u16, cookie: u64, length: usize) {
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    out.extend_from_slice(&ChunkHeader { flags: REPLY_FLAG_DONE, kind, cookie, length }.encode());
+}
+
+/// Appends the answer to a request that succeeded and returns no data.
+pub fn push_done(out: &mut Vec<u8>, cookie: u64) {
+    out.extend_from_slice(&SimpleReply { error: 0, cookie }.encode());
+}
+
+/// Appends what goes before the `length` data bytes of a READ.
+pub fn push_read_header(out: &mut Vec<u8>, structured: bool, cookie: u64, offset: u64, length: u32) {
+    if structured {
+        last_chunk(out, REPLY_TYPE_OFFSET_DATA, cookie, 8 + length as usize);
+        out.extend_from_slice(&offset.to_be_bytes());
+    } else {
+        push_done(out, cookie);
+    }
+}
+
+/// Appends the answer to a request that failed. Only structured replies can carry the message, which is cut at
+/// a character boundary when too long.
+pub fn push_error(out: &mut Vec<u8>, structured: bool, cookie: u64, errno: Errno, message: &str) {
+    if !structured {
+        out.extend_from_slice(&SimpleReply { error: errno.code(), cookie }.encode());
+        return;
+    }
+    let mut end = message.len().min(MAX_MESSAGE_BYTES);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let message = &message[..end];
+    last_chunk(out, REPLY_TYPE_ERROR, cookie, 6 + message.len());
+    out.extend_from_slice(&errno.code().to_be_bytes());
+    out.extend_from_slice(&(message.len() as u16).to_be_bytes());
+    out.extend_from_slice(message.as_bytes());
+}
+
+/// The `base:allocation` flags of an extent.
+pub fn allocation_flags(kind: ExtentKind) -> u32 {
+    match kind {
+        ExtentKind::Data => 0,
+        ExtentKind::Zero => STATE_ZERO,
+        ExtentKind::Hole => STATE_HOLE | STATE_ZERO,
+    }
+}
+
+/// Appends the answer to a BLOCK_STATUS of `length` bytes, merging neighbours of one kind and cutting what goes
+/// beyond. `extents` must cover at least one byte.
+pub fn push_block_status(out: &mut Vec<u8>, cookie: u64, length: u32, extents: &[Extent]) {
+    let header_at = out.len();
+    last_chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 0);
+    out.extend_from_slice(&CONTEXT_ID_BASE_ALLOCATION.to_be_bytes());
+    let mut left = u64::from(length);
+    let mut runs = extents.iter().filter(|extent| extent.len > 0).peekable();
+    while left > 0
+        && let Some(first) = runs.next()
+    {
+        let mut run = first.len;
+        while let Some(next) = runs.next_if(|next| next.kind == first.kind) {
+            run = run.saturating_add(next.len);
+        }
+        let run = run.min(left);
+        left -= run;
+        out.extend_from_slice(&(run as u32).to_be_bytes()); // at most `length`, which is a u32
+        out.extend_from_slice(&allocation_flags(first.kind).to_be_bytes());
+    }
+    let payload_len = (out.len() - header_at - CHUNK_HEADER_BYTES) as u32; // at most 4 + 8 * MAX_EXTENTS
+    out[header_at + 16..header_at + 20].copy_from_slice(&payload_len.to_be_bytes());
+}

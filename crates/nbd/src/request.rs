@@ -1,0 +1,222 @@
+//! The request of the transmission phase: its 28-byte header, and what it asks of the device.
+//!
+//! ```text
+//!  0      4       6      8        16       24      28
+//!  +------+-------+------+--------+--------+-------+
+//!  | magic| flags | type | cookie | offset | length|   WRITE: followed by `length` bytes
+//!  +------+-------+------+--------+--------+-------+
+//! ```
+
+use service::Geometry;
+
+use crate::protocol::*;
+use crate::wire;
+
+/// Bytes of a request header.
+pub const REQUEST_HEADER_BYTES: usize = 28;
+
+/// Most extents in one answer to `CMD_BLOCK_STATUS`; bounds its memory.
+pub const MAX_EXTENTS: usize = 4096;
+
+/// A request header as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// `CMD_FLAG_*`.
+    pub flags: u16,
+    /// `CMD_*`.
+    pub command: u16,
+    /// Chosen by the client, returned in the reply.
+    pub cookie: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// The header does not begin with `REQUEST_MAGIC`: the stream is out of step and cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request with magic {0:#010x}")]
+pub struct BadMagic(pub u32);
+
+impl RequestHeader {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// [`BadMagic`] when it is none.
+    pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<Self, BadMagic> {
+        let field = &mut bytes.as_slice();
+        let header = (|| {
+            let magic = wire::take_u32(field)?;
+            let header = Self {
+                flags: wire::take_u16(field)?,
+                command: wire::take_u16(field)?,
+                cookie: wire::take_u64(field)?,
+                offset: wire::take_u64(field)?,
+                length: wire::take_u32(field)?,
+            };
+            Some((magic, header))
+        })();
+        match header {
+            Some((REQUEST_MAGIC, header)) => Ok(header),
+            Some((magic, _)) => Err(BadMagic(magic)),
+            None => Err(BadMagic(0)), // the array is long enough for all fields
+        }
+    }
+
+    /// Writes the header.
+    pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
+        let mut bytes = [0; REQUEST_HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.command.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// Bytes that follow the header on the wire, whether or not the request is a legal one.
+    pub fn payload_bytes(&self) -> u32 {
+        if self.command == CMD_WRITE { self.length } else { 0 }
+    }
+}
+
+/// What the negotiation settled for a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// Structured replies were agreed on.
+    pub structured_replies: bool,
+    /// `base:allocation` was chosen.
+    pub base_allocation: bool,
+}
+
+/// A legal request, as the device will see it. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the request")]
+pub enum Operation {
+    /// `CMD_READ`.
+    Read { offset: u64, length: u32 },
+    /// `CMD_WRITE`.
+    Write { offset: u64, length: u32, fua: bool },
+    /// `CMD_FLUSH`.
+    Flush,
+    /// `CMD_TRIM`.
+    Trim { offset: u64, length: u32, fua: bool },
+    /// `CMD_CACHE`: nothing to do.
+    Cache,
+    /// `CMD_WRITE_ZEROES`.
+    WriteZeroes { offset: u64, length: u32, no_hole: bool, fua: bool },
+    /// `CMD_BLOCK_STATUS`.
+    BlockStatus { offset: u64, length: u32, max_extents: usize },
+    /// `CMD_DISC`.
+    Disc,
+}
+
+impl Operation {
+    /// Bytes of memory that the request needs for its data.
+    pub fn buffer_bytes(&self) -> usize {
+        match *self {
+            Self::Read { length, .. } | Self::Write { length, .. } => length as usize,
+            _ => 0,
+        }
+    }
+}
+
+/// Why a request is refused before it reaches the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The code for the reply.
+    pub errno: Errno,
+    /// The words for the reply.
+    pub message: &'static str,
+}
+
+const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { errno, message })
+}
+
+/// Checks a request against the device and the session.
+///
+/// # Errors
+/// A [`Refusal`] with `EINVAL` for what is unknown, misaligned, too large, empty or out of range, `ENOSPC` for
+/// writing past the end, `EOVERFLOW` for a `CMD_FLAG_DF` read too large for a chunk, `EPERM` for changing a
+/// read-only device.
+pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> Result<Operation, Refusal> {
+    let RequestHeader { flags, command, offset, length, .. } = *header;
+    let flag = |bit: u16| flags & bit != 0;
+    let fua = flag(CMD_FLAG_FUA);
+    let known_flags = CMD_FLAG_FUA
+        | match command {
+            CMD_READ if session.structured_replies => CMD_FLAG_DF,
+            CMD_WRITE_ZEROES => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
+            CMD_BLOCK_STATUS => CMD_FLAG_REQ_ONE,
+            _ => 0,
+        };
+    let operation = match command {
+        CMD_READ => Operation::Read { offset, length },
+        CMD_WRITE => Operation::Write { offset, length, fua },
+        // Nothing about a farewell is worth refusing.
+        CMD_DISC => return Ok(Operation::Disc),
+        CMD_FLUSH => Operation::Flush,
+        CMD_TRIM => Operation::Trim { offset, length, fua },
+        CMD_CACHE => Operation::Cache,
+        CMD_WRITE_ZEROES => Operation::WriteZeroes { offset, length, no_hole: flag(CMD_FLAG_NO_HOLE), fua },
+        CMD_BLOCK_STATUS => {
+            let max_extents = if flag(CMD_FLAG_REQ_ONE) { 1 } else { MAX_EXTENTS };
+            Operation::BlockStatus { offset, length, max_extents }
+        }
+        _ => return refuse(Errno::Inval, "unknown command"),
+    };
+    if flags & !known_flags != 0 {
+        return refuse(Errno::Inval, "flag not valid for this command");
+    }
+    if command == CMD_BLOCK_STATUS && !session.base_allocation {
+        return refuse(Errno::Inval, "no metadata context was negotiated");
+    }
+    let writes = matches!(command, CMD_WRITE | CMD_WRITE_ZEROES);
+    if geometry.read_only && (writes || command == CMD_TRIM) {
+        return refuse(Errno::Perm, "the export is read-only");
+    }
+    if command == CMD_FLUSH {
+        if offset != 0 || length != 0 {
+            return refuse(Errno::Inval, "offset and length of a flush must be zero");
+        }
+        return Ok(operation);
+    }
+    if length == 0 {
+        return refuse(Errno::Inval, "length is zero");
+    }
+    if matches!(command, CMD_READ | CMD_WRITE) && length > max_payload_bytes(geometry) {
+        let errno = if flag(CMD_FLAG_DF) { Errno::Overflow } else { Errno::Inval };
+        return refuse(errno, "length is more than the maximum block size");
+    }
+    let sector_mask = u64::from(geometry.sector_bytes).wrapping_sub(1);
+    if (offset | u64::from(length)) & sector_mask != 0 {
+        return refuse(Errno::Inval, "offset or length is not a multiple of the minimum block size");
+    }
+    let in_range = offset.checked_add(u64::from(length)).is_some_and(|end| end <= geometry.capacity_bytes);
+    if !in_range {
+        let errno = if writes { Errno::NoSpc } else { Errno::Inval };
+        return refuse(errno, "beyond the end of the export");
+    }
+    Ok(operation)
+}
+
+/// Largest READ or WRITE in bytes.
+pub fn max_payload_bytes(geometry: &Geometry) -> u32 {
+    geometry.max_transfer_bytes.clamp(geometry.sector_bytes, MAX_PAYLOAD_BYTES)
+}
+
+/// The transmission flags for a device.
+pub fn transmission_flags(geometry: &Geometry, session: Session) -> u16 {
+    let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
+    if geometry.read_only {
+        flags |= FLAG_READ_ONLY;
+    } else {
+        flags |= FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO;
+    }
+    if session.structured_replies {
+        flags |= FLAG_SEND_DF;
+    }
+    flags
+}

@@ -1,0 +1,117 @@
+//! The requests in flight on a connection: a pool of pinned places for their futures, reused so that a request
+//! costs no allocation, each with its own waker so that only those are polled that were woken.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::task::AtomicWaker;
+
+/// Which slots were woken, a bit each, and the connection's task.
+struct Woken {
+    words: Box<[AtomicU64]>,
+    task: AtomicWaker,
+}
+
+/// The waker of one slot.
+struct SlotWaker {
+    woken: Arc<Woken>,
+    index: usize,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let bit = 1 << (self.index % 64);
+        let before = self.woken.words[self.index / 64].fetch_or(bit, Ordering::AcqRel);
+        // Whoever set the bit first has woken the task, and it has not looked since.
+        if before & bit == 0 {
+            self.woken.task.wake();
+        }
+    }
+}
+
+struct Slot<F> {
+    future: Pin<Box<Option<F>>>,
+    waker: Waker,
+}
+
+/// Places for up to `limit` futures, made as needed.
+pub(crate) struct Slots<F> {
+    slots: Vec<Slot<F>>,
+    free: Vec<usize>,
+    limit: usize,
+    woken: Arc<Woken>,
+}
+
+impl<F: Future> Slots<F> {
+    pub(crate) fn new(limit: usize) -> Self {
+        let words = (0..limit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let woken = Arc::new(Woken { words, task: AtomicWaker::new() });
+        Self { slots: Vec::new(), free: Vec::new(), limit, woken }
+    }
+
+    /// Futures in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.limit
+    }
+
+    /// Says which task to wake. Call it before polling anything.
+    pub(crate) fn register(&self, task: &Waker) {
+        self.woken.task.register(task);
+    }
+
+    /// Polls a new future at once, and keeps it if it is not ready. The caller has seen that there is room.
+    pub(crate) fn start(&mut self, future: F) -> Poll<F::Output> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len();
+            let waker = Waker::from(Arc::new(SlotWaker { woken: Arc::clone(&self.woken), index }));
+            self.slots.push(Slot { future: Box::pin(None), waker });
+            index
+        });
+        self.slots[index].future.as_mut().set(Some(future));
+        self.poll_slot(index)
+    }
+
+    fn poll_slot(&mut self, index: usize) -> Poll<F::Output> {
+        let Slot { future, waker } = &mut self.slots[index];
+        // None: a wake for a request that is already answered.
+        let Some(running) = future.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = running.poll(&mut Context::from_waker(waker));
+        if polled.is_ready() {
+            future.as_mut().set(None);
+            self.free.push(index);
+        }
+        polled
+    }
+
+    /// Polls the futures that were woken; hands every result to `finished`.
+    pub(crate) fn poll_woken(&mut self, mut finished: impl FnMut(F::Output)) {
+        for word in 0..self.slots.len().div_ceil(64) {
+            if self.woken.words[word].load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = self.woken.words[word].swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Poll::Ready(output) = self.poll_slot(index) {
+                    finished(output);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A device in memory.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use service::{Device, DeviceError, Extent, ExtentKind, Geometry};
+
+/// Unit of allocation, in bytes.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+type Chunk = Option<Box<[u8]>>;
+
+/// A sparse device in memory whose answers can be made slow or wrong.
+pub struct MemoryDevice {
+    chunks: Vec<Mutex<Chunk>>,
+    capacity_bytes: AtomicU64,
+    sector_bytes: u32,
+    max_transfer_bytes: u32,
+    read_only: bool,
+    failure: Mutex<Option<DeviceError>>,
+    slow: AtomicBool,
+    delay: Mutex<Duration>,
+    flushes: AtomicU64,
+    durable_writes: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A chunk is valid whatever a panicking test did to it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MemoryDevice {
+    /// A device of `capacity_bytes` with sectors of `sector_bytes`, all zeros.
+    pub fn new(capacity_bytes: u64, sector_bytes: u32) -> Self {
+        Self {
+            chunks: (0..capacity_bytes.div_ceil(CHUNK_BYTES)).map(|_| Mutex::new(None)).collect(),
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            sector_bytes,
+            max_transfer_bytes: 32 << 20,
+            read_only: false,
+            failure: Mutex::new(None),
+            slow: AtomicBool::new(false),
+            delay: Mutex::new(Duration::ZERO),
+            flushes: AtomicU64::new(0),
+            durable_writes: AtomicU64::new(0),
+        }
+    }
+
+    /// The same, refusing writes.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// The same, with another largest transfer in bytes.
+    #[must_use]
+    pub fn max_transfer(mut self, bytes: u32) -> Self {
+        self.max_transfer_bytes = bytes;
+        self
+    }
+
+    /// Makes every request fail with `error`, or none.
+    pub fn fail_with(&self, error: Option<DeviceError>) {
+        *lock(&self.failure) = error;
+        self.mark_slow();
+    }
+
+    /// Makes requests take this long, as their time counts: later ones may finish earlier.
+    pub fn delay_by(&self, delay: Duration) {
+        *lock(&self.delay) = delay;
+        self.mark_slow();
+    }
+
+    /// Shows only the first `capacity_bytes`, as a device that has not grown yet.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        let allocated = self.chunks.len() as u64 * CHUNK_BYTES;
+        self.capacity_bytes.store(capacity_bytes.min(allocated), Ordering::Relaxed);
+    }
+
+    /// Flushes so far.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// Writes, trims and zeroings with `fua` so far.
+    pub fn durable_writes(&self) -> u64 {
+        self.durable_writes.load(Ordering::Relaxed)
+    }
+
+    fn mark_slow(&self) {
+        let slow = lock(&self.failure).is_some() || !lock(&self.delay).is_zero();
+        self.slow.store(slow, Ordering::Relaxed);
+    }
+
+    async fn interfere(&self) -> Result<(), DeviceError> {
+        if self.slow.load(Ordering::Relaxed) {
+            let (delay, failure) = (*lock(&self.delay), lock(&self.failure).clone());
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            return failure.map_or(Ok(()), Err);
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for each chunk that the range touches, with the range within the chunk and the position of
+    /// that within the whole.
+    fn for_chunks(
+        &self,
+        offset: u64,
+        len: u64,
+        mut visit: impl FnMut(&mut Chunk, std::ops::Range<usize>, usize),
+    ) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let sector = u64::from(self.sector_bytes);
+        let end = offset.checked_add(len).filter(|end| *end <= geometry.capacity_bytes);
+        let Some(end) = end.filter(|_| offset % sector == 0 && len % sector == 0) else {
+            return Err(DeviceError::Invalid(format!("{len} bytes at {offset}")));
+        };
+        let mut at = offset;
+        while at < end {
+            let until = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
+            let within = (at % CHUNK_BYTES) as usize..((until - 1) % CHUNK_BYTES) as usize + 1;
+            visit(&mut lock(&self.chunks[(at / CHUNK_BYTES) as usize]), within, (at - offset) as usize);
+            at = until;
+        }
+        Ok(())
+    }
+
+    fn may_write(&self, fua: bool) -> Result<(), DeviceError> {
+        if self.read_only {
+            return Err(DeviceError::ReadOnly("made so".to_owned()));
+        }
+        self.durable_writes.fetch_add(u64::from(fua), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Device for MemoryDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: self.capacity_bytes.load(Ordering::Relaxed),
+            sector_bytes: self.sector_bytes,
+            preferred_bytes: 4096,
+            max_transfer_bytes: self.max_transfer_bytes,
+            read_only: self.read_only,
+        }
+    }
+
+    async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.interfere().await?;
+        self.for_chunks(offset, buf.len() as u64, |chunk, within, at| {
+            let buf = &mut buf[at..at + within.len()];
+            match chunk {
+                Some(bytes) => buf.copy_from_slice(&bytes[within]),
+                None => buf.fill(0),
+            }
+        })
+    }
+
+    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
+        self.interfere().await?;
+        self.may_write(fua)?;
+        self.for_chunks(offset, data.len() as u64, |chunk, within, at| {
+            let bytes = chunk.get_or_insert_with(|| vec![0; CHUNK_BYTES as usize].into_boxed_slice());
+            let data = &data[at..at + within.len()];
+            bytes[within].copy_from_slice(data);
+        })
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.interfere().await?;
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
+        self.write_zeroes(offset, len, false, fua).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
+        self.interfere().await?;
+        self.may_write(fua)?;
+        self.for_chunks(offset, len, |chunk, within, _| {
+            if !no_hole && within.len() as u64 == CHUNK_BYTES {
+                *chunk = None;
+            } else if let Some(bytes) = chunk {
+                bytes[within].fill(0);
+            } else if no_hole {
+                *chunk = Some(vec![0; CHUNK_BYTES as usize].into_boxed_slice());
+            }
+        })
+    }
+
+    async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.interfere().await?;
+        let mut extents: Vec<Extent> = Vec::new();
+        self.for_chunks(offset, len, |chunk, within, _| {
+            let kind = match chunk {
+                None => ExtentKind::Hole,
+                Some(bytes) if bytes[within.clone()].iter().all(|byte| *byte == 0) => ExtentKind::Zero,
+                Some(_) => ExtentKind::Data,
+            };
+            match extents.last_mut() {
+                Some(last) if last.kind == kind => last.len += within.len() as u64,
+                _ => extents.push(Extent { len: within.len() as u64, kind }),
+            }
+        })?;
+        extents.truncate(max);
+        Ok(extents)
+    }
+}

@@ -1,0 +1,74 @@
+//! TLS configuration from PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// What a server needs for TLS 1.2 and 1.3.
+#[derive(Clone)]
+pub struct TlsConfig {
+    pub(crate) acceptor: TlsAcceptor,
+}
+
+/// TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum TlsError {
+    #[error("{path}: not a readable PEM file: {source}")]
+    Pem { path: PathBuf, source: pem::Error },
+    #[error("{path}: holds no certificate")]
+    NoCertificate { path: PathBuf },
+    #[error("certificate and key do not serve: {0}")]
+    Unusable(#[from] rustls::Error),
+    #[error("{path}: not usable to check client certificates: {source}")]
+    ClientCa { path: PathBuf, source: VerifierBuilderError },
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(certificates)
+}
+
+impl TlsConfig {
+    /// Reads the server's certificate chain and key, and the authorities that clients must have a certificate
+    /// of (`None`: clients need none).
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file that cannot be used.
+    pub fn from_pem_files(
+        certificate: &Path,
+        key: &Path,
+        client_ca: Option<&Path>,
+    ) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)?;
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate)?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|source| TlsError::ClientCa { path: path.to_owned(), source })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let chain = certificates(certificate)?;
+        let key = PrivateKeyDer::from_pem_file(key)
+            .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
+        let config = builder.with_single_cert(chain, key)?;
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+}

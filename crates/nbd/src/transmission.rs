@@ -1,0 +1,384 @@
+//! The transmission phase: requests in, replies out, many at a time, all by one task.
+//!
+//! A turn of the loop polls the requests whose wakers fired, takes every complete request out of the receive
+//! buffer, writes all replies with one system call, and receives once. A new request is polled on the spot: one
+//! that the device answers at once costs neither a task nor an allocation.
+//!
+//! Nothing is received while the connection is at one of its limits (requests in flight, bytes held, replies
+//! not taken): the socket fills up, and the client waits.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use service::{Device, Geometry};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::budget::Lease;
+use crate::buffers::{self, Buffer, BufferPool};
+use crate::error::ConnectionError;
+use crate::execute::{self, Finished, Request};
+use crate::input::Input;
+use crate::output::Output;
+use crate::protocol::MAX_PAYLOAD_BYTES;
+use crate::reply;
+use crate::request::{self, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
+use crate::slots::Slots;
+
+/// A WRITE up to this size is taken whole from the receive buffer; the data of a larger one is received into
+/// its own buffer. At most what [`Input`] always has room for.
+const SMALL_WRITE_BYTES: usize = 12 << 10;
+/// Receive at most this much when a large WRITE is likely to come, so that little of its data is copied twice.
+const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
+/// Most data of a refused WRITE that is thrown away to keep the connection.
+const DRAIN_BYTES_MAX: u32 = 2 * MAX_PAYLOAD_BYTES;
+/// No more requests are taken while replies (without read data) of this size wait.
+const REPLY_BYTES_MAX: usize = 64 << 10;
+/// Memory charged for the answer to a BLOCK_STATUS with many extents.
+const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<service::Extent>();
+
+/// What the next received bytes are.
+enum Receiving {
+    /// A request header.
+    Header,
+    /// Nothing yet, or the data of a small WRITE: the request waits for that, for memory or for a slot.
+    Admission(Request),
+    /// Data of a large WRITE, on the way into its buffer.
+    Data { request: Request, buffer: Buffer, filled: usize },
+    /// Data of a refused WRITE.
+    Drain { cookie: u64, refusal: Refusal, left: usize },
+}
+
+/// A connection in the transmission phase.
+pub(crate) struct Transmission<'a, S, D, F> {
+    stream: &'a mut S,
+    device: &'a D,
+    execute: fn(&'a D, Request, Buffer) -> F,
+    session: Session,
+    geometry: Geometry,
+    input: Input,
+    receiving: Receiving,
+    /// The last WRITE was large.
+    expect_large: bool,
+    slots: Slots<F>,
+    output: Output,
+    needs_flush: bool,
+    pool: BufferPool,
+    lease: Lease<'a>,
+    /// No more requests are taken: farewell, end of stream, shutdown or failure.
+    closing: bool,
+    /// The socket is of no more use.
+    broken: bool,
+    failure: Option<ConnectionError>,
+    /// Bytes moved either way, to see whether the connection is alive.
+    moved_bytes: u64,
+}
+
+/// Memory to charge for a request while it is in flight.
+fn charge_bytes(operation: &Operation) -> usize {
+    match operation {
+        Operation::BlockStatus { max_extents, .. } if *max_extents > 1 => EXTENTS_BYTES,
+        other => buffers::footprint_bytes(other.buffer_bytes()),
+    }
+}
+
+impl<'a, S, D, F> Transmission<'a, S, D, F>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: Device,
+    F: Future<Output = Finished>,
+{
+    pub(crate) fn new(
+        stream: &'a mut S,
+        device: &'a D,
+        execute: fn(&'a D, Request, Buffer) -> F,
+        session: Session,
+        requests_max: usize,
+        lease: Lease<'a>,
+    ) -> Self {
+        Self {
+            stream,
+            device,
+            execute,
+            session,
+            geometry: device.geometry(),
+            input: Input::new(),
+            receiving: Receiving::Header,
+            expect_large: false,
+            slots: Slots::new(requests_max),
+            output: Output::default(),
+            needs_flush: false,
+            pool: BufferPool::default(),
+            lease,
+            closing: false,
+            broken: false,
+            failure: None,
+            moved_bytes: 0,
+        }
+    }
+
+    /// Takes no more requests; those in flight are answered.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.is_empty() && self.output.is_empty() && matches!(self.receiving, Receiving::Header)
+    }
+
+    /// Whether memory is held that only the client can set free.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        let for_data = matches!(self.receiving, Receiving::Data { .. });
+        self.lease.held_bytes() > 0 && (for_data || !self.output.is_empty())
+    }
+
+    /// Gives up memory kept for speed.
+    pub(crate) fn release_memory(&mut self) {
+        self.pool.clear();
+        self.input.shrink();
+    }
+
+    fn fail(&mut self, error: ConnectionError) {
+        self.closing = true;
+        self.failure.get_or_insert(error);
+    }
+
+    fn break_off(&mut self, error: io::Error) {
+        self.broken = true;
+        self.needs_flush = false;
+        let (pool, lease) = (&mut self.pool, &mut self.lease);
+        self.output.clear(|buffer| lease.release(pool.give(buffer)));
+        self.fail(error.into());
+    }
+
+    /// Does all that can be done now. Ready when the connection is over.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.slots.register(cx.waker());
+        self.geometry = self.device.geometry();
+        loop {
+            let mut progress = self.poll_finished();
+            let hungry = !self.closing && self.take_requests(cx);
+            progress |= self.poll_send(cx);
+            if hungry && !self.closing {
+                progress |= self.poll_receive(cx);
+            }
+            if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
+                return Poll::Ready(self.failure.take().map_or(Ok(()), Err));
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_finished(&mut self) -> bool {
+        let Self { slots, output, pool, lease, session, broken, .. } = self;
+        let mut progress = false;
+        slots.poll_woken(|finished| {
+            progress = true;
+            push_reply(output, pool, lease, *session, *broken, finished);
+        });
+        progress
+    }
+
+    fn start(&mut self, request: Request, buffer: Buffer) {
+        let future = (self.execute)(self.device, request, buffer);
+        if let Poll::Ready(finished) = self.slots.start(future) {
+            let Self { output, pool, lease, session, broken, .. } = self;
+            push_reply(output, pool, lease, *session, *broken, finished);
+        }
+    }
+
+    /// Takes requests out of the receive buffer. True when more bytes are needed to go on, false when a limit
+    /// must be left first (by a request that finishes, a reply that is sent, or memory that others release).
+    fn take_requests(&mut self, cx: &mut Context<'_>) -> bool {
+        while !self.closing {
+            if self.output.header_bytes() >= REPLY_BYTES_MAX {
+                return false;
+            }
+            match std::mem::replace(&mut self.receiving, Receiving::Header) {
+                Receiving::Header => {
+                    let Some(header) = self.input.available().first_chunk::<REQUEST_HEADER_BYTES>() else {
+                        return true;
+                    };
+                    let header = RequestHeader::decode(header);
+                    self.input.consume(REQUEST_HEADER_BYTES);
+                    match header {
+                        Ok(header) => self.take_header(&header),
+                        Err(error) => self.fail(error.into()),
+                    }
+                }
+                Receiving::Admission(request) => {
+                    let data_len = match request.operation {
+                        Operation::Write { length, .. } => length as usize,
+                        _ => 0,
+                    };
+                    if data_len <= SMALL_WRITE_BYTES && self.input.available().len() < data_len {
+                        self.receiving = Receiving::Admission(request);
+                        return true;
+                    }
+                    if self.slots.is_full()
+                        || self.lease.poll_take(cx, charge_bytes(&request.operation)).is_pending()
+                    {
+                        self.receiving = Receiving::Admission(request);
+                        return false;
+                    }
+                    let buffer = self.pool.take(request.operation.buffer_bytes());
+                    if data_len > 0 {
+                        self.expect_large = data_len > SMALL_WRITE_BYTES;
+                        self.receiving = Receiving::Data { request, buffer, filled: 0 };
+                    } else {
+                        self.start(request, buffer);
+                    }
+                }
+                Receiving::Data { request, mut buffer, mut filled } => {
+                    let rest = &mut buffer.as_mut_slice()[filled..];
+                    let copied = rest.len().min(self.input.available().len());
+                    rest[..copied].copy_from_slice(&self.input.available()[..copied]);
+                    self.input.consume(copied);
+                    filled += copied;
+                    if filled < buffer.as_slice().len() {
+                        self.receiving = Receiving::Data { request, buffer, filled };
+                        return true;
+                    }
+                    self.start(request, buffer);
+                }
+                Receiving::Drain { cookie, refusal, mut left } => {
+                    let dropped = left.min(self.input.available().len());
+                    self.input.consume(dropped);
+                    left -= dropped;
+                    if left > 0 {
+                        self.receiving = Receiving::Drain { cookie, refusal, left };
+                        return true;
+                    }
+                    let structured = self.session.structured_replies;
+                    let Refusal { errno, message } = refusal;
+                    self.output.push(|out| reply::push_error(out, structured, cookie, errno, message), None);
+                }
+            }
+        }
+        false
+    }
+
+    fn take_header(&mut self, header: &RequestHeader) {
+        let cookie = header.cookie;
+        match request::check(header, &self.geometry, self.session) {
+            Ok(Operation::Disc) => self.closing = true,
+            Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, operation }),
+            Err(_) if header.payload_bytes() > DRAIN_BYTES_MAX => {
+                self.fail(ConnectionError::PayloadTooLarge(header.length));
+            }
+            Err(refusal) => {
+                let left = header.payload_bytes() as usize;
+                self.receiving = Receiving::Drain { cookie, refusal, left };
+            }
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut progress = false;
+        while !self.output.is_empty() {
+            let (pool, lease) = (&mut self.pool, &mut self.lease);
+            let sent = |buffer| lease.release(pool.give(buffer));
+            match self.output.poll_write(self.stream, cx, sent) {
+                Poll::Ready(Ok(written)) => {
+                    self.moved_bytes += written as u64;
+                    self.needs_flush = true;
+                    progress = true;
+                }
+                Poll::Ready(Err(error)) => {
+                    self.break_off(error);
+                    return true;
+                }
+                Poll::Pending => return progress,
+            }
+        }
+        // Sockets have nothing to flush, but TLS does.
+        if self.needs_flush {
+            match Pin::new(&mut *self.stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.needs_flush = false,
+                Poll::Ready(Err(error)) => self.break_off(error),
+                Poll::Pending => {}
+            }
+        }
+        progress
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> bool {
+        let into_data = matches!(self.receiving, Receiving::Data { .. });
+        let room = match &mut self.receiving {
+            Receiving::Data { buffer, filled, .. } => &mut buffer.as_mut_slice()[*filled..],
+            _ if self.expect_large => self.input.room(RECEIVE_BEFORE_LARGE_BYTES),
+            _ => self.input.room(usize::MAX),
+        };
+        let mut buf = ReadBuf::new(room);
+        match Pin::new(&mut *self.stream).poll_read(cx, &mut buf) {
+            Poll::Pending => return false,
+            Poll::Ready(Err(error)) => self.break_off(error),
+            Poll::Ready(Ok(())) => match buf.filled().len() {
+                0 if matches!(self.receiving, Receiving::Header) && self.input.available().is_empty() => {
+                    self.closing = true;
+                }
+                0 => self.fail(ConnectionError::UnexpectedEnd),
+                received => {
+                    self.moved_bytes += received as u64;
+                    match &mut self.receiving {
+                        Receiving::Data { filled, .. } if into_data => *filled += received,
+                        _ => self.input.received(received),
+                    }
+                }
+            },
+        }
+        true
+    }
+}
+
+/// Queues the reply to a finished request, unless there is nobody left to read it.
+fn push_reply(
+    output: &mut Output,
+    pool: &mut BufferPool,
+    lease: &mut Lease<'_>,
+    session: Session,
+    broken: bool,
+    finished: Finished,
+) {
+    let Finished { request: Request { cookie, operation }, buffer, result } = finished;
+    let structured = session.structured_replies;
+    let reads = matches!(operation, Operation::Read { .. });
+    let buffer = if reads && result.is_ok() && !broken {
+        Some(buffer)
+    } else {
+        pool.give(buffer);
+        lease.release(charge_bytes(&operation));
+        None
+    };
+    if broken {
+        return;
+    }
+    match (&result, operation) {
+        (Err(error), _) => {
+            let message = error.to_string();
+            output.push(
+                |out| reply::push_error(out, structured, cookie, execute::errno(error), &message),
+                None,
+            );
+        }
+        (Ok(_), Operation::Read { offset, length }) => {
+            output.push(|out| reply::push_read_header(out, structured, cookie, offset, length), buffer);
+        }
+        (Ok(extents), Operation::BlockStatus { length, .. }) => {
+            output.push(|out| reply::push_block_status(out, cookie, length, extents), None);
+        }
+        (Ok(_), _) => output.push(|out| reply::push_done(out, cookie), None),
+    }
+}

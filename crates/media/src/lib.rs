@@ -14,7 +14,7 @@ mod simulated;
 
 pub use any::AnyMedia;
 pub use buffer::IoBuf;
-pub use file::{Allocation, Direct, FileMedia, MediaError};
+pub use file::{Allocation, Direct, FileMedia, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{Faults, MediaCounts, SimMedia, SimRng, TEAR_BYTES, VOUCH_SYNCS};
 

@@ -4,9 +4,11 @@ mod backing;
 mod error;
 mod open;
 mod plain;
+mod uring;
 
 pub use error::MediaError;
 pub use open::{Allocation, Direct};
+pub use uring::{UringGuard, UringReactor};
 
 use std::io;
 use std::path::Path;
@@ -80,7 +82,10 @@ impl FileMedia {
     }
 
     async fn perform(&self, request: Request) -> Outcome {
-        plain::perform(&self.backing, request).await
+        match uring::submit(&self.backing, request) {
+            Ok(ticket) => ticket.await,
+            Err(request) => plain::perform(&self.backing, request).await,
+        }
     }
 }
 

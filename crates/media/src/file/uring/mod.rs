@@ -1,0 +1,173 @@
+//! The io_uring back end: one ring per worker thread, shared by all drives of that thread.
+//!
+//! ```text
+//! Media::read ── push ──> queue ──(a tick's worth)──> submission queue ── io_uring_enter ──> kernel
+//!      │                    │                                                                  │
+//!   Ticket <── slot <── operation table  <────────────  completion queue  <────────────────────┘
+//! ```
+//!
+//! A thread's ring is in a thread-local, and a *pump* task on the thread's runtime drives it: the first request
+//! of a tick wakes the pump, which runs behind the tasks that are ready by then, so that all their requests go
+//! to the kernel in one call. The pump also waits, with tokio, for the ring's descriptor to tell of completions.
+//!
+//! The kernel reads and writes a request's buffer until its completion. So the operation table owns it until
+//! then, whether or not anybody still polls the [`Ticket`].
+
+mod pump;
+mod ring;
+mod ticket;
+
+use std::cell::RefCell;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::AbortHandle;
+
+use super::backing::{Backing, Request};
+use pump::Pump;
+use ring::{Finished, Ring};
+pub(super) use ticket::Ticket;
+
+/// The ring of a thread and what ties it to a runtime.
+struct Installed {
+    id: u64,
+    runtime: tokio::runtime::Id,
+    ring: Ring,
+    pump: Option<Waker>,
+    /// Whether the pump has been woken since it last ran.
+    pump_woken: bool,
+}
+
+thread_local! {
+    static INSTALLED: RefCell<Option<Installed>> = const { RefCell::new(None) };
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+/// Installs io_uring as the I/O back end of a thread.
+#[derive(Debug)]
+pub struct UringReactor;
+
+impl UringReactor {
+    /// Makes a ring for about `entries` requests in flight (more wait their turn) and drives it from the current
+    /// tokio runtime, until the guard is dropped. From then on every [`crate::FileMedia`] used in that runtime
+    /// on this thread does its reads, writes and syncs through the ring.
+    ///
+    /// # Errors
+    /// `Unsupported` outside a tokio runtime of the `current_thread` flavour, `AlreadyExists` when the thread
+    /// has a ring, and whatever the kernel says where io_uring is missing or forbidden (`ENOSYS`, `EPERM`). The
+    /// plain back end serves in all these cases.
+    ///
+    /// # Panics
+    /// If the runtime's I/O driver is not enabled.
+    pub fn install(entries: u32) -> io::Result<UringGuard> {
+        let runtime =
+            Handle::try_current().ok().filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let Some(runtime) = runtime else {
+            let message = "io_uring wants a current_thread tokio runtime around it";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        };
+        if UringReactor::installed() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this thread has an io_uring already"));
+        }
+        let ring = Ring::new(entries)?;
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let pump = Pump::new(id, ring.descriptor()?)?;
+        let installed = Installed { id, runtime: runtime.id(), ring, pump: None, pump_woken: true };
+        INSTALLED.set(Some(installed));
+        let pump = runtime.spawn(pump).abort_handle();
+        Ok(UringGuard { id, pump, not_send: PhantomData })
+    }
+
+    /// Whether this thread has a ring.
+    pub fn installed() -> bool {
+        INSTALLED.with_borrow(Option::is_some)
+    }
+}
+
+/// Keeps a thread's ring. When it is dropped, on the same thread, requests in flight are waited for and the
+/// thread falls back to the plain back end.
+#[derive(Debug)]
+#[must_use = "dropping the guard removes the ring"]
+pub struct UringGuard {
+    id: u64,
+    pump: AbortHandle,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for UringGuard {
+    fn drop(&mut self) {
+        uninstall(self.id);
+        self.pump.abort();
+    }
+}
+
+/// Removes the ring `id` from this thread, if it is still there, once its requests are done.
+fn uninstall(id: u64) {
+    // Fails only while the thread goes down, and then the thread-local's own drop does it.
+    let removed = INSTALLED.try_with(|installed| {
+        let mut installed = installed.borrow_mut();
+        if installed.as_ref().is_some_and(|it| it.id == id) { installed.take() } else { None }
+    });
+    if let Ok(Some(mut removed)) = removed {
+        ring::finish(removed.ring.drain());
+    }
+}
+
+/// Hands `request` to this thread's ring, or back where there is none that would be driven.
+pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket, Request> {
+    let mut request = Some(request);
+    let pushed = INSTALLED.try_with(|installed| {
+        let mut installed = installed.borrow_mut();
+        let installed = installed.as_mut().filter(|it| !it.ring.broken())?;
+        // Outside its runtime nothing would drive the ring.
+        if Handle::try_current().ok()?.id() != installed.runtime {
+            return None;
+        }
+        let ticket = installed.ring.push(Arc::clone(backing), request.take()?);
+        let finished = match installed.ring.full() {
+            true => installed.ring.drive(),
+            false => Vec::new(),
+        };
+        if !installed.pump_woken
+            && let Some(pump) = &installed.pump
+        {
+            installed.pump_woken = true;
+            pump.wake_by_ref();
+        }
+        Some((ticket, finished))
+    });
+    match (pushed, request) {
+        (Ok(Some((ticket, finished))), _) => {
+            ring::finish(finished);
+            Ok(ticket)
+        }
+        (_, Some(request)) => Err(request),
+        (_, None) => unreachable!("a request that was taken has a ticket"),
+    }
+}
+
+/// One step of the pump of ring `id`: submits what is queued and collects what is done. `None` when the ring
+/// is gone; `Some(true)` when the kernel was short of something and the step wants repeating.
+fn step(id: u64, waker: &Waker) -> Option<bool> {
+    let (finished, again) = INSTALLED
+        .try_with(|installed| {
+            let mut installed = installed.borrow_mut();
+            let installed = installed.as_mut().filter(|it| it.id == id)?;
+            match &mut installed.pump {
+                Some(pump) => pump.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            installed.pump_woken = false;
+            let finished: Finished = installed.ring.drive();
+            Some((finished, installed.ring.starved()))
+        })
+        .ok()??;
+    // Outside the borrow: wakers run other people's code.
+    ring::finish(finished);
+    Some(again)
+}

@@ -1,0 +1,56 @@
+//! The task that drives a ring.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Runs on the ring's runtime until the ring is removed.
+pub(super) struct Pump {
+    id: u64,
+    descriptor: AsyncFd<OwnedFd>,
+}
+
+impl Pump {
+    /// A pump for ring `id`, whose `descriptor` tells of completions. It is never read: tokio waits for edges, and
+    /// every completion makes one.
+    pub(super) fn new(id: u64, descriptor: OwnedFd) -> io::Result<Pump> {
+        // SAFETY: an OwnedFd is open, and the same, for as long as it lives; here that is the AsyncFd's life.
+        let descriptor = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
+        Ok(Pump { id, descriptor })
+    }
+}
+
+impl Future for Pump {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match super::step(self.id, cx.waker()) {
+                None => return Poll::Ready(()),
+                Some(true) => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Some(false) => {}
+            }
+            match self.descriptor.poll_read_ready(cx) {
+                // Cleared first, collected after: a completion in between makes it ready again.
+                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
+                Poll::Ready(Err(_shutdown)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        // A ring that nobody drives would swallow requests.
+        super::uninstall(self.id);
+    }
+}

@@ -1,0 +1,360 @@
+//! The ring itself: operations in a table, a queue of those the kernel has not seen, completions.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+
+use super::super::backing::{Backing, Outcome, Request};
+use super::ticket::{Slot, Ticket, pair};
+use crate::PAGE_BYTES;
+
+/// Most bytes of one request in one submission; what is over follows when that is done.
+const SUBMISSION_BYTES_MAX: usize = 1 << 30;
+
+/// Most calls into the kernel before other tasks get their turn.
+const ROUNDS_MAX: usize = 4;
+
+/// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`: process completions, and wait for as many as asked.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// Outcomes to be filed, which wakes their callers: only when nothing is borrowed.
+pub(super) type Finished = Vec<(Arc<Slot>, Outcome)>;
+
+/// Files every outcome.
+pub(super) fn finish(finished: Finished) {
+    for (slot, outcome) in finished {
+        slot.complete(outcome);
+    }
+}
+
+/// A request on its way, with all that the kernel may touch before its completion.
+struct Operation {
+    backing: Arc<Backing>,
+    request: Request,
+    /// Bytes already transferred.
+    done: usize,
+    slot: Arc<Slot>,
+}
+
+/// One thread's ring.
+pub(super) struct Ring {
+    /// Never dropped before the kernel is done with `table`: see `drain`.
+    uring: ManuallyDrop<IoUring>,
+    table: ManuallyDrop<Table>,
+    /// Entries at the front of the table's queue that are in the submission queue, not consumed yet.
+    prepared: usize,
+    /// The kernel could not take a submission for the time being.
+    starved: bool,
+    /// The kernel refused a submission for good: no request goes here any more.
+    broken: bool,
+}
+
+/// The operations of a ring.
+struct Table {
+    operations: Vec<Option<Operation>>,
+    free: Vec<u32>,
+    /// Operations that the kernel has not consumed, in order.
+    queue: VecDeque<u32>,
+    /// Operations that the kernel has consumed and not completed.
+    in_flight: usize,
+    finished: Finished,
+}
+
+impl Ring {
+    pub(super) fn new(entries: u32) -> io::Result<Ring> {
+        Ok(Ring {
+            uring: ManuallyDrop::new(build(entries.max(1))?),
+            table: ManuallyDrop::new(Table {
+                operations: Vec::new(),
+                free: Vec::new(),
+                queue: VecDeque::new(),
+                in_flight: 0,
+                finished: Vec::new(),
+            }),
+            prepared: 0,
+            starved: false,
+            broken: false,
+        })
+    }
+
+    /// A descriptor that becomes readable whenever there is something for `drive` to collect.
+    ///
+    /// It is an eventfd because the ring's own descriptor does not tell of completions that wait for this thread
+    /// to process them, which all do in the mode that `build` prefers.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        self.uring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(event)
+    }
+
+    pub(super) fn broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether `drive` should be called again soon although no completion calls for it.
+    pub(super) fn starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Whether as many requests are queued as one submission can take.
+    pub(super) fn full(&self) -> bool {
+        self.table.queue.len() >= self.uring.params().sq_entries() as usize
+            && self.table.in_flight < self.completions_max()
+    }
+
+    /// Queues `request` for the next `drive`.
+    pub(super) fn push(&mut self, backing: Arc<Backing>, request: Request) -> Ticket {
+        let (slot, ticket) = pair();
+        self.table.insert(Operation { backing, request, done: 0, slot });
+        ticket
+    }
+
+    /// Submits what is queued and collects what is complete, without waiting.
+    pub(super) fn drive(&mut self) -> Finished {
+        self.starved = true;
+        for _ in 0..ROUNDS_MAX {
+            self.prepare();
+            let deferred_work = self.uring.submission().taskrun();
+            if self.prepared == 0 && !deferred_work {
+                self.collect();
+            } else if !self.enter(0) {
+                break;
+            }
+            // Another round for what completions made room for, and for the rest of a short transfer.
+            if self.table.queue.is_empty() || self.table.in_flight >= self.completions_max() {
+                self.starved = false;
+                break;
+            }
+        }
+        std::mem::take(&mut self.table.finished)
+    }
+
+    /// Requests that the kernel may have at once: as many as their completions have room.
+    fn completions_max(&self) -> usize {
+        self.uring.params().cq_entries() as usize
+    }
+
+    /// Waits until the kernel is done with every request.
+    pub(super) fn drain(&mut self) -> Finished {
+        loop {
+            self.prepare();
+            if self.prepared == 0 && self.table.in_flight == 0 {
+                break;
+            }
+            let known_broken = self.broken;
+            if !self.enter(1) && known_broken {
+                // The kernel may still write to these buffers, and nothing tells when it stops: leave them be.
+                break;
+            }
+        }
+        std::mem::take(&mut self.table.finished)
+    }
+
+    /// Moves queued operations into the submission queue while there is room, for them and their completions.
+    fn prepare(&mut self) {
+        if self.broken {
+            return;
+        }
+        let completions_max = self.completions_max();
+        let mut submission = self.uring.submission();
+        while let Some(&index) = self.table.queue.get(self.prepared)
+            && self.table.in_flight + self.prepared < completions_max
+        {
+            let Some(operation) = &mut self.table.operations[index as usize] else {
+                unreachable!("a queued operation is in the table")
+            };
+            let entry = operation.entry().user_data(u64::from(index));
+            // SAFETY: the entry's descriptor and memory belong to the operation, which stays in the table until
+            // its completion; the table is not dropped before.
+            if unsafe { submission.push(&entry) }.is_err() {
+                break;
+            }
+            self.prepared += 1;
+        }
+    }
+
+    /// One `io_uring_enter`, waiting for `want` completions, and their collection. `false` when the kernel took
+    /// nothing.
+    fn enter(&mut self, want: usize) -> bool {
+        let entered = loop {
+            let entered = match self.broken {
+                // SAFETY: submits nothing and passes no argument.
+                true => unsafe { self.uring.submitter().enter::<u8>(0, want as u32, ENTER_GETEVENTS, None) },
+                false => self.uring.submit_and_wait(want),
+            };
+            match entered {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        if !self.broken {
+            let left = self.uring.submission().len();
+            let consumed = self.prepared - left;
+            self.table.queue.drain(..consumed);
+            self.table.in_flight += consumed;
+            self.prepared = left;
+        }
+        let taken = match entered {
+            Ok(_) => true,
+            // EAGAIN: no memory for a request; EBUSY: completions must be collected first.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => false,
+            // The kernel will not look at what is still in the submission queue: nothing is submitted any more.
+            Err(_) => {
+                self.broken = true;
+                self.prepared = 0;
+                false
+            }
+        };
+        self.collect();
+        if self.broken {
+            self.table.fail_queued();
+        }
+        taken
+    }
+
+    fn collect(&mut self) {
+        for completion in self.uring.completion() {
+            self.table.complete(completion.user_data() as u32, completion.result());
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        finish(self.drain());
+        if self.table.in_flight == 0 {
+            // SAFETY: the kernel holds none of the table's memory, and neither field is used after this.
+            unsafe {
+                ManuallyDrop::drop(&mut self.table);
+                ManuallyDrop::drop(&mut self.uring);
+            }
+        }
+    }
+}
+
+impl Table {
+    fn insert(&mut self, operation: Operation) {
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.operations[index as usize] = Some(operation);
+                index
+            }
+            None => {
+                self.operations.push(Some(operation));
+                self.operations.len() as u32 - 1
+            }
+        };
+        self.queue.push_back(index);
+    }
+
+    fn remove(&mut self, index: u32, result: io::Result<()>) {
+        if let Some(operation) = self.operations[index as usize].take() {
+            self.free.push(index);
+            self.finished.push((operation.slot, (operation.request, result)));
+        }
+    }
+
+    /// Takes note of what the kernel says became of an operation: `result` is bytes, or an error negated.
+    fn complete(&mut self, index: u32, result: i32) {
+        self.in_flight -= 1;
+        let Some(operation) = &mut self.operations[index as usize] else {
+            unreachable!("a completion is of an operation in the table")
+        };
+        match operation.advance(result) {
+            Some(result) => self.remove(index, result),
+            None => self.queue.push_back(index),
+        }
+    }
+
+    fn fail_queued(&mut self) {
+        while let Some(index) = self.queue.pop_front() {
+            self.remove(index, Err(io::Error::other("the kernel refuses requests through io_uring")));
+        }
+    }
+}
+
+impl Operation {
+    /// The submission for what is left of this operation.
+    fn entry(&mut self) -> squeue::Entry {
+        let file = types::Fd(self.backing.file.as_raw_fd());
+        match &mut self.request {
+            Request::Read { offset, buf } => {
+                let rest = &mut buf[self.done..];
+                let len = rest.len().min(SUBMISSION_BYTES_MAX) as u32;
+                opcode::Read::new(file, rest.as_mut_ptr(), len).offset(*offset + self.done as u64).build()
+            }
+            Request::Write { offset, buf } => {
+                let rest = &buf[self.done..];
+                let len = rest.len().min(SUBMISSION_BYTES_MAX) as u32;
+                opcode::Write::new(file, rest.as_ptr(), len).offset(*offset + self.done as u64).build()
+            }
+            Request::Sync => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+            Request::Discard { .. } => unreachable!("discards take the plain back end"),
+        }
+    }
+
+    /// Applies a completion: the operation's result, or `None` when it has to go on.
+    fn advance(&mut self, result: i32) -> Option<io::Result<()>> {
+        if result < 0 {
+            return match Errno::from_raw_os_error(-result) {
+                Errno::INTR | Errno::AGAIN => None,
+                error => Some(Err(error.into())),
+            };
+        }
+        let (len, at_end) = match &self.request {
+            Request::Read { buf, .. } => (buf.len(), io::ErrorKind::UnexpectedEof),
+            Request::Write { buf, .. } => (buf.len(), io::ErrorKind::WriteZero),
+            Request::Sync | Request::Discard { .. } => return Some(Ok(())),
+        };
+        self.done += result as usize;
+        if self.done == len {
+            return Some(Ok(()));
+        }
+        let mut progress = result as usize;
+        if self.backing.direct {
+            // Direct I/O can only go on at a page: repeat the part of one.
+            let part = self.done % PAGE_BYTES;
+            self.done -= part;
+            progress = progress.saturating_sub(part);
+        }
+        (progress == 0).then(|| Err(at_end.into()))
+    }
+}
+
+/// Makes a ring with the cheapest completion mode that this kernel knows.
+fn build(entries: u32) -> io::Result<IoUring> {
+    let refused = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::INVAL);
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp();
+    // Linux 6.1: completions are processed when this thread asks for them, and interrupt it never.
+    let deferred =
+        builder.clone().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
+    let uring = match deferred {
+        // Linux 5.19: they are processed whenever this thread enters the kernel.
+        Err(error) if refused(&error) => {
+            match builder.clone().setup_coop_taskrun().setup_taskrun_flag().build(entries) {
+                Err(error) if refused(&error) => builder.build(entries)?,
+                other => other?,
+            }
+        }
+        other => other?,
+    };
+    let mut probe = Probe::new();
+    uring.submitter().register_probe(&mut probe)?;
+    // Linux 5.6.
+    for code in [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE] {
+        if !probe.is_supported(code) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring cannot read and write",
+            ));
+        }
+    }
+    Ok(uring)
+}

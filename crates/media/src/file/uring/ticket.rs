@@ -1,0 +1,61 @@
+//! The caller's side of a request in the ring.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::super::backing::Outcome;
+
+/// Where a completion and its caller meet.
+#[derive(Debug)]
+pub(super) struct Slot(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    Waiting(Option<Waker>),
+    Done(Outcome),
+    Taken,
+}
+
+/// A request under way; resolves to its outcome. May be polled on any thread. Dropping it forgets the outcome,
+/// not the request.
+#[derive(Debug)]
+pub(crate) struct Ticket(Arc<Slot>);
+
+/// A slot and the ticket to it.
+pub(super) fn pair() -> (Arc<Slot>, Ticket) {
+    let slot = Arc::new(Slot(Mutex::new(State::Waiting(None))));
+    (Arc::clone(&slot), Ticket(slot))
+}
+
+impl Slot {
+    /// Files the outcome and wakes whoever polls the ticket.
+    pub(super) fn complete(&self, outcome: Outcome) {
+        let before = std::mem::replace(&mut *self.0.lock(), State::Done(outcome));
+        if let State::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let mut state = self.0.0.lock();
+        match &mut *state {
+            State::Waiting(Some(waker)) => waker.clone_from(cx.waker()),
+            State::Waiting(none) => *none = Some(cx.waker().clone()),
+            State::Done(_) => {
+                if let State::Done(outcome) = std::mem::replace(&mut *state, State::Taken) {
+                    return Poll::Ready(outcome);
+                }
+            }
+            State::Taken => panic!("polled after it was ready"),
+        }
+        Poll::Pending
+    }
+}

@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// Runs a future to its end in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
+/// A monotonic clock in nanoseconds, for measuring only: nothing the engine does depends on it.
+pub type Clock = fn() -> u64;
+
 /// What a new drive shall be.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -45,6 +48,8 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Background runner.
     pub spawner: Spawner,
+    /// Measures the time inside the critical section; `None`: not measured.
+    pub clock: Option<Clock>,
     /// A mistake made on purpose, to see whether the simulator finds it.
     #[cfg(feature = "planted-bugs")]
     pub planted_bug: Option<PlantedBug>,
@@ -66,6 +71,7 @@ impl OpenOptions {
             write_cache: true,
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             spawner,
+            clock: None,
             #[cfg(feature = "planted-bugs")]
             planted_bug: None,
         }

@@ -52,8 +52,7 @@ impl<M: Media> Drive<M> {
         }
         let core = recover(superblock, checkpoint, tail, &options, read_only)?;
         let read_only = core.read_only.is_some();
-        let shared =
-            Shared::new(media, core, options.spawner, policy, options.write_cache, options.entropy);
+        let shared = Shared::new(media, core, policy, &options);
         let drive = Drive(Arc::new(shared));
         if !read_only {
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.

@@ -1,5 +1,6 @@
 //! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,10 +9,12 @@ use layout::Superblock;
 use media::Media;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::options::Clock;
+
 use crate::core::Core;
 use crate::error::Error;
 use crate::log::SealedPack;
-use crate::options::Spawner;
+use crate::options::{OpenOptions, Spawner};
 
 /// A drive; clones share it.
 ///
@@ -35,6 +38,9 @@ pub(crate) struct Shared<M> {
     pub(crate) write_cache: bool,
     /// Of this run.
     pub(crate) entropy: u64,
+    clock: Option<Clock>,
+    /// Time spent inside the lock, if there is a clock.
+    engine_nanoseconds: AtomicU64,
     /// Counted outside the lock.
     pub(crate) host_read_bytes: AtomicU64,
     pub(crate) media_read_bytes: AtomicU64,
@@ -42,23 +48,50 @@ pub(crate) struct Shared<M> {
     pub(crate) read_errors: AtomicU64,
 }
 
+/// The critical section; left when dropped.
+pub(crate) struct Entered<'a> {
+    core: MutexGuard<'a, Core>,
+    since: Option<(Clock, u64, &'a AtomicU64)>,
+}
+
+impl Deref for Entered<'_> {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some((clock, entered, sum)) = self.since {
+            sum.fetch_add(clock() - entered, Ordering::Relaxed);
+        }
+    }
+}
+
 impl<M: Media> Shared<M> {
     pub(crate) fn new(
         media: Arc<M>,
         core: Core,
-        spawner: Spawner,
         codec: codec::Policy,
-        write_cache: bool,
-        entropy: u64,
+        options: &OpenOptions,
     ) -> Shared<M> {
         Shared {
             media,
             core: Mutex::new(core),
             progress: Event::new(),
-            spawner,
+            spawner: options.spawner.clone(),
             codec,
-            write_cache,
-            entropy,
+            write_cache: options.write_cache,
+            entropy: options.entropy,
+            clock: options.clock,
+            engine_nanoseconds: AtomicU64::new(0),
             host_read_bytes: AtomicU64::new(0),
             media_read_bytes: AtomicU64::new(0),
             corrupt_records: AtomicU64::new(0),
@@ -66,8 +99,16 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    /// Enters the critical section.
+    pub(crate) fn core(&self) -> Entered<'_> {
+        let core = self.core.lock();
+        let since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
+        Entered { core, since }
+    }
+
+    /// Time spent inside the critical section so far; 0 without a clock.
+    pub(crate) fn engine_nanoseconds(&self) -> u64 {
+        self.engine_nanoseconds.load(Ordering::Relaxed)
     }
 
     pub(crate) fn superblock(&self) -> Superblock {

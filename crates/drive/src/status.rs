@@ -77,6 +77,8 @@ pub struct Status {
     pub checkpoint_number: u64,
     pub counters: Counters,
     pub recovered: Recovered,
+    /// Time spent inside the critical section; 0 if not measured.
+    pub engine_nanoseconds: u64,
     /// What an administrator should know.
     pub notes: Vec<String>,
 }
@@ -151,6 +153,7 @@ impl<M: Media> Drive<M> {
             checkpoint_number: core.log.checkpoint(),
             counters: core.counters,
             recovered: core.recovered,
+            engine_nanoseconds: self.0.engine_nanoseconds(),
             notes: core.notes.clone(),
         }
     }

@@ -1,0 +1,308 @@
+//! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one run.
+//!
+//! `cargo bench -p drive` prints the table of docs/performance.md. Each figure is the median of several rounds in which
+//! the two sides take turns, because machines are shared and noisy.
+#![allow(clippy::print_stdout)]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use codec::{CodecId, Policy, testdata};
+use drive::{CreateOptions, Drive, OpenOptions, Spawner};
+use media::MemoryMedia;
+
+const MIB: usize = 1 << 20;
+const ROUNDS: usize = 7;
+const DATA_BYTES: usize = 64 * MIB;
+
+fn poll_in_place<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return answer;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+fn spawner() -> Spawner {
+    Arc::new(|future| poll_in_place(future))
+}
+
+fn now() -> u64 {
+    use std::sync::OnceLock;
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+type MemoryDrive = Drive<MemoryMedia>;
+
+fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
+    let physical = 512 * MIB as u64;
+    let media = Arc::new(MemoryMedia::new(physical));
+    let create = CreateOptions {
+        physical_size_bytes: physical,
+        logical_capacity_bytes: physical,
+        sector_bytes: 4096,
+        segment_bytes: Some(4 << 20),
+        codec: policy,
+        uuid: [1; 16],
+        created_unix_seconds: 0,
+    };
+    let options = OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
+    let drive = poll_in_place(async {
+        Drive::create(&*media, &create).await?;
+        Drive::open(media, options).await
+    });
+    drive.expect("a drive on memory")
+}
+
+fn wait<T>(future: impl Future<Output = Result<T, drive::Error>>) -> T {
+    futures::executor::block_on(future).expect("a request on memory media")
+}
+
+fn maintain(drive: &MemoryDrive) {
+    while wait(drive.maintain()) {}
+}
+
+/// Pseudo-random order of `count` blocks: visits all if `count` is a power of two.
+fn scattered(i: usize, count: usize) -> usize {
+    (i.wrapping_mul(0x9e37_79b1) ^ i >> 3) % count
+}
+
+/// Seconds to compress and sum every block.
+fn bare_write(policy: Policy, data: &[u8]) -> f64 {
+    let start = Instant::now();
+    let mut sum = 0;
+    codec::with_compressor(policy, |compressor, out| {
+        for block in data.chunks_exact(4096) {
+            out.clear();
+            let payload = match compressor.compress(block, out) {
+                CodecId::Raw => block,
+                _ => &out[..],
+            };
+            sum ^= crc32c::crc32c(payload);
+        }
+    });
+    std::hint::black_box(sum);
+    start.elapsed().as_secs_f64()
+}
+
+struct Compressed {
+    payloads: Vec<(CodecId, std::ops::Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+fn compressed(policy: Policy, data: &[u8]) -> Compressed {
+    let mut bytes = Vec::new();
+    let payloads = codec::with_compressor(policy, |compressor, _| {
+        let one = |block: &[u8]| {
+            let start = bytes.len();
+            let id = compressor.compress(block, &mut bytes);
+            if id == CodecId::Raw {
+                bytes.extend_from_slice(block);
+            }
+            (id, start..bytes.len())
+        };
+        data.chunks_exact(4096).map(one).collect()
+    });
+    Compressed { payloads, bytes }
+}
+
+/// Seconds to sum and decompress every block, in scattered order or not.
+fn bare_read(compressed: &Compressed, scatter: bool) -> f64 {
+    let start = Instant::now();
+    let mut out = [0; 4096];
+    let count = compressed.payloads.len();
+    for i in 0..count {
+        let (id, range) = &compressed.payloads[if scatter { scattered(i, count) } else { i }];
+        let payload = &compressed.bytes[range.clone()];
+        std::hint::black_box(crc32c::crc32c(payload));
+        codec::with_decompressor(|d| d.decompress(*id, payload, &mut out)).expect("our own payload");
+        std::hint::black_box(&out);
+    }
+    start.elapsed().as_secs_f64()
+}
+
+fn drive_write(drive: &MemoryDrive, data: &[u8], request: usize, scatter: bool) -> f64 {
+    let start = Instant::now();
+    let count = data.len() / request;
+    for i in 0..count {
+        let at = if scatter { scattered(i, count) } else { i } * request;
+        wait(drive.write(at as u64, &data[at..at + request], false));
+        if i % 256 == 0 {
+            maintain(drive);
+        }
+    }
+    start.elapsed().as_secs_f64()
+}
+
+fn drive_read(drive: &MemoryDrive, len: usize, request: usize, scatter: bool) -> f64 {
+    let start = Instant::now();
+    let count = len / request;
+    let mut buf = vec![0; request];
+    for i in 0..count {
+        let at = if scatter { scattered(i, count) } else { i } * request;
+        wait(drive.read(at as u64, &mut buf));
+        std::hint::black_box(&buf);
+    }
+    start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Rounds of (bare, drive) taking turns: median MB/s of both, and the median ratio of speeds in percent.
+fn compare(mut bare: impl FnMut() -> f64, mut with_drive: impl FnMut() -> f64) -> (f64, f64, f64) {
+    let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (bare(), with_drive())).collect();
+    let speed = |seconds: f64| DATA_BYTES as f64 / 1e6 / seconds;
+    (
+        speed(median(pairs.iter().map(|p| p.0).collect())),
+        speed(median(pairs.iter().map(|p| p.1).collect())),
+        100.0 * median(pairs.iter().map(|p| p.0 / p.1).collect()),
+    )
+}
+
+fn single_core() {
+    println!("| codec, data | request | bare MB/s | drive MB/s | ratio | beside the codec, ns a block |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for policy in [Policy::Zstd(1), Policy::Lz4, Policy::None] {
+        for (name, data) in [
+            ("text", testdata::text_like(1, DATA_BYTES)),
+            ("fio 60 %", testdata::fio_like(2, DATA_BYTES, 60)),
+            ("random", testdata::random(3, DATA_BYTES)),
+        ] {
+            let drive = new_drive(policy, false);
+            // Twice over all of physical space: memory is touched, the log wraps.
+            for _ in 0..12 {
+                drive_write(&drive, &data, 128 * 1024, false);
+            }
+            let payloads = compressed(policy, &data);
+            let line = |what: &str, (bare, speed, ratio): (f64, f64, f64)| {
+                let beside = 4096.0 * 1e3 * (1.0 / speed - 1.0 / bare);
+                println!("| {policy} {name} | {what} | {bare:.0} | {speed:.0} | {ratio:.0} % | {beside:.0} |");
+            };
+            line("128 KiB write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 128 * 1024, false)));
+            wait(drive.flush());
+            line("128 KiB read", compare(|| bare_read(&payloads, false), || drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
+            line("4 KiB random write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 4096, true)));
+            wait(drive.flush());
+            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)));
+        }
+    }
+}
+
+/// Time inside the critical section, in ns a block.
+fn engine_time() {
+    println!("\n| engine time a 4 KiB block | ns |\n| --- | --- |");
+    let data = testdata::fio_like(2, DATA_BYTES, 60);
+    let drive = new_drive(Policy::Lz4, true);
+    for _ in 0..12 {
+        drive_write(&drive, &data, 128 * 1024, false);
+    }
+    let blocks = (DATA_BYTES / 4096) as f64;
+    let overhead = {
+        let start = now();
+        (0..100_000).for_each(|_| { std::hint::black_box(now()); });
+        (now() - start) as f64 / 100_000.0
+    };
+    let mut measure = |name: &str, work: &mut dyn FnMut()| {
+        let values = (0..ROUNDS)
+            .map(|_| {
+                let before = drive.status().engine_nanoseconds;
+                work();
+                (drive.status().engine_nanoseconds - before) as f64 / blocks
+            })
+            .collect();
+        println!("| {name} | {:.0} |", median(values));
+    };
+    measure("128 KiB writes", &mut || drop(drive_write(&drive, &data, 128 * 1024, false)));
+    measure("4 KiB random writes", &mut || drop(drive_write(&drive, &data, 4096, true)));
+    wait(drive.flush());
+    measure("128 KiB reads", &mut || drop(drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
+    measure("4 KiB random reads", &mut || drop(drive_read(&drive, DATA_BYTES, 4096, true)));
+    println!("(reading the clock takes {overhead:.0} ns, counted in once for each entry)");
+}
+
+/// Four jobs on one core and on two.
+fn two_cores() {
+    println!("\n| four jobs, memory media | one core MB/s | two cores MB/s | factor |\n| --- | --- | --- | --- |");
+    let data = testdata::fio_like(2, DATA_BYTES, 60);
+    let text = testdata::text_like(2, DATA_BYTES);
+    for (policy, name, data) in [
+        (Policy::Zstd(1), "zstd:1 text", &text),
+        (Policy::Lz4, "lz4 text", &text),
+        (Policy::Lz4, "lz4 fio 60 %", &data),
+    ] {
+        let drive = new_drive(policy, false);
+        for _ in 0..12 {
+            drive_write(&drive, data, 128 * 1024, false);
+        }
+        let parts = DATA_BYTES / 4;
+        let jobs = |cores: &[usize], read: bool, request: usize| {
+            let start = Instant::now();
+            std::thread::scope(|scope| {
+                for job in 0..4 {
+                    let drive = drive.clone();
+                    scope.spawn(move || {
+                        pin_to(cores);
+                        let mut buf = vec![0; request];
+                        let base = job * parts;
+                        let count = parts / request;
+                        for i in 0..count {
+                            let at = base + scattered(i, count) * request;
+                            if read {
+                                wait(drive.read(at as u64, &mut buf));
+                            } else {
+                                wait(drive.write(at as u64, &data[at..at + request], false));
+                                if i % 256 == 0 {
+                                    maintain(&drive);
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            start.elapsed().as_secs_f64()
+        };
+        for request in [128 * 1024, 4096] {
+            for read in [false, true] {
+                let pairs: Vec<(f64, f64)> =
+                    (0..ROUNDS).map(|_| (jobs(&[0], read, request), jobs(&[0, 1], read, request))).collect();
+                let speed = |seconds: f64| DATA_BYTES as f64 / 1e6 / seconds;
+                println!(
+                    "| {name}, {} KiB {} | {:.0} | {:.0} | {:.2} |",
+                    request / 1024,
+                    if read { "reads" } else { "writes" },
+                    speed(median(pairs.iter().map(|p| p.0).collect())),
+                    speed(median(pairs.iter().map(|p| p.1).collect())),
+                    median(pairs.iter().map(|p| p.0 / p.1).collect()),
+                );
+            }
+        }
+    }
+}
+
+fn pin_to(cores: &[usize]) {
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    rustix::thread::sched_setaffinity(None, &set).expect("pinning a thread");
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+    if wants("single") {
+        single_core();
+    }
+    if wants("engine") {
+        engine_time();
+    }
+    if wants("cores") {
+        two_cores();
+    }
+}

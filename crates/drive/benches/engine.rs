@@ -40,11 +40,11 @@ fn now() -> u64 {
 type MemoryDrive = Drive<MemoryMedia>;
 
 fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
-    let physical = 512 * MIB as u64;
+    let physical = 256 * MIB as u64;
     let media = Arc::new(MemoryMedia::new(physical));
     let create = CreateOptions {
         physical_size_bytes: physical,
-        logical_capacity_bytes: physical,
+        logical_capacity_bytes: DATA_BYTES as u64,
         sector_bytes: 4096,
         segment_bytes: Some(4 << 20),
         codec: policy,
@@ -151,6 +151,13 @@ fn drive_read(drive: &MemoryDrive, len: usize, request: usize, scatter: bool) ->
     start.elapsed().as_secs_f64()
 }
 
+/// Writes until the log has wrapped twice: every page of the medium is touched, segments are being reused.
+fn warm_up(drive: &MemoryDrive, data: &[u8]) {
+    while drive.status().counters.physical_written_bytes < 2 * drive.status().physical_size_bytes {
+        drive_write(drive, data, 128 * 1024, false);
+    }
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -177,10 +184,7 @@ fn single_core() {
             ("random", testdata::random(3, DATA_BYTES)),
         ] {
             let drive = new_drive(policy, false);
-            // Twice over all of physical space: memory is touched, the log wraps.
-            for _ in 0..12 {
-                drive_write(&drive, &data, 128 * 1024, false);
-            }
+            warm_up(&drive, &data);
             let payloads = compressed(policy, &data);
             let line = |what: &str, (bare, speed, ratio): (f64, f64, f64)| {
                 let beside = 4096.0 * 1e3 * (1.0 / speed - 1.0 / bare);
@@ -189,9 +193,9 @@ fn single_core() {
             line("128 KiB write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 128 * 1024, false)));
             wait(drive.flush());
             line("128 KiB read", compare(|| bare_read(&payloads, false), || drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
-            line("4 KiB random write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 4096, true)));
+            line("4 KiB random write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 4096, true));
             wait(drive.flush());
-            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)));
+            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true));
         }
     }
 }
@@ -201,13 +205,11 @@ fn engine_time() {
     println!("\n| engine time a 4 KiB block | ns |\n| --- | --- |");
     let data = testdata::fio_like(2, DATA_BYTES, 60);
     let drive = new_drive(Policy::Lz4, true);
-    for _ in 0..12 {
-        drive_write(&drive, &data, 128 * 1024, false);
-    }
+    warm_up(&drive, &data);
     let blocks = (DATA_BYTES / 4096) as f64;
     let overhead = {
         let start = now();
-        (0..100_000).for_each(|_| { std::hint::black_box(now()); });
+        (0..100_000).for_each(|_| _ = std::hint::black_box(now()));
         (now() - start) as f64 / 100_000.0
     };
     let mut measure = |name: &str, work: &mut dyn FnMut()| {
@@ -220,11 +222,11 @@ fn engine_time() {
             .collect();
         println!("| {name} | {:.0} |", median(values));
     };
-    measure("128 KiB writes", &mut || drop(drive_write(&drive, &data, 128 * 1024, false)));
-    measure("4 KiB random writes", &mut || drop(drive_write(&drive, &data, 4096, true)));
+    measure("128 KiB writes", &mut || _ = drive_write(&drive, &data, 128 * 1024, false));
+    measure("4 KiB random writes", &mut || _ = drive_write(&drive, &data, 4096, true));
     wait(drive.flush());
-    measure("128 KiB reads", &mut || drop(drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
-    measure("4 KiB random reads", &mut || drop(drive_read(&drive, DATA_BYTES, 4096, true)));
+    measure("128 KiB reads", &mut || _ = drive_read(&drive, DATA_BYTES, 128 * 1024, false));
+    measure("4 KiB random reads", &mut || _ = drive_read(&drive, DATA_BYTES, 4096, true));
     println!("(reading the clock takes {overhead:.0} ns, counted in once for each entry)");
 }
 
@@ -239,9 +241,7 @@ fn two_cores() {
         (Policy::Lz4, "lz4 fio 60 %", &data),
     ] {
         let drive = new_drive(policy, false);
-        for _ in 0..12 {
-            drive_write(&drive, data, 128 * 1024, false);
-        }
+        warm_up(&drive, data);
         let parts = DATA_BYTES / 4;
         let jobs = |cores: &[usize], read: bool, request: usize| {
             let start = Instant::now();

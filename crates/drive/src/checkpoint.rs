@@ -19,7 +19,7 @@ use media::{IoBuf, Media};
 use crate::batch::sum;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
-use crate::map::Missing;
+use crate::map::{Map, Missing};
 use crate::node::{Base, Form};
 use crate::segments::State;
 use crate::shared::{Shared, yield_now};
@@ -104,13 +104,17 @@ impl Core {
                 self.log.seal(Head::Map, &mut self.segments);
                 return Step::Done;
             };
-            let overlay = matches!(
-                self.map.at_cut(id),
-                Some(Form::Sparse { base: Base::Media | Base::MediaCleared, .. })
-            );
-            if !overlay && let Some(missing) = self.map.parent_missing(id) {
+            if id.level == LEAF_LEVEL && !self.map.belongs_to_cut(id) {
+                progress.leaves.pop_front();
+                continue;
+            }
+            let overlay = |map: &Map| map.at_cut(id).is_some_and(|form| !form.is_complete());
+            let missing =
+                if overlay(&self.map) { self.map.overlay_missing(id) } else { self.map.parent_missing(id) };
+            if let Some(missing) = missing {
                 return Step::Missing(missing);
             }
+            let overlay = overlay(&self.map);
             if self.log.room(Head::Map, NODE_RECORD_MAX_BYTES, &mut self.segments).is_err() {
                 return Step::NoSegment;
             }

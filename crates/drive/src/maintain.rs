@@ -92,7 +92,7 @@ impl<M: Media> Drive<M> {
         match wanted {
             Wanted::Nothing => return Ok(false),
             Wanted::Checkpoint => shared.checkpoint_with_overlays().await?,
-            Wanted::LoadOverlays => shared.load_overlays().await?,
+            Wanted::LoadOverlays => shared.load_overlays(LEAVES_A_ROUND).await?,
             Wanted::Clean => {
                 if !shared.clean_one().await? {
                     shared.write_checkpoint(false).await?;
@@ -164,27 +164,20 @@ impl<M: Media> Shared<M> {
         };
         if crowded {
             // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at a time.
-            let rounds = self.core().map.budget_bytes() / 16 / (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
-            for _ in 0..rounds.max(1) {
-                self.load_overlays().await?;
-            }
+            let leaves = self.core().map.budget_bytes() as usize / 16 / layout::BLOCK_BYTES;
+            self.load_overlays(leaves).await?;
         }
         self.write_checkpoint(false).await
     }
 
     /// Loads some leaves of which only changes are in memory.
-    async fn load_overlays(self: &Arc<Self>) -> Result<(), Error> {
+    async fn load_overlays(self: &Arc<Self>, max: usize) -> Result<(), Error> {
         const AT_ONCE: usize = 32;
-        let missing = {
-            let mut core = self.core();
-            core.map.settle_imageless();
-            core.map.overlays_to_load(LEAVES_A_ROUND)
-        };
+        let missing = self.core().map.overlays_to_load(max);
         for some in missing.chunks(AT_ONCE) {
             let loads = some.iter().map(|m| self.load(*m));
             futures::future::join_all(loads).await.into_iter().collect::<Result<(), Error>>()?;
         }
-        self.core().map.settle_imageless();
         Ok(())
     }
 
@@ -195,7 +188,7 @@ impl<M: Media> Shared<M> {
         if self.core().map.overlays() == 0 {
             return Ok(false);
         }
-        self.load_overlays().await?;
+        self.load_overlays(LEAVES_A_ROUND).await?;
         Ok(true)
     }
 
@@ -215,7 +208,7 @@ impl<M: Media> Shared<M> {
                 core.segments.free_count() + core.segments.dead_count() < low
             } {
                 if self.core().map.overlays() > 0 {
-                    self.load_overlays().await?;
+                    self.load_overlays(LEAVES_A_ROUND).await?;
                 }
                 if !self.clean_one().await? {
                     break;

@@ -9,6 +9,9 @@ use rustc_hash::FxHashMap;
 
 use crate::node::{Base, Form, Node, Slot};
 
+/// Nodes looked at for one eviction.
+const EVICTION_STEPS_MAX: usize = 128;
+
 /// A node that must be read from the medium first: which, and where its image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
@@ -145,9 +148,8 @@ impl Map {
         match image {
             Image::At(image) => Err(Missing { id: leaf, image }),
             Image::Behind(missing) => Err(missing),
-            // Known by now to have no image: its changes are everything.
             Image::None => {
-                self.install(leaf, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
+                self.settle(leaf);
                 self.lookup(block, count, each)
             }
         }
@@ -175,9 +177,7 @@ impl Map {
             Image::At(image) => Err(Missing { id, image }),
             Image::Behind(missing) => Err(missing),
             Image::None => {
-                if present {
-                    self.install(id, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
-                }
+                self.settle(id);
                 Ok(present)
             }
         }
@@ -332,7 +332,8 @@ impl Map {
 
     /// Drops clean nodes until the cache is within its budget, or none is left to drop: second chance.
     pub(crate) fn evict(&mut self) {
-        let mut steps = self.nodes.len() * 2;
+        // Bounded: when nearly all is dirty, only a checkpoint helps.
+        let mut steps = EVICTION_STEPS_MAX.min(self.nodes.len() * 2);
         while self.memory_bytes > self.budget_bytes && steps > 0 {
             steps -= 1;
             self.hand = (self.hand + 1) % self.nodes.len();
@@ -352,16 +353,19 @@ impl Map {
         }
     }
 
-    /// Begins a checkpoint's cut: answers the nodes it has to write.
+    /// Begins a checkpoint's cut: answers the nodes it has to write, in any order, some perhaps twice or no longer
+    /// dirty: see [`Map::belongs_to_cut`].
     pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
         debug_assert!(self.frozen.is_none());
         self.round += 1;
         self.frozen = Some(Frozen::default());
-        let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.retain(|id| self.node(*id).is_some_and(|n| n.dirty));
-        dirty.sort_unstable();
-        dirty.dedup();
-        dirty
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Whether a node has changes from before the cut that were not written yet.
+    pub(crate) fn belongs_to_cut(&self, id: NodeId) -> bool {
+        self.frozen.as_ref().is_some_and(|f| f.contains_key(&id))
+            || self.node(id).is_some_and(|n| n.dirty && n.round < self.round)
     }
 
     /// Ends a checkpoint (written or given up).
@@ -456,38 +460,54 @@ impl Map {
     }
 
     /// Leaves with changes over an image not loaded, those with most changes first, at most `max`: worth loading.
-    pub(crate) fn overlays_to_load(&self, max: usize) -> Vec<Missing> {
+    pub(crate) fn overlays_to_load(&mut self, max: usize) -> Vec<Missing> {
         let changes = |n: &Node| match &n.form {
             Form::Sparse { pairs, base: Base::Media | Base::MediaCleared } => Some(pairs.len()),
             _ => None,
         };
         let mut leaves: Vec<_> = self.nodes.iter().flatten().filter_map(|n| Some((changes(n)?, n.id))).collect();
-        leaves.sort_unstable_by(|a, b| b.cmp(a));
-        let mut missing: Vec<Missing> = leaves
-            .into_iter()
-            .take(max)
-            .filter_map(|(_, id)| match self.image(id) {
-                Image::At(image) => Some(Missing { id, image }),
-                Image::Behind(missing) => Some(missing),
-                Image::None => None,
-            })
-            .collect();
+        if leaves.len() > max {
+            leaves.select_nth_unstable_by(max, |a, b| b.cmp(a));
+            leaves.truncate(max);
+        }
+        let mut missing: Vec<Missing> =
+            leaves.into_iter().filter_map(|(_, leaf)| self.overlay_image(leaf)).collect();
         missing.sort_unstable_by_key(|m| m.image.position_bytes());
         missing.dedup();
         missing
     }
 
-    /// Leaves with changes that turn out to have no image become complete, now that their ancestors are loaded.
-    pub(crate) fn settle_imageless(&mut self) {
-        let leaves: Vec<NodeId> = self
-            .nodes
-            .iter()
-            .flatten()
-            .filter(|n| !n.form.is_complete() && matches!(self.image(n.id), Image::None))
-            .map(|n| n.id)
-            .collect();
-        for leaf in leaves {
-            self.install(leaf, Box::new([Entry::UNMAPPED; NODE_ENTRIES]), |_| {});
+    /// A leaf is known by now to have no image: the changes to it are everything.
+    fn settle(&mut self, leaf: NodeId) {
+        let Some(&at) = self.index.get(&leaf) else { return };
+        let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        if node.form.is_complete() {
+            return;
+        }
+        let before = node.form.memory_bytes();
+        node.form.settle();
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        }
+        self.overlays -= 1;
+    }
+
+    /// What is to be loaded before it is known whether a leaf's changes lie over an image; settles it if they do not.
+    pub(crate) fn overlay_missing(&mut self, leaf: NodeId) -> Option<Missing> {
+        self.overlay_image(leaf).filter(|missing| missing.id != leaf)
+    }
+
+    /// What is to be loaded to make a leaf with changes whole: itself or an ancestor. Settles it if it has no image.
+    fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
+        match self.image(leaf) {
+            Image::At(image) => Some(Missing { id: leaf, image }),
+            Image::Behind(missing) => Some(missing),
+            Image::None => {
+                self.settle(leaf);
+                None
+            }
         }
     }
 

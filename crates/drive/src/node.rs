@@ -109,6 +109,14 @@ impl Form {
         }
     }
 
+    /// There turned out to be no image under the changes.
+    pub(crate) fn settle(&mut self) {
+        if let Form::Sparse { pairs, base } = self {
+            pairs.retain(|p| !p.1.is_unmapped());
+            *base = Base::Empty;
+        }
+    }
+
     /// Mapped slots in rising order.
     pub(crate) fn mapped(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
         match self {

@@ -36,6 +36,9 @@ pub(crate) struct Shared<M> {
     pub(crate) spawner: Spawner,
     pub(crate) codec: codec::Policy,
     pub(crate) write_cache: bool,
+    /// Copies of what the superblock says, for checking requests without the lock.
+    capacity_bytes: AtomicU64,
+    sector_bytes: u64,
     /// Of this run.
     pub(crate) entropy: u64,
     clock: Option<Clock>,
@@ -84,6 +87,8 @@ impl<M: Media> Shared<M> {
     ) -> Shared<M> {
         Shared {
             media,
+            capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
+            sector_bytes: core.superblock.sector_bytes.into(),
             core: Mutex::new(core),
             progress: Event::new(),
             spawner: options.spawner.clone(),
@@ -181,8 +186,7 @@ impl<M: Media> Shared<M> {
 impl<M: Media> Drive<M> {
     /// Refuses ranges outside the drive or off the sectors.
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let core = self.0.core();
-        let (capacity, sector) = (core.superblock.logical_capacity_bytes, u64::from(core.superblock.sector_bytes));
+        let (capacity, sector) = (self.0.capacity_bytes.load(Ordering::Relaxed), self.0.sector_bytes);
         if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
             return Err(Error::Invalid(format!("{len} bytes at {offset} are not whole sectors of {sector} bytes")));
         }

@@ -97,7 +97,7 @@ fn dropped_futures_leave_memory_alone() {
             for lane in 0..8 {
                 let len = 4096 << (lane % 5);
                 let mut dropped = pin!(media.read(round % 64 * 4096, IoBuf::pooled(len)));
-                poll_once(dropped.as_mut()).await;
+                let _ = poll_once(dropped.as_mut()).await;
             }
             if round % 2 == 0 {
                 tokio::task::yield_now().await;
@@ -112,7 +112,7 @@ fn dropped_futures_leave_memory_alone() {
         // Dropped writes complete as a whole.
         for page in 0..64 {
             let mut dropped = pin!(media.write(page * 4096, Arc::new(pattern(page, 4, 4096))));
-            poll_once(dropped.as_mut()).await;
+            let _ = poll_once(dropped.as_mut()).await;
         }
     });
     if ring {

@@ -17,6 +17,13 @@ use crate::PAGE_BYTES;
 /// Most bytes of one request in one submission; what is over follows when that is done.
 const SUBMISSION_BYTES_MAX: usize = 1 << 30;
 
+/// Requests that go to the kernel in one call; fewer wait for the end of the tick.
+///
+/// With all of a tick's requests in one call a device idles until the last is prepared (about 3 us each). Random
+/// 4 KiB reads at queue depth 16 on a virtio disk: 87 % of fio's reads a second unlimited, 94 % with 8, 99 % with
+/// 4, 97 % with 1; the CPU time a read is 10 % higher with 4 than unlimited.
+const SUBMISSION_BATCH: usize = 4;
+
 /// Most calls into the kernel before other tasks get their turn.
 const ROUNDS_MAX: usize = 4;
 
@@ -102,10 +109,10 @@ impl Ring {
         self.starved
     }
 
-    /// Whether as many requests are queued as one submission can take.
+    /// Whether what is queued should go at once rather than at the end of the tick.
     pub(super) fn full(&self) -> bool {
-        self.table.queue.len() >= self.uring.params().sq_entries() as usize
-            && self.table.in_flight < self.completions_max()
+        let batch = SUBMISSION_BATCH.min(self.uring.params().sq_entries() as usize);
+        self.table.queue.len() >= batch && self.table.in_flight < self.completions_max()
     }
 
     /// Queues `request` for the next `drive`.

@@ -55,7 +55,8 @@ pub struct UringReactor;
 impl UringReactor {
     /// Makes a ring for about `entries` requests in flight (more wait their turn) and drives it from the current
     /// tokio runtime, until the guard is dropped. From then on every [`crate::FileMedia`] used in that runtime
-    /// on this thread does its reads, writes and syncs through the ring.
+    /// on this thread does its reads, writes and syncs through the ring. The runtime must stay on this thread while
+    /// the guard lives.
     ///
     /// # Errors
     /// `Unsupported` outside a tokio runtime of the `current_thread` flavour, `AlreadyExists` when the thread

@@ -1,5 +1,33 @@
 //! Threads, queues and in-flight requests: many clients, many cores, one engine a drive.
+//!
+//! ```text
+//! front-end ── Device trait ──> ServedDrive ── counts, refuses when closing ──> drive::Drive
+//!     │                             │
+//!     └── Workers: one thread a core, each with a runtime and an io_uring; a connection lives on one of them
+//!                                   └── background: tick, cleaning, checkpoints
+//! ```
 
+#![forbid(unsafe_code)]
+
+mod admin;
+mod background;
 pub mod device;
+mod error;
+mod open;
+mod report;
+mod requests;
+mod runtime_dir;
+mod served;
+mod workers;
 
+pub use admin::{AdminSocket, StatusAnswer, ask_status, find_served};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+pub use error::ServiceError;
+pub use open::{OpenSettings, inspect};
+pub use report::{
+    CacheReport, CleaningReport, ErrorReport, RecoveryReport, RequestReport, ServerReport, StatusReport,
+};
+pub use requests::Requests;
+pub use runtime_dir::runtime_dirs;
+pub use served::ServedDrive;
+pub use workers::{IoBackend, IoChoice, Workers, run_here};

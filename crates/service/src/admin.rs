@@ -1,0 +1,223 @@
+//! The admin socket: one JSON request a line, one JSON answer a line, over a Unix socket for the owner only.
+//!
+//! Requests: `{"command": "status"}`, answered by `{"drives": [...]}`. An answer to anything else is `{"error": "..."}`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixSocket, UnixStream};
+use tokio::task::JoinHandle;
+
+use crate::error::ServiceError;
+use crate::report::StatusReport;
+use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
+use crate::served::ServedDrive;
+
+/// Longest request line taken.
+const REQUEST_MAX_BYTES: u64 = 64 << 10;
+/// How long a client may take over a request, and a server over an answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections waiting to be accepted.
+const BACKLOG: u32 = 64;
+
+#[derive(Deserialize, Serialize)]
+#[serde(tag = "command", rename_all = "kebab-case")]
+enum Request {
+    Status,
+}
+
+/// Answer to a status request, and what `pumice status --json` prints.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StatusAnswer {
+    /// A report a drive.
+    pub drives: Vec<StatusReport>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Status(StatusAnswer),
+    Error { error: String },
+}
+
+/// A listening admin socket; removed when dropped.
+pub struct AdminSocket {
+    path: PathBuf,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        // Gone already is as good.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl AdminSocket {
+    /// Listens at `path` for questions about `drives`, on the current runtime.
+    ///
+    /// # Errors
+    /// [`ServiceError::Admin`], also when another server listens there.
+    pub fn listen(path: &Path, drives: Vec<Arc<ServedDrive>>) -> Result<AdminSocket, ServiceError> {
+        let failed =
+            |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
+        remove_if_stale(path).map_err(failed("replace"))?;
+        let socket = UnixSocket::new_stream().map_err(failed("make"))?;
+        socket.bind(path).map_err(failed("make"))?;
+        // Nobody can connect before it listens, so nobody slips in before the mode is set.
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, private).map_err(failed("protect"))?;
+        let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
+        let drives: Arc<[Arc<ServedDrive>]> = drives.into();
+        let accepting = tokio::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let drives = drives.clone();
+                        tokio::spawn(async move {
+                            // A client that hangs up or never asks is no concern of anybody.
+                            let _ = answer_all(stream, &drives).await;
+                        });
+                    }
+                    // Out of descriptors, most likely: better slow than spinning.
+                    Err(error) => {
+                        tracing::warn!(%error, "the admin socket cannot accept");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        });
+        Ok(AdminSocket { path: path.to_path_buf(), accepting })
+    }
+
+    /// Listens for questions about `drive` where [`find_served`] looks.
+    ///
+    /// # Errors
+    /// As [`AdminSocket::listen`].
+    pub fn listen_for(drive: &Arc<ServedDrive>) -> Result<AdminSocket, ServiceError> {
+        let dir = make_runtime_dir().map_err(|source| ServiceError::Admin {
+            path: runtime_dirs().into_iter().next().unwrap_or_default(),
+            action: "make a directory for",
+            source,
+        })?;
+        let uuid = drive.uuid();
+        let usual = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), vec![drive.clone()]);
+        usual.or_else(|_| {
+            // A copy of a drive has its identity, and both may be served.
+            let path = dir.join(format!("{uuid}-{}.sock", std::process::id()));
+            AdminSocket::listen(&path, vec![drive.clone()])
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Removes a socket that nobody listens at; fails if somebody does, or if it is no socket.
+fn remove_if_stale(path: &Path) -> io::Result<()> {
+    match StdUnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
+            std::fs::remove_file(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+async fn answer_all(stream: UnixStream, drives: &[Arc<ServedDrive>]) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut read = tokio::io::BufReader::new(read);
+    loop {
+        let mut line = String::new();
+        let mut limited = (&mut read).take(REQUEST_MAX_BYTES);
+        if tokio::time::timeout(TIMEOUT, limited.read_line(&mut line)).await?? == 0 {
+            return Ok(());
+        }
+        let whole = line.ends_with('\n');
+        let mut answer = serde_json::to_vec(&answer_one(&line, drives))?;
+        answer.push(b'\n');
+        tokio::time::timeout(TIMEOUT, write.write_all(&answer)).await??;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
+    match serde_json::from_str(line) {
+        Ok(Request::Status) => {
+            Answer::Status(StatusAnswer { drives: drives.iter().map(|drive| drive.report()).collect() })
+        }
+        Err(error) => Answer::Error { error: format!("not a request this server knows: {error}") },
+    }
+}
+
+/// Asks the server at an admin socket for the status of its drives.
+///
+/// # Errors
+/// [`ServiceError::Admin`] if nobody answers in time, or not what was asked.
+pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
+    let ask = || -> io::Result<StatusAnswer> {
+        let mut stream = StdUnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let mut request = serde_json::to_vec(&Request::Status)?;
+        request.push(b'\n');
+        stream.write_all(&request)?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        match serde_json::from_str(&line)? {
+            Answer::Status(answer) => Ok(answer),
+            Answer::Error { error } => Err(io::Error::other(error)),
+        }
+    };
+    ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
+}
+
+/// Asks all servers of this machine (that this user may ask) for their drives; with `path`, only for the drive there.
+/// Sockets that servers left behind are removed.
+pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
+    let mut found = Vec::new();
+    for dir in runtime_dirs().iter().filter(|dir| trusted(dir)) {
+        let Ok(entries) = std::fs::read_dir(dir) else { continue };
+        let mut sockets: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        sockets.retain(|socket| socket.extension().is_some_and(|extension| extension == "sock"));
+        sockets.sort();
+        for socket in sockets {
+            match ask_status(&socket) {
+                Ok(answer) => found.extend(answer.drives),
+                // Stale ones go; if that fails, they stay for the next one to try.
+                Err(_) => drop(remove_if_stale(&socket)),
+            }
+        }
+    }
+    if let Some(path) = path {
+        found.retain(|report| same_file(&report.path, path));
+    }
+    found
+}
+
+/// Whether two paths lead to the same file or device.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        // A device is itself wherever its node lies.
+        Some(if metadata.rdev() != 0 { (0, 0, metadata.rdev()) } else { (metadata.dev(), metadata.ino(), 0) })
+    };
+    identity(a).is_some_and(|identity_a| identity(b) == Some(identity_a))
+}

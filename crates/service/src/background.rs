@@ -1,0 +1,93 @@
+//! What a served drive does without being asked: time passes, cleaning, checkpoints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drive::{Drive, State};
+use media::AnyMedia;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::workers::Workers;
+
+/// How often a drive is told that time passes, and asked whether it has work.
+const TICK: Duration = Duration::from_millis(10);
+/// Pause after background work that failed without poisoning the drive, so that the log does not fill up.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// The background tasks of a drive.
+pub(crate) struct Background {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts them on worker `index`.
+    pub(crate) fn start(workers: &Workers, index: usize, name: Arc<str>, drive: &Drive<AnyMedia>) -> Background {
+        let (stop, stopped) = watch::channel(false);
+        // Two tasks: a tick must not wait until a long checkpoint is done.
+        let tasks = vec![
+            workers.spawn_on(index, tick(drive.clone(), stopped.clone())),
+            workers.spawn_on(index, maintain(name, drive.clone(), stopped)),
+        ];
+        Background { stop, tasks }
+    }
+
+    /// Lets the unit of work at hand end, and no other begin.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            // A task that panicked has told so already.
+            let _ = task.await;
+        }
+    }
+}
+
+async fn tick(drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let next = async {
+            interval.tick().await;
+        };
+        if ended(&mut stopped, next).await {
+            return;
+        }
+        drive.tick();
+    }
+}
+
+async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        let pause = match drive.maintain().await {
+            // At once again, after the requests that wait for this thread.
+            Ok(true) => Duration::ZERO,
+            Ok(false) => TICK,
+            Err(error) => {
+                tracing::error!(drive = %name, %error, "background work failed");
+                if matches!(drive.status().state, State::Poisoned(_) | State::Closed) {
+                    return;
+                }
+                PAUSE_AFTER_ERROR
+            }
+        };
+        let rest = async {
+            match pause {
+                Duration::ZERO => tokio::task::yield_now().await,
+                pause => tokio::time::sleep(pause).await,
+            }
+        };
+        if ended(&mut stopped, rest).await {
+            return;
+        }
+    }
+}
+
+/// Waits for `pause`; true if the drive is to be closed.
+async fn ended(stopped: &mut watch::Receiver<bool>, pause: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stop| *stop) => true,
+        () = pause => false,
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a drive cannot be served.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The backing cannot be opened.
+    #[error(transparent)]
+    Media(#[from] media::MediaError),
+    /// The engine refuses the drive.
+    #[error("{}: {source}", path.display())]
+    Drive {
+        /// Of the backing.
+        path: PathBuf,
+        /// What the engine said.
+        source: drive::Error,
+    },
+    /// A worker thread cannot be started.
+    #[error("cannot start worker thread {index}: {source}; try fewer threads")]
+    Worker {
+        /// Counted from 0.
+        index: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// io_uring was demanded and is not to be had.
+    #[error("io_uring is not available here: {0}; use --io auto or --io plain")]
+    NoUring(io::Error),
+    /// The system gives no random numbers.
+    #[error("the system's random number generator failed: {0}; try again")]
+    Entropy(String),
+    /// A worker thread is gone.
+    #[error("a worker thread has stopped; the log before this says why")]
+    WorkerGone,
+    /// An admin socket cannot be made or used.
+    #[error("{}: cannot {action} the admin socket: {source}", path.display())]
+    Admin {
+        /// Of the socket.
+        path: PathBuf,
+        /// A verb.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,76 @@
+//! Opening the drive on a path.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use drive::{Drive, OpenOptions, Spawner};
+use media::{AnyMedia, Direct, FileMedia};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+use crate::error::ServiceError;
+
+/// How drives are opened.
+#[derive(Clone, Debug)]
+pub struct OpenSettings {
+    /// Memory for map nodes, in bytes.
+    pub map_budget_bytes: u64,
+    /// Acknowledge writes when they are in memory.
+    pub write_cache: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Opens a drive whose log is damaged as it was before the damage; only with `read_only`.
+    pub accept_damage: bool,
+    /// Whether I/O goes around the page cache.
+    pub direct: Direct,
+}
+
+impl Default for OpenSettings {
+    fn default() -> Self {
+        OpenSettings {
+            map_budget_bytes: drive::DEFAULT_MAP_BUDGET_BYTES,
+            write_cache: true,
+            read_only: false,
+            accept_damage: false,
+            direct: Direct::Auto,
+        }
+    }
+}
+
+impl OpenSettings {
+    /// Opens to look only: nothing is written, recovery happens in memory.
+    pub fn read_only(accept_damage: bool) -> OpenSettings {
+        OpenSettings { read_only: true, accept_damage, ..OpenSettings::default() }
+    }
+}
+
+/// Opens the backing at `path`, locked, and the drive on it.
+pub(crate) async fn open(
+    path: &Path,
+    settings: &OpenSettings,
+    spawner: Spawner,
+) -> Result<(Drive<AnyMedia>, Arc<AnyMedia>), ServiceError> {
+    let media = Arc::new(AnyMedia::from(FileMedia::open(path, settings.read_only, settings.direct)?));
+    let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
+    let mut options = OpenOptions::new(entropy, spawner);
+    options.map_budget_bytes = settings.map_budget_bytes;
+    options.write_cache = settings.write_cache;
+    options.read_only = settings.read_only;
+    options.accept_damage = settings.accept_damage;
+    let drive = Drive::open(media.clone(), options)
+        .await
+        .map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source })?;
+    Ok((drive, media))
+}
+
+/// Opens the drive at `path` to look at it; nothing is written.
+///
+/// # Errors
+/// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if it is none or damaged.
+pub async fn inspect(
+    path: &Path,
+    accept_damage: bool,
+    spawner: Spawner,
+) -> Result<Drive<AnyMedia>, ServiceError> {
+    open(path, &OpenSettings::read_only(accept_damage), spawner).await.map(|(drive, _)| drive)
+}

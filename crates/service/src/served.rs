@@ -1,0 +1,172 @@
+//! A drive that is being served.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drive::Drive;
+use media::AnyMedia;
+use tokio::sync::Mutex;
+
+use crate::background::Background;
+use crate::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+use crate::error::ServiceError;
+use crate::open::{OpenSettings, open};
+use crate::report::{ServerReport, StatusReport};
+use crate::requests::Requests;
+use crate::workers::{IoBackend, Workers};
+
+/// Largest request a host should send: what NBD clients may send to any server.
+const MAX_TRANSFER_BYTES: u32 = 32 << 20;
+
+/// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
+pub struct ServedDrive {
+    path: PathBuf,
+    drive: Drive<AnyMedia>,
+    direct: bool,
+    read_only: bool,
+    backend: IoBackend,
+    threads: usize,
+    requests: Requests,
+    opened: Instant,
+    background: Mutex<Option<Background>>,
+}
+
+impl ServedDrive {
+    /// Opens the drive at `path` (recovering it if need be) and starts its background work on worker `index`.
+    ///
+    /// # Errors
+    /// What opening the backing or the drive said.
+    pub async fn open(
+        path: &Path,
+        settings: &OpenSettings,
+        workers: &Workers,
+        index: usize,
+    ) -> Result<Arc<ServedDrive>, ServiceError> {
+        // Clients of the admin socket may stand in another directory.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let (drive, media) = {
+            let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
+            let opening = workers.spawn_on(index, async move { open(&path, &settings, spawner).await });
+            opening.await.map_err(|_| ServiceError::WorkerGone)??
+        };
+        let name: Arc<str> = path.display().to_string().into();
+        let background = Background::start(workers, index, name, &drive);
+        Ok(Arc::new(ServedDrive {
+            path,
+            drive,
+            direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
+            read_only: settings.read_only,
+            backend: workers.backend(),
+            threads: workers.count(),
+            requests: Requests::default(),
+            opened: Instant::now(),
+            background: Mutex::new(Some(background)),
+        }))
+    }
+
+    /// Of the backing, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The drive's identity.
+    pub fn uuid(&self) -> uuid::Uuid {
+        uuid::Uuid::from_bytes(self.drive.status().uuid)
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// What the drive tells about itself.
+    pub fn report(&self) -> StatusReport {
+        let mut report = StatusReport::new(&self.path, &self.drive.status());
+        report.server = Some(ServerReport {
+            pid: std::process::id(),
+            uptime_seconds: self.opened.elapsed().as_secs_f64(),
+            threads: self.threads,
+            io_backend: self.backend.name().to_string(),
+            direct_io: self.direct,
+            requests: (&self.requests).into(),
+        });
+        report
+    }
+
+    /// Refuses new requests, waits up to `patience` for those in flight, makes everything durable and closes the
+    /// drive. Closing again does nothing.
+    ///
+    /// # Errors
+    /// What the last flush or checkpoint said: the drive then recovers at its next opening.
+    pub async fn close(&self, patience: Duration) -> Result<(), ServiceError> {
+        const POLL: Duration = Duration::from_millis(1);
+        let Some(background) = self.background.lock().await.take() else { return Ok(()) };
+        self.requests.refuse();
+        let since = Instant::now();
+        while self.requests.in_flight() > 0 && since.elapsed() < patience {
+            tokio::time::sleep(POLL).await;
+        }
+        let left = self.requests.in_flight();
+        if left > 0 {
+            tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
+        }
+        background.stop().await;
+        self.drive.close().await.map_err(|source| ServiceError::Drive { path: self.path.clone(), source })
+    }
+}
+
+impl Device for ServedDrive {
+    fn geometry(&self) -> Geometry {
+        let sector_bytes = self.drive.sector_bytes();
+        Geometry {
+            capacity_bytes: self.drive.logical_capacity_bytes(),
+            sector_bytes,
+            preferred_bytes: layout::BLOCK_BYTES as u32,
+            max_transfer_bytes: MAX_TRANSFER_BYTES,
+            read_only: self.read_only,
+        }
+    }
+
+    async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let request = self.requests.begin(&self.requests.reads)?;
+        request.end(self.drive.read(offset, buf).await)
+    }
+
+    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
+        let request = self.requests.begin(&self.requests.writes)?;
+        request.end(self.drive.write(offset, data, fua).await)
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        let request = self.requests.begin(&self.requests.flushes)?;
+        request.end(self.drive.flush().await)
+    }
+
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
+        let request = self.requests.begin(&self.requests.trims)?;
+        request.end(self.drive.trim(offset, len, fua).await)
+    }
+
+    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
+        let request = self.requests.begin(&self.requests.trims)?;
+        request.end(self.drive.write_zeroes(offset, len, no_hole, fua).await)
+    }
+
+    async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        let request = self.requests.begin(&self.requests.reads)?;
+        let extents = request.end(self.drive.extents(offset, len, max).await)?;
+        Ok(extents.into_iter().map(Extent::from).collect())
+    }
+}
+
+impl From<drive::Extent> for Extent {
+    fn from(extent: drive::Extent) -> Extent {
+        let kind = match extent.kind {
+            drive::ExtentKind::Data => ExtentKind::Data,
+            drive::ExtentKind::Zero => ExtentKind::Zero,
+            drive::ExtentKind::Hole => ExtentKind::Hole,
+        };
+        Extent { len: extent.len, kind }
+    }
+}

@@ -1,0 +1,236 @@
+//! The threads: one a core, each with its own runtime and its own io_uring.
+//!
+//! A connection lives on one worker from beginning to end. What its requests start in the background (writing packs,
+//! syncs) runs on the same worker, so a request never crosses threads on its way to the medium and back.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use drive::Spawner;
+use media::{UringGuard, UringReactor};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::error::ServiceError;
+
+/// Requests a worker's ring has in flight at most; more wait their turn.
+const RING_ENTRIES: u32 = 256;
+
+/// How the backing is to be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// System calls on helper threads.
+    Plain,
+}
+
+/// How the backing is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoBackend {
+    /// One ring a worker.
+    Uring,
+    /// System calls on helper threads.
+    Plain,
+}
+
+impl IoBackend {
+    /// As status tells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            IoBackend::Uring => "io_uring",
+            IoBackend::Plain => "plain",
+        }
+    }
+}
+
+thread_local! {
+    /// The runtime of the worker that this thread is.
+    static HERE: RefCell<Option<Handle>> = const { RefCell::new(None) };
+}
+
+struct Worker {
+    handle: Handle,
+    /// Connections it carries.
+    connections: Arc<AtomicUsize>,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// The worker threads of a server.
+pub struct Workers {
+    workers: Vec<Worker>,
+    backend: IoBackend,
+}
+
+impl Workers {
+    /// Starts `count` threads, or one a core.
+    ///
+    /// # Errors
+    /// [`ServiceError::Worker`], and [`ServiceError::NoUring`] for [`IoChoice::Uring`] where there is none.
+    pub fn start(count: Option<usize>, io: IoChoice) -> Result<Workers, ServiceError> {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let count = count.unwrap_or_else(cores).max(1);
+        let mut workers = Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain };
+        let mut choice = io;
+        for index in 0..count {
+            let (worker, backend) = start_worker(index, choice)?;
+            // One fallback, one line in the log.
+            if backend == IoBackend::Plain {
+                choice = IoChoice::Plain;
+            }
+            workers.backend = backend;
+            workers.workers.push(worker);
+        }
+        Ok(workers)
+    }
+
+    /// Threads.
+    pub fn count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// How the backing is reached.
+    pub fn backend(&self) -> IoBackend {
+        self.backend
+    }
+
+    /// Carries a connection on the worker that has the fewest.
+    pub fn carry<F: Future<Output = ()> + Send + 'static>(&self, connection: F) -> JoinHandle<()> {
+        let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
+        let Some(worker) = self.workers.iter().min_by_key(load) else { unreachable!("at least one worker") };
+        let load = Load(worker.connections.clone());
+        worker.connections.fetch_add(1, Ordering::Relaxed);
+        worker.handle.spawn(async move {
+            let _load = load;
+            connection.await;
+        })
+    }
+
+    /// Runs a future on worker `index` (counted around).
+    pub fn spawn_on<F>(&self, index: usize, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.workers[index % self.workers.len()].handle.spawn(future)
+    }
+
+    /// Background runner for a drive: on the worker that asks, else on the first.
+    pub fn spawner(&self) -> Spawner {
+        let first = self.workers[0].handle.clone();
+        Arc::new(move |future| {
+            let here = HERE.with_borrow(Clone::clone);
+            here.as_ref().unwrap_or(&first).spawn(future);
+        })
+    }
+
+    /// Ends the threads. What still runs on them is dropped where it waits.
+    pub fn stop(self) {
+        let threads: Vec<_> = self
+            .workers
+            .into_iter()
+            .map(|worker| {
+                // A worker that is gone has nothing to stop.
+                let _ = worker.stop.send(());
+                worker.thread
+            })
+            .collect();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
+            }
+        }
+    }
+}
+
+/// Counts a connection while it lives.
+struct Load(Arc<AtomicUsize>);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), ServiceError> {
+    let failed = |source| ServiceError::Worker { index, source };
+    let (ready_sender, ready) = std::sync::mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = thread::Builder::new()
+        .name(format!("pumice-{index}"))
+        .spawn(move || {
+            let started = start_runtime(io);
+            match started {
+                Ok((runtime, ring, backend)) => {
+                    HERE.set(Some(runtime.handle().clone()));
+                    if ready_sender.send(Ok((runtime.handle().clone(), backend))).is_ok() {
+                        // Ends when asked to, or when nobody is left to ask.
+                        let _ = runtime.block_on(stopped);
+                    }
+                    HERE.set(None);
+                    drop(ring);
+                }
+                // Nobody waits for it: the server is going down.
+                Err(error) => drop(ready_sender.send(Err(error))),
+            }
+        })
+        .map_err(failed)?;
+    match ready.recv() {
+        Ok(Ok((handle, backend))) => {
+            Ok((Worker { handle, connections: Arc::default(), stop, thread }, backend))
+        }
+        Ok(Err(StartError::Runtime(error))) => Err(failed(error)),
+        Ok(Err(StartError::Uring(error))) => Err(ServiceError::NoUring(error)),
+        Err(_) => Err(ServiceError::WorkerGone),
+    }
+}
+
+enum StartError {
+    Runtime(io::Error),
+    Uring(io::Error),
+}
+
+/// A runtime with its ring, on this thread.
+fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend), StartError> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
+    if io == IoChoice::Plain {
+        return Ok((runtime, None, IoBackend::Plain));
+    }
+    let installed = {
+        let _inside = runtime.enter();
+        UringReactor::install(RING_ENTRIES)
+    };
+    match installed {
+        Ok(ring) => Ok((runtime, Some(ring), IoBackend::Uring)),
+        Err(error) if io == IoChoice::Uring => Err(StartError::Uring(error)),
+        Err(error) => {
+            tracing::warn!(%error, "io_uring is not available, using plain system calls");
+            Ok((runtime, None, IoBackend::Plain))
+        }
+    }
+}
+
+/// Runs one future on this thread, with a runtime and a ring of its own: for tools that look at an idle drive.
+/// The future gets the runner for a drive's background work.
+///
+/// # Errors
+/// As [`Workers::start`].
+pub fn run_here<F: Future>(io: IoChoice, make: impl FnOnce(Spawner) -> F) -> Result<F::Output, ServiceError> {
+    let (runtime, ring, _) = start_runtime(io).map_err(|error| match error {
+        StartError::Runtime(source) => ServiceError::Worker { index: 0, source },
+        StartError::Uring(error) => ServiceError::NoUring(error),
+    })?;
+    let handle = runtime.handle().clone();
+    let output = runtime.block_on(make(Arc::new(move |future| drop(handle.spawn(future)))));
+    drop(ring);
+    Ok(output)
+}

@@ -1,0 +1,177 @@
+//! A drive on workers: requests, background work, closing, and the admin socket.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::{Allocation, AnyMedia, Direct, FileMedia};
+use service::{
+    AdminSocket, Device, DeviceError, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect, run_here,
+};
+
+const SIZE_BYTES: u64 = 64 << 20;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn create(path: &Path) -> Outcome {
+    let options = drive::CreateOptions {
+        physical_size_bytes: SIZE_BYTES,
+        logical_capacity_bytes: 2 * SIZE_BYTES,
+        sector_bytes: 512,
+        segment_bytes: None,
+        codec: codec::Policy::Auto,
+        uuid: *uuid::Uuid::new_v4().as_bytes(),
+        created_unix_seconds: 0,
+    };
+    let media = AnyMedia::from(FileMedia::create(path, SIZE_BYTES, Allocation::Sparse, Direct::Auto)?);
+    run_here(IoChoice::Auto, |_| drive::Drive::create(&media, &options))??;
+    Ok(())
+}
+
+/// Serves a new drive for the length of `test`.
+fn served(io: IoChoice, test: impl AsyncFnOnce(&Workers, Arc<ServedDrive>, &Path) -> Outcome) -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("drive");
+    create(&path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = Workers::start(Some(2), io)?;
+    runtime.block_on(async {
+        let drive = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+        tokio::time::timeout(Duration::from_secs(60), test(&workers, drive.clone(), dir.path())).await??;
+        drive.close(PATIENCE).await?;
+        Outcome::Ok(())
+    })?;
+    workers.stop();
+    Ok(())
+}
+
+async fn write_and_read_on_every_worker(
+    workers: &Workers,
+    drive: Arc<ServedDrive>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let tasks = (0..workers.count()).map(|index| {
+        let drive = drive.clone();
+        workers.spawn_on(index, async move {
+            let offset = (index as u64) << 20;
+            let data = vec![index as u8 + 1; 100 << 10];
+            drive.write(offset, &data, index == 1).await?;
+            drive.flush().await?;
+            let mut back = vec![0; data.len()];
+            drive.read(offset, &mut back).await?;
+            assert!(back == data, "worker {index} read something else");
+            Ok::<(), DeviceError>(())
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await??;
+    }
+    let report = drive.report();
+    let requests = report.server.ok_or("a served drive tells of its server")?.requests;
+    assert_eq!((requests.writes_count, requests.reads_count, requests.flushes_count), (2, 2, 2));
+    assert_eq!(requests.in_flight_count, 0);
+    assert_eq!(report.host_written_bytes, 200 << 10);
+    Ok(())
+}
+
+#[test]
+fn workers_carry_requests() -> Outcome {
+    served(IoChoice::Auto, async |workers, drive, _| write_and_read_on_every_worker(workers, drive).await)
+}
+
+#[test]
+fn plain_system_calls_do_as_well() -> Outcome {
+    served(IoChoice::Plain, async |workers, drive, _| {
+        assert_eq!(drive.report().server.ok_or("no server")?.io_backend, "plain");
+        write_and_read_on_every_worker(workers, drive).await
+    })
+}
+
+#[test]
+fn a_write_reaches_the_backing_without_being_asked() -> Outcome {
+    served(IoChoice::Auto, async |_, drive, _| {
+        let before = drive.report().physical_written_bytes;
+        drive.write(0, &[7; 4096], false).await?;
+        while drive.report().physical_written_bytes == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_closed_drive_refuses_and_is_clean() -> Outcome {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("drive");
+    create(&path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = Workers::start(Some(1), IoChoice::Auto)?;
+    runtime.block_on(async {
+        let drive = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+        drive.write(4096, &[9; 8192], false).await?;
+        drive.close(PATIENCE).await?;
+        drive.close(PATIENCE).await?;
+        assert_eq!(drive.flush().await, Err(DeviceError::Shutdown));
+        assert_eq!(drive.read(0, &mut [0; 512]).await, Err(DeviceError::Shutdown));
+        Outcome::Ok(())
+    })?;
+    workers.stop();
+    run_here(IoChoice::Auto, |spawner| async {
+        let drive = inspect(&path, false, spawner).await?;
+        assert!(drive.status().recovered.clean);
+        let mut back = [0; 8192];
+        drive.read(4096, &mut back).await?;
+        assert_eq!(back, [9; 8192]);
+        Outcome::Ok(())
+    })?
+}
+
+#[test]
+fn a_drive_is_served_once() -> Outcome {
+    served(IoChoice::Auto, async |workers, drive, _| {
+        let again = ServedDrive::open(drive.path(), &OpenSettings::default(), workers, 0).await;
+        let message = again.err().ok_or("opened a second time")?.to_string();
+        assert!(message.contains("in use"), "{message}");
+        Ok(())
+    })
+}
+
+#[test]
+fn the_admin_socket_tells_status() -> Outcome {
+    served(IoChoice::Auto, async |_, drive, dir| {
+        let socket = dir.join("admin.sock");
+        // What a killed server leaves behind.
+        drop(std::os::unix::net::UnixListener::bind(&socket)?);
+        let listening = AdminSocket::listen(&socket, vec![drive.clone()])?;
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&socket)?.permissions().mode() & 0o777, 0o600);
+        let asked = socket.clone();
+        let answer = tokio::task::spawn_blocking(move || ask_status(&asked)).await??;
+        assert_eq!(answer.drives.len(), 1);
+        assert_eq!(answer.drives[0].path, drive.path());
+        assert_eq!(answer.drives[0].logical_capacity_bytes, 2 * SIZE_BYTES);
+        assert!(AdminSocket::listen(&socket, Vec::new()).is_err(), "two servers on one socket");
+        drop(listening);
+        assert!(!socket.exists());
+        Ok(())
+    })
+}
+
+#[test]
+fn the_admin_socket_survives_nonsense() -> Outcome {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    served(IoChoice::Auto, async |_, drive, dir| {
+        let socket = dir.join("admin.sock");
+        let _listening = AdminSocket::listen(&socket, vec![drive.clone()])?;
+        let (read, mut write) = tokio::net::UnixStream::connect(&socket).await?.into_split();
+        let mut lines = BufReader::new(read).lines();
+        for nonsense in ["", "{", "{\"command\":\"explode\"}", "[1,2]"] {
+            write.write_all(format!("{nonsense}\n").as_bytes()).await?;
+            let answer = lines.next_line().await?.ok_or("hung up")?;
+            assert!(answer.starts_with("{\"error\":"), "{answer}");
+        }
+        write.write_all(b"{\"command\":\"status\"}\n").await?;
+        assert!(lines.next_line().await?.ok_or("hung up")?.starts_with("{\"drives\":[{"));
+        Ok(())
+    })
+}

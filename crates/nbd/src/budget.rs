@@ -33,14 +33,14 @@ impl Budget {
     }
 
     async fn acquire(&self, units: u32) {
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
+        struct Counted<'a>(&'a AtomicUsize);
+        impl Drop for Counted<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
+        let _counted = Counted(&self.waiting);
         if let Ok(permit) = self.units.acquire_many(units).await {
             permit.forget();
         }
@@ -53,8 +53,13 @@ pub(crate) struct Lease<'a> {
     limit_bytes: usize,
     held_bytes: usize,
     charged_units: usize,
-    /// A request for that many units, under way.
-    waiting: Option<(usize, Pin<Box<dyn Future<Output = ()> + Send + 'a>>)>,
+    waiting: Option<Waiting<'a>>,
+}
+
+/// A request for some units, under way.
+struct Waiting<'a> {
+    units: usize,
+    acquire: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
 }
 
 fn units_for(held_bytes: usize) -> usize {
@@ -78,7 +83,7 @@ impl<'a> Lease<'a> {
             return Poll::Pending;
         }
         loop {
-            if let Some((units, acquire)) = &mut self.waiting {
+            if let Some(Waiting { units, acquire }) = &mut self.waiting {
                 if acquire.as_mut().poll(cx).is_pending() {
                     // What was released meanwhile may have made the wait needless.
                     if units_for(self.held_bytes + bytes) > self.charged_units {
@@ -99,7 +104,8 @@ impl<'a> Lease<'a> {
                 permit.forget();
                 self.charged_units += missing;
             } else {
-                self.waiting = Some((missing, Box::pin(self.budget.acquire(units))));
+                let acquire = Box::pin(self.budget.acquire(units));
+                self.waiting = Some(Waiting { units: missing, acquire });
             }
         }
     }

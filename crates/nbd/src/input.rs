@@ -28,7 +28,15 @@ impl Input {
         debug_assert!(self.start <= self.end);
     }
 
-    /// Room to receive into, at most `limit` bytes. Never empty as long as no more than 16 KiB are available.
+    /// Makes sure that `len` bytes can be available at once.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        if self.bytes.len() < len {
+            self.bytes.resize(len.next_power_of_two(), 0);
+        }
+    }
+
+    /// Room to receive into, at most `limit` bytes. Not empty, since callers ask for more only while fewer bytes
+    /// are available than the buffer holds.
     pub(crate) fn room(&mut self, limit: usize) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;

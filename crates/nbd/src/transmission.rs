@@ -26,9 +26,9 @@ use crate::reply;
 use crate::request::{self, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
 
-/// A WRITE up to this size is taken whole from the receive buffer; the data of a larger one is received into
-/// its own buffer. At most what [`Input`] always has room for.
-const SMALL_WRITE_BYTES: usize = 12 << 10;
+/// A WRITE up to this size is taken whole from the receive buffer, so that many come in with one system call; the
+/// data of a larger one is received into its own buffer, so that it is not copied twice.
+const SMALL_WRITE_BYTES: usize = 32 << 10;
 /// Receive at most this much when a large WRITE is likely to come, so that little of its data is copied twice.
 const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
 /// Most data of a refused WRITE that is thrown away to keep the connection.
@@ -224,6 +224,7 @@ where
                         _ => 0,
                     };
                     if data_len <= SMALL_WRITE_BYTES && self.input.available().len() < data_len {
+                        self.input.reserve(data_len);
                         self.receiving = Receiving::Admission(request);
                         return true;
                     }

@@ -116,7 +116,7 @@ impl MemoryDevice {
         let geometry = self.geometry();
         let sector = u64::from(self.sector_bytes);
         let end = offset.checked_add(len).filter(|end| *end <= geometry.capacity_bytes);
-        let Some(end) = end.filter(|_| offset % sector == 0 && len % sector == 0) else {
+        let Some(end) = end.filter(|_| offset.is_multiple_of(sector) && len.is_multiple_of(sector)) else {
             return Err(DeviceError::Invalid(format!("{len} bytes at {offset}")));
         };
         let mut at = offset;

@@ -1,5 +1,7 @@
-//! For tests, fuzzing and measuring: a device in memory, and sessions over streams in memory.
+//! For tests, fuzzing and measuring: a device in memory, and whole sessions over a stream in memory.
 
 mod memory_device;
+mod session;
 
 pub use memory_device::MemoryDevice;
+pub use session::{fuzz_session, run_session};

@@ -1,0 +1,101 @@
+//! A whole connection, fed from a byte slice.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::MemoryDevice;
+use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
+use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
+use crate::{ConnectionError, Export, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+
+/// Capacity of the device that sessions run against, in bytes.
+const CAPACITY_BYTES: u64 = 1 << 20;
+
+/// What a client sends, at most `chunk_bytes` a read, then the end of the stream; and what it gets.
+struct Script<'a> {
+    unread: &'a [u8],
+    chunk_bytes: usize,
+    answers: Vec<u8>,
+}
+
+impl AsyncRead for Script<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let len = self.unread.len().min(self.chunk_bytes).min(buf.remaining());
+        let (now, later) = self.unread.split_at(len);
+        buf.put_slice(now);
+        self.unread = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Script<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, _cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.answers.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Runs a connection that receives `sent`, at most `chunk_bytes` a read, against a device of 1 MiB. Returns
+/// what the server sent, and how the connection ended.
+///
+/// # Panics
+/// When no tokio runtime can be made.
+#[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+pub fn run_session(sent: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), ConnectionError>) {
+    thread_local! {
+        static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime without sockets needs nothing that can fail");
+    }
+    let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, 512));
+    let export = Export { name: "memory".to_owned(), description: String::new(), device };
+    let shared = Shared::new(vec![export], ServerConfig::default()).expect("the default is valid");
+    let trigger = ShutdownTrigger::new();
+    let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };
+    let result =
+        RUNTIME.with(|runtime| runtime.block_on(serve_connection(&mut script, &shared, trigger.subscribe())));
+    (script.answers, result)
+}
+
+/// A fuzz target: a whole connection on arbitrary bytes. The first byte says how the rest is cut into reads, and
+/// whether it comes after the greeting, or after a negotiation with simple or with structured replies.
+pub fn fuzz_session(bytes: &[u8]) {
+    let Some((mode, rest)) = bytes.split_first() else { return };
+    let query = InfoQuery { export: String::new(), infos: Vec::new() };
+    let contexts =
+        MetaContextQuery { export: String::new(), queries: vec![CONTEXT_BASE_ALLOCATION.to_owned()] };
+    let simple = [ClientOption::Go(query.clone())];
+    let structured =
+        [ClientOption::StructuredReply, ClientOption::SetMetaContext(contexts), ClientOption::Go(query)];
+    let flags = (FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes();
+    let encode = |options: &[ClientOption]| -> Vec<u8> {
+        flags.into_iter().chain(options.iter().flat_map(ClientOption::encode)).collect()
+    };
+    let mut sent = match mode & 3 {
+        0 => Vec::new(),
+        1 => flags.to_vec(),
+        2 => encode(&simple),
+        _ => encode(&structured),
+    };
+    sent.extend_from_slice(rest);
+    let chunk_bytes = 1 << ((mode >> 2) & 31).min(24);
+    // However the session ends, it must end without a panic.
+    let _ = run_session(&sent, chunk_bytes);
+}

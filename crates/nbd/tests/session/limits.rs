@@ -1,0 +1,185 @@
+//! Bounded memory, and clients that do not do their part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nbd::protocol::*;
+use nbd::{ConfigError, ConnectionError, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use crate::client::{Session, connect, connect_to, device, shared_of};
+
+/// How much a client can send until the server takes no more.
+async fn sends_until_stuck(session: &mut Session, bytes: &[u8]) -> usize {
+    let mut sent = 0;
+    while let Ok(written) = timeout(Duration::from_millis(200), session.client.stream.write(bytes)).await {
+        sent += written.expect("still open");
+        assert!(sent < 512 << 20, "the server takes everything");
+    }
+    sent
+}
+
+fn read_request(length: u32) -> Vec<u8> {
+    let header = nbd::request::RequestHeader { flags: 0, command: CMD_READ, cookie: 7, offset: 0, length };
+    header.encode().to_vec()
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_limited() {
+    let config = ServerConfig { requests_per_connection_max: 4, ..ServerConfig::default() };
+    let device = Arc::new(device());
+    let mut session = connect_to(&shared_of(&device, config), &device, 4096);
+    session.client.greet().await;
+    session.client.go("").await;
+    session.device.delay_by(Duration::from_millis(200));
+    for _ in 0..8 {
+        session.client.request(CMD_FLUSH, 0, 0, 0).await;
+    }
+    let started = std::time::Instant::now();
+    for _ in 0..8 {
+        session.client.error().await;
+    }
+    assert!(started.elapsed() >= Duration::from_millis(390), "eight at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_no_replies_is_not_read_from() {
+    let device = Arc::new(device());
+    let mut session = connect_to(&shared_of(&device, ServerConfig::default()), &device, 64 << 10);
+    session.client.greet().await;
+    session.client.go("").await;
+    let flushes = read_request(1 << 20).repeat(10);
+    let sent = sends_until_stuck(&mut session, &flushes).await;
+    // 64 MiB of replies, what the pipe and the receive buffer hold, and no more.
+    assert!((64 * 28..512 << 10).contains(&sent), "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_nobody_reads_are_limited_too() {
+    let device = Arc::new(device());
+    let mut session = connect_to(&shared_of(&device, ServerConfig::default()), &device, 16 << 10);
+    session.client.greet().await;
+    session.client.negotiate_structured().await;
+    session.client.go("").await;
+    let sent = sends_until_stuck(&mut session, &read_request(1).repeat(100)).await;
+    assert!(sent < 1 << 20, "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_greedy_client_does_not_stop_small_requests_of_others() {
+    let config = ServerConfig {
+        connection_buffer_bytes_max: 32 << 20,
+        total_buffer_bytes_max: 32 << 20,
+        ..ServerConfig::default()
+    };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config);
+    let mut greedy = connect_to(&shared, &device, 4096);
+    greedy.client.greet().await;
+    greedy.client.go("").await;
+    greedy.client.request(CMD_READ, 0, 0, 32 << 20).await;
+    sleep(Duration::from_millis(10)).await;
+    let mut modest = connect_to(&shared, &device, 1 << 20);
+    modest.client.greet().await;
+    modest.client.go("").await;
+    for _ in 0..100 {
+        assert_eq!(modest.client.ask(CMD_READ, 0, 0, 128 << 10).await, 0);
+        modest.client.receive(128 << 10).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_client_is_dropped_when_others_need_the_memory() {
+    let config = ServerConfig { total_buffer_bytes_max: 32 << 20, ..ServerConfig::default() };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config);
+    let mut stalled = connect_to(&shared, &device, 4096);
+    stalled.client.greet().await;
+    stalled.client.go("").await;
+    stalled.client.request(CMD_READ, 0, 0, 32 << 20).await;
+    // Nobody else needs it: the client may take its time.
+    sleep(Duration::from_secs(200)).await;
+    let mut other = connect_to(&shared, &device, 1 << 20);
+    other.client.greet().await;
+    other.client.go("").await;
+    assert_eq!(other.client.ask(CMD_READ, 0, 0, 32 << 20).await, 0);
+    assert!(matches!(stalled.ends().await, Err(ConnectionError::Stalled)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_memory_and_get_it() {
+    let config = ServerConfig {
+        connection_buffer_bytes_max: 32 << 20,
+        total_buffer_bytes_max: 32 << 20,
+        ..ServerConfig::default()
+    };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config);
+    let clients = (0..4).map(|_| {
+        let mut session = connect_to(&shared, &device, 1 << 20);
+        tokio::spawn(async move {
+            let session = &mut session; // all of it, or the server would shut down
+            session.client.greet().await;
+            session.client.go("").await;
+            for length in [32 << 20, 1 << 20, 20 << 20, 4096] {
+                assert_eq!(session.client.write(0, 0, &vec![1; length]).await, 0);
+                assert_eq!(session.client.ask(CMD_READ, 0, 0, length as u32).await, 0);
+                session.client.receive(length).await;
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn connections_are_limited() {
+    let config = ServerConfig { connections_max: 1, ..ServerConfig::default() };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config);
+    let mut first = connect_to(&shared, &device, 4096);
+    first.client.greet().await;
+    assert_eq!(shared.connections(), 1);
+    let mut second = connect_to(&shared, &device, 4096);
+    assert!(second.client.is_closed().await);
+    assert!(matches!(second.ended().await, Err(ConnectionError::TooManyConnections)));
+    assert!(first.ended().await.is_ok());
+    let mut third = connect_to(&shared, &device, 4096);
+    third.client.greet().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_stays() {
+    let mut session = connect(device(), ServerConfig::default());
+    session.client.greet().await;
+    session.client.go("").await;
+    assert_eq!(session.client.write(0, 0, &[1; 1 << 20]).await, 0);
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(session.client.ask(CMD_READ, 0, 0, 512).await, 0);
+    assert_eq!(session.client.receive(512).await, [1; 512]);
+}
+
+#[tokio::test]
+async fn a_failed_read_shows_nothing() {
+    let mut session = connect(device(), ServerConfig::default());
+    session.client.greet().await;
+    session.client.go("").await;
+    assert_eq!(session.client.write(0, 0, &[0xaa; 4096]).await, 0);
+    session.device.fail_with(Some(service::DeviceError::Io("broken".into())));
+    assert_eq!(session.client.ask(CMD_READ, 0, 0, 4096).await, Errno::Io.code());
+    session.client.request(CMD_DISC, 0, 0, 0).await;
+    let mut rest = Vec::new();
+    session.client.stream.read_to_end(&mut rest).await.expect("closed");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn limits_out_of_range_are_refused() {
+    let small = ServerConfig { total_buffer_bytes_max: 1 << 20, ..ServerConfig::default() };
+    let error = small.validate().expect_err("too small");
+    assert!(matches!(error, ConfigError::Range { name: "total_buffer_bytes_max", .. }));
+    let none = ServerConfig { requests_per_connection_max: 0, ..ServerConfig::default() };
+    assert!(none.validate().is_err());
+}

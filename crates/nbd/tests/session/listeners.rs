@@ -1,0 +1,112 @@
+//! Addresses, sockets, and the server with its own threads.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+
+use nbd::{Address, ListenError, Listener, Server, ServerConfig};
+
+use crate::client::{device, shared_of};
+
+#[test]
+fn addresses_are_parsed_and_shown() {
+    for text in ["unix:/run/p.sock", "unix:relative", "tcp:localhost:10809", "tcp:127.0.0.1:0", "tcp:[::1]:1"]
+    {
+        assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
+    }
+    for text in
+        ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:::1:1", "tcp:[::1]", "tcp:h:70000", "tcp:h:+1", "/x"]
+    {
+        assert!(text.parse::<Address>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn addresses_have_uris() {
+    let unix = Address::Unix("/tmp/a b?.sock".into());
+    assert_eq!(unix.uri(""), "nbd+unix:///?socket=/tmp/a%20b%3F.sock");
+    assert_eq!(Address::Tcp("::1".into(), 5).uri("disk 1"), "nbd://[::1]:5/disk%201");
+}
+
+#[test]
+fn a_unix_socket_is_private_and_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let listener = Listener::unix(&path).expect("listens");
+    assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+    drop(listener);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_dead_socket_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    drop(UnixListener::bind(&path).expect("bound"));
+    assert!(path.exists());
+    let first = Listener::unix(&path).expect("replaces the dead");
+    assert!(matches!(Listener::unix(&path), Err(ListenError::InUse(_))));
+    drop(first);
+}
+
+#[test]
+fn the_socket_of_a_successor_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let first = Listener::unix(&path).expect("listens");
+    std::fs::rename(&path, folder.path().join("old")).expect("moved");
+    let second = Listener::unix(&path).expect("listens");
+    drop(first);
+    assert!(path.exists());
+    drop(second);
+}
+
+#[test]
+fn other_files_are_never_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    std::fs::write(&path, "precious").expect("written");
+    assert!(matches!(Listener::unix(&path), Err(ListenError::NotASocket(_))));
+    assert!(path.exists());
+}
+
+#[test]
+fn tcp_is_for_this_machine_unless_told_otherwise() {
+    let mut config = ServerConfig::default();
+    assert!(matches!(Listener::tcp("0.0.0.0", 0, &config), Err(ListenError::Insecure(_))));
+    assert!(matches!(Listener::tcp("::ffff:0.0.0.0", 0, &config), Err(ListenError::Insecure(_))));
+    let listener = Listener::tcp("127.0.0.1", 0, &config).expect("loopback is fine");
+    assert!(matches!(listener.address(), Address::Tcp(host, port) if host == "127.0.0.1" && *port > 0));
+    config.insecure = true;
+    assert!(Listener::tcp("0.0.0.0", 0, &config).is_ok());
+}
+
+fn greeting(mut stream: impl Read + Write) -> bool {
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).is_ok() && greeting.starts_with(b"NBDMAGIC")
+}
+
+#[test]
+fn a_server_serves_all_listeners_until_shutdown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let device = Arc::new(device());
+    let config = ServerConfig::default();
+    let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("listens");
+    let Address::Tcp(_, port) = *tcp.address() else { panic!("not TCP") };
+    let unix = Listener::unix(&path).expect("listens");
+    let shared = shared_of(&device, config);
+    let server = Server::start(&shared, vec![unix, tcp], 2).expect("starts");
+    for _ in 0..4 {
+        assert!(greeting(UnixStream::connect(&path).expect("connected")));
+        assert!(greeting(std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected")));
+    }
+    let mut left = UnixStream::connect(&path).expect("connected");
+    assert!(left.read_exact(&mut [0; 18]).is_ok());
+    server.shutdown();
+    assert_eq!(left.read(&mut [0]).expect("closed"), 0);
+    assert!(!path.exists());
+    assert!(UnixStream::connect(&path).is_err());
+    assert_eq!(shared.connections(), 0);
+}

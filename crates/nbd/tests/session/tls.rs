@@ -1,0 +1,183 @@
+//! STARTTLS.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use nbd::option::ClientOption;
+use nbd::protocol::*;
+use nbd::{ServerConfig, ShutdownTrigger, TlsConfig, TlsError, TlsPolicy};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+use crate::client::{Client, Session, connect, device, info};
+
+/// A folder with an authority `ca` and certificates `server` and `client` of it; `None` without openssl.
+fn certificates() -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let openssl = |arguments: &str| {
+        let run = Command::new("openssl")
+            .args(arguments.split(' '))
+            .current_dir(folder.path())
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        run.is_ok_and(|status| status.success())
+    };
+    let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+    let by_ca = "-CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:false";
+    let made = openssl(&format!("{new} -keyout ca.key -out ca.pem -subj /CN=ca"))
+        && openssl(&format!(
+            "{new} {by_ca} -keyout server.key -out server.pem -subj /CN=s -addext subjectAltName=DNS:localhost"
+        ))
+        && openssl(&format!(
+            "{new} {by_ca} -keyout client.key -out client.pem -subj /CN=c -addext extendedKeyUsage=clientAuth"
+        ));
+    if !made {
+        eprintln!("skipped: openssl cannot make certificates here");
+        return None;
+    }
+    Some(folder)
+}
+
+fn server(folder: &Path, clients_need_certificates: bool) -> ServerConfig {
+    let file = |name: &str| folder.join(name);
+    let ca: Option<PathBuf> = clients_need_certificates.then(|| file("ca.pem"));
+    let tls = TlsConfig::from_pem_files(&file("server.pem"), &file("server.key"), ca.as_deref());
+    ServerConfig { tls: TlsPolicy::Required(tls.expect("usable")), ..ServerConfig::default() }
+}
+
+fn connector(folder: &Path, with_certificate: bool) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(folder.join("ca.pem")).expect("readable");
+    roots.add(ca).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let config = if with_certificate {
+        let certificate = CertificateDer::from_pem_file(folder.join("client.pem")).expect("readable");
+        let key = PrivateKeyDer::from_pem_file(folder.join("client.key")).expect("readable");
+        builder.with_client_auth_cert(vec![certificate], key).expect("usable")
+    } else {
+        builder.with_no_client_auth()
+    };
+    TlsConnector::from(Arc::new(config))
+}
+
+type TlsClient = Client<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>>;
+
+/// The client inside TLS, and what keeps the server from shutting down.
+async fn start_tls(
+    mut session: Session,
+    connector: TlsConnector,
+) -> std::io::Result<(TlsClient, ShutdownTrigger)> {
+    assert_eq!(session.client.outcome(&ClientOption::StartTls).await, REP_ACK);
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = connector.connect(name, session.client.stream).await?;
+    Ok((Client { stream }, session.trigger))
+}
+
+#[tokio::test]
+async fn a_session_inside_tls() {
+    let Some(folder) = certificates() else { return };
+    let mut session = connect(device(), server(folder.path(), false));
+    session.client.greet().await;
+    let (mut client, _running) = start_tls(session, connector(folder.path(), false)).await.expect("TLS");
+    client.negotiate_structured().await;
+    client.go("").await;
+    let data = vec![7; 4 << 20];
+    assert_eq!(client.write(0, 0, &data).await, 0);
+    client.request(CMD_READ, 0, 0, 4 << 20).await;
+    assert!(client.chunk().await.1[8..] == data);
+    assert_eq!(client.ask(CMD_FLUSH, 0, 0, 0).await, 0);
+    client.request(CMD_DISC, 0, 0, 0).await;
+    // A proper end, not a torn stream, which would be an error here.
+    let mut rest = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut client.stream, &mut rest).await.expect("close_notify");
+}
+
+#[tokio::test]
+async fn nothing_is_told_before_tls() {
+    let Some(folder) = certificates() else { return };
+    let mut session = connect(device(), server(folder.path(), false));
+    session.client.greet().await;
+    for option in [
+        ClientOption::List,
+        ClientOption::Info(info("")),
+        ClientOption::Go(info("")),
+        ClientOption::StructuredReply,
+        ClientOption::Unknown(99),
+    ] {
+        assert_eq!(session.client.outcome(&option).await, REP_ERR_TLS_REQD);
+    }
+    assert_eq!(session.client.outcome(&ClientOption::Abort).await, REP_ACK);
+}
+
+#[tokio::test]
+async fn export_name_before_tls_closes() {
+    let Some(folder) = certificates() else { return };
+    let mut session = connect(device(), server(folder.path(), false));
+    session.client.greet().await;
+    session.client.send(&ClientOption::ExportName(String::new()).encode()).await;
+    assert!(session.client.is_closed().await);
+}
+
+#[tokio::test]
+async fn tls_does_not_start_twice() {
+    let Some(folder) = certificates() else { return };
+    let mut session = connect(device(), server(folder.path(), false));
+    session.client.greet().await;
+    let (mut client, _running) = start_tls(session, connector(folder.path(), false)).await.expect("TLS");
+    assert_eq!(client.outcome(&ClientOption::StartTls).await, REP_ERR_INVALID);
+    client.go("").await;
+}
+
+#[tokio::test]
+async fn client_certificates_are_demanded() {
+    let Some(folder) = certificates() else { return };
+    for with_certificate in [true, false] {
+        let mut session = connect(device(), server(folder.path(), true));
+        session.client.greet().await;
+        let client = start_tls(session, connector(folder.path(), with_certificate)).await;
+        // TLS 1.3 tells a client of its missing certificate only at the first read.
+        let served = match client {
+            Err(_) => false,
+            Ok((mut client, _running)) => {
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, &ClientOption::List.encode())
+                    .await;
+                !client.is_closed().await
+            }
+        };
+        assert_eq!(served, with_certificate);
+    }
+}
+
+#[tokio::test]
+async fn plain_text_sent_ahead_does_not_get_into_tls() {
+    let Some(folder) = certificates() else { return };
+    let mut session = connect(device(), server(folder.path(), false));
+    session.client.greet().await;
+    let ahead = [ClientOption::StartTls.encode(), ClientOption::List.encode()].concat();
+    session.client.send(&ahead).await;
+    assert_eq!(session.client.option_reply(OPT_STARTTLS).await.reply_type, REP_ACK);
+    let mut rest = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut session.client.stream, &mut rest).await;
+    assert!(!rest.windows(5).any(|window| window == b"first"), "no export was listed");
+    assert!(session.ended().await.is_err());
+}
+
+#[test]
+fn unusable_files_are_named() {
+    let Some(folder) = certificates() else { return };
+    let file = |name: &str| folder.path().join(name);
+    let missing = TlsConfig::from_pem_files(&file("none.pem"), &file("server.key"), None);
+    assert!(matches!(missing, Err(TlsError::Pem { path, .. }) if path.ends_with("none.pem")));
+    let no_certificate = TlsConfig::from_pem_files(&file("server.key"), &file("server.key"), None);
+    assert!(matches!(no_certificate, Err(TlsError::NoCertificate { .. })));
+    let mismatch = TlsConfig::from_pem_files(&file("server.pem"), &file("client.key"), None);
+    assert!(matches!(mismatch, Err(TlsError::Unusable(_))));
+}

@@ -1,0 +1,182 @@
+//! The wire format: what is encoded decodes to the same, and no input makes a parser panic.
+
+use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
+use nbd::option_reply::OptionReplyHeader;
+use nbd::protocol::*;
+use nbd::reply::{self, ChunkHeader, SimpleReply};
+use nbd::request::{self, RequestHeader, Session};
+use nbd::testing::fuzz_session;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use service::{Extent, ExtentKind, Geometry};
+
+fn request_header() -> impl Strategy<Value = RequestHeader> {
+    (0..64u16, 0..10u16, any::<u64>(), offset(), length()).prop_map(
+        |(flags, command, cookie, offset, length)| RequestHeader { flags, command, cookie, offset, length },
+    )
+}
+
+fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![(0..2100u64).prop_map(|sector| sector * 512), any::<u64>(), 0..2_000_000u64]
+}
+
+fn length() -> impl Strategy<Value = u32> {
+    prop_oneof![(0..20u32).prop_map(|sectors| sectors * 512), any::<u32>(), 0..100_000u32]
+}
+
+fn name() -> impl Strategy<Value = String> + Clone {
+    "[a-zäß:/ ]{0,20}"
+}
+
+fn client_option() -> impl Strategy<Value = ClientOption> {
+    let info = (name(), vec(any::<u16>(), 0..6)).prop_map(|(export, infos)| InfoQuery { export, infos });
+    let meta = (name(), vec(name(), 0..4)).prop_map(|(export, queries)| MetaContextQuery { export, queries });
+    prop_oneof![
+        name().prop_map(ClientOption::ExportName),
+        Just(ClientOption::Abort),
+        Just(ClientOption::List),
+        Just(ClientOption::StartTls),
+        info.clone().prop_map(ClientOption::Info),
+        info.prop_map(ClientOption::Go),
+        Just(ClientOption::StructuredReply),
+        meta.clone().prop_map(ClientOption::ListMetaContext),
+        meta.prop_map(ClientOption::SetMetaContext),
+        (100..u32::MAX).prop_map(ClientOption::Unknown),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn request_headers_round_trip(header in request_header()) {
+        prop_assert_eq!(RequestHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn any_request_header_is_parsed_or_refused(bytes in any::<[u8; 28]>()) {
+        let magic = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        prop_assert_eq!(RequestHeader::decode(&bytes).is_ok(), magic == REQUEST_MAGIC);
+    }
+
+    #[test]
+    fn what_passes_the_check_is_inside_the_device(
+        header in request_header(),
+        structured_replies: bool,
+        base_allocation: bool,
+        read_only: bool,
+    ) {
+        let geometry = Geometry {
+            capacity_bytes: 1 << 20,
+            sector_bytes: 512,
+            preferred_bytes: 4096,
+            max_transfer_bytes: 32 << 20,
+            read_only,
+        };
+        let session = Session { structured_replies, base_allocation };
+        if request::check(&header, &geometry, session).is_ok()
+            && !matches!(header.command, CMD_FLUSH | CMD_DISC)
+        {
+            prop_assert!(header.offset % 512 == 0 && header.length % 512 == 0 && header.length > 0);
+            prop_assert!(header.offset + u64::from(header.length) <= 1 << 20);
+            prop_assert!(!read_only || !matches!(header.command, CMD_WRITE | CMD_WRITE_ZEROES | CMD_TRIM));
+        }
+    }
+
+    #[test]
+    fn options_round_trip(option in client_option()) {
+        let bytes = option.encode();
+        let header = OptionHeader::decode(bytes[..16].try_into().expect("16 bytes"));
+        let data = &bytes[16..];
+        let expected = OptionHeader { option: option.number(), length: data.len() as u32 };
+        prop_assert_eq!(header, Some(expected));
+        prop_assert_eq!(ClientOption::decode(option.number(), data), Ok(option));
+    }
+
+    #[test]
+    fn any_option_data_is_parsed_or_refused(option in 0..13u32, data in vec(any::<u8>(), 0..200)) {
+        if let Ok(decoded) = ClientOption::decode(option, &data) {
+            prop_assert_eq!(decoded.number(), option);
+        }
+    }
+
+    #[test]
+    fn a_cut_option_is_refused(option in client_option(), cut in 1..8usize) {
+        let bytes = option.encode();
+        prop_assume!(bytes.len() >= 16 + cut);
+        let decoded = ClientOption::decode(option.number(), &bytes[16..bytes.len() - cut]);
+        prop_assert!(decoded.is_err() || matches!(option, ClientOption::ExportName(_)));
+    }
+
+    #[test]
+    fn replies_round_trip(error: u32, cookie: u64, flags: u16, kind: u16, length: u32) {
+        let simple = SimpleReply { error, cookie };
+        prop_assert_eq!(SimpleReply::decode(&simple.encode()), Some(simple));
+        let chunk = ChunkHeader { flags, kind, cookie, length };
+        prop_assert_eq!(ChunkHeader::decode(&chunk.encode()), Some(chunk));
+        let option = OptionReplyHeader { option: error, reply_type: length, length: error };
+        prop_assert_eq!(OptionReplyHeader::decode(&option.encode()), Some(option));
+    }
+
+    #[test]
+    fn error_messages_fit_whatever_they_say(message in "[aß€]{0,700}") {
+        let mut out = Vec::new();
+        reply::push_error(&mut out, true, 7, Errno::Io, &message);
+        let header = ChunkHeader::decode(out[..20].try_into().expect("20 bytes")).expect("a chunk");
+        prop_assert_eq!(header.length as usize, out.len() - 20);
+        let text = std::str::from_utf8(&out[26..]).expect("cut at a character");
+        prop_assert!(message.starts_with(text) && text.len() <= 512);
+    }
+
+    #[test]
+    fn block_status_covers_no_more_than_asked(
+        lens in vec((0..5u64, 0..3usize), 1..20),
+        sectors in 1..64u32,
+    ) {
+        let kinds = [ExtentKind::Data, ExtentKind::Zero, ExtentKind::Hole];
+        let extents: Vec<Extent> =
+            lens.iter().map(|&(len, kind)| Extent { len: len * 512, kind: kinds[kind] }).collect();
+        let mut out = Vec::new();
+        reply::push_block_status(&mut out, 7, sectors * 512, &extents);
+        let header = ChunkHeader::decode(out[..20].try_into().expect("20 bytes")).expect("a chunk");
+        prop_assert_eq!(header.length as usize, out.len() - 20);
+        let runs: Vec<(u32, u32)> = out[24..]
+            .chunks(8)
+            .map(|run| {
+                let word = |at: usize| u32::from_be_bytes([run[at], run[at + 1], run[at + 2], run[at + 3]]);
+                (word(0), word(4))
+            })
+            .collect();
+        let told: u64 = extents.iter().map(|extent| extent.len).sum();
+        let covered: u64 = runs.iter().map(|run| u64::from(run.0)).sum();
+        prop_assert_eq!(covered, told.min(u64::from(sectors) * 512));
+        prop_assert!(runs.iter().all(|run| run.0 > 0));
+        prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
+    }
+
+    #[test]
+    fn a_session_survives_any_bytes(bytes in vec(any::<u8>(), 0..300)) {
+        fuzz_session(&bytes);
+    }
+
+    #[test]
+    fn a_session_survives_any_options(mode in any::<u8>(), options in vec(client_option(), 0..12)) {
+        let mut bytes = vec![mode & !3 | 1];
+        options.iter().for_each(|option| bytes.extend(option.encode()));
+        fuzz_session(&bytes);
+    }
+
+    #[test]
+    fn a_session_survives_any_requests(mode in any::<u8>(), headers in vec(request_header(), 0..12)) {
+        let mut bytes = vec![mode | 2];
+        for header in headers {
+            bytes.extend(header.encode());
+            bytes.resize(bytes.len() + header.payload_bytes().min(100_000) as usize, 1);
+        }
+        fuzz_session(&bytes);
+    }
+}
+
+#[test]
+fn a_lying_count_of_queries_reserves_nothing() {
+    let data = [&0u32.to_be_bytes()[..], &u32::MAX.to_be_bytes()].concat();
+    assert!(ClientOption::decode(OPT_SET_META_CONTEXT, &data).is_err());
+}

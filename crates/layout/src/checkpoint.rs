@@ -80,7 +80,8 @@ pub struct HeadPosition {
 
 impl HeadPosition {
     /// A head that has no segment.
-    pub const NONE: HeadPosition = HeadPosition { current: NextSegment::NONE, offset: 0, next: NextSegment::NONE };
+    pub const NONE: HeadPosition =
+        HeadPosition { current: NextSegment::NONE, offset: 0, next: NextSegment::NONE };
 }
 
 /// Lifetime counters, kept over restarts. Bytes unless the name says otherwise.
@@ -261,8 +262,9 @@ impl Checkpoint {
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, DecodeError> {
         let segments = Self::decode_segments(bytes)? as usize;
         let b = &bytes[..PAGE_BYTES];
-        let table =
-            bytes[PAGE_BYTES..].get(..segments.saturating_mul(ROW_BYTES)).ok_or(DecodeError::Truncated(WHAT))?;
+        let table = bytes[PAGE_BYTES..]
+            .get(..segments.saturating_mul(ROW_BYTES))
+            .ok_or(DecodeError::Truncated(WHAT))?;
         if crc32c::crc32c(table) != u32_at(b, 12) {
             return Err(DecodeError::Checksum("checkpoint table"));
         }

@@ -63,7 +63,11 @@ const PAIR_BYTES: usize = 10;
 const DENSE_FROM: usize = NODE_ENTRIES * 8 / PAIR_BYTES;
 
 /// Appends a node's payload to `out`; entries come as (slot, entry) in rising order, mapped ones only.
-pub fn encode_node(count: usize, mapped: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) -> NodeCoding {
+pub fn encode_node(
+    count: usize,
+    mapped: impl Iterator<Item = (u16, Entry)>,
+    out: &mut Vec<u8>,
+) -> NodeCoding {
     if count >= DENSE_FROM {
         let start = out.len();
         out.resize(start + NODE_ENTRIES * 8, 0);
@@ -79,7 +83,11 @@ pub fn encode_node(count: usize, mapped: impl Iterator<Item = (u16, Entry)>, out
 }
 
 /// Reads a payload of [`encode_node`] into `entries`, which must come all unmapped.
-pub fn decode_node(coding: u8, payload: &[u8], entries: &mut [Entry; NODE_ENTRIES]) -> Result<(), DecodeError> {
+pub fn decode_node(
+    coding: u8,
+    payload: &[u8],
+    entries: &mut [Entry; NODE_ENTRIES],
+) -> Result<(), DecodeError> {
     const WHAT: &str = "map node";
     match coding {
         0 if payload.len() == NODE_ENTRIES * 8 => {
@@ -95,7 +103,11 @@ pub fn decode_node(coding: u8, payload: &[u8], entries: &mut [Entry; NODE_ENTRIE
         0 => return Err(DecodeError::Truncated(WHAT)),
         _ => return Err(DecodeError::Field(WHAT, "unknown coding")),
     }
-    if entries.iter().all(|e| e.is_valid()) { Ok(()) } else { Err(DecodeError::Field(WHAT, "malformed entry")) }
+    if entries.iter().all(|e| e.is_valid()) {
+        Ok(())
+    } else {
+        Err(DecodeError::Field(WHAT, "malformed entry"))
+    }
 }
 
 /// Appends (slot, entry) pairs; unmapped entries are allowed here (an overlay says what became unmapped).

@@ -1,7 +1,7 @@
 //! Where the fixed structures and the segments lie.
 
 use crate::superblock::SUPERBLOCK_COPIES;
-use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, PAGE_BYTES};
+use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry, PAGE_BYTES};
 
 /// Where the first checkpoint area begins, in bytes.
 const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
@@ -38,7 +38,10 @@ impl Geometry {
             256..4096 => 16 << 20,
             _ => 64 << 20,
         });
-        let max_segments = (physical_size_bytes / u64::from(segment_bytes)).saturating_mul(4);
+        // Multiplied before it is divided: what is left over of a segment grows fourfold too. No bytes in a segment are
+        // refused below.
+        let max_segments =
+            physical_size_bytes.saturating_mul(4).checked_div(u64::from(segment_bytes)).unwrap_or(0);
         let max_segments = u32::try_from(max_segments)
             .map_err(|_| DecodeError::Field("geometry", "too many segments: choose larger ones"))?;
         let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments };
@@ -107,6 +110,16 @@ impl Geometry {
         let segment = within >> self.segment_bytes.trailing_zeros();
         let offset = within & u64::from(self.segment_bytes - 1);
         (segment < u64::from(self.segments())).then_some((segment as u32, offset as u32))
+    }
+
+    /// Whether an entry is a record that lies wholly within one segment. An entry read from the backing has to pass this
+    /// (or be unmapped, or a fill) before anything is done with its position: a checksum proves no origin.
+    pub fn holds(&self, entry: Entry) -> bool {
+        entry.is_record()
+            && entry.is_valid()
+            && self
+                .locate(entry.position_bytes())
+                .is_some_and(|(_, offset)| offset as usize + entry.len_bytes() <= self.segment_bytes as usize)
     }
 }
 

@@ -1,0 +1,314 @@
+//! What the tests of this crate share: strategies for valid structures, and a pack put together as the engine does it.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use layout::pack::{HEADS, PACK_HEADER_BYTES, Place, drive_tag};
+use layout::record::{RECORD_HEADER_BYTES, place_mask};
+use layout::{
+    Checkpoint, Counters, Entry, Geometry, Head, HeadPosition, NextSegment, PAGE_BYTES, PackHeader,
+    RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
+};
+use proptest::prelude::*;
+
+pub(crate) mod seal;
+
+/// Sequence numbers leave two bits of a segment's row to its use.
+pub(crate) const SEQUENCES: std::ops::Range<u64> = 0..1 << 62;
+
+pub(crate) fn geometry() -> impl Strategy<Value = Geometry> {
+    // From 64 MiB to 1 TiB, with the default segments and with others; sizes need not be whole segments.
+    let segment = prop_oneof![Just(None), (19..=24_u32).prop_map(|shift| Some(1 << shift))];
+    ((64_u64 << 20..1 << 40), segment)
+        .prop_filter_map("too few segments", |(size, segment)| Geometry::new(size, segment).ok())
+}
+
+pub(crate) fn entry() -> impl Strategy<Value = Entry> {
+    prop_oneof![Just(Entry::UNMAPPED), any::<u32>().prop_map(Entry::fill), record_entry()]
+}
+
+pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
+    (0..1_u64 << 50, 1..4096_usize).prop_map(|(position, units)| Entry::record(position * 16, units * 16))
+}
+
+pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
+    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, u64)>())
+        .prop_map(
+            |(uuid, update, geometry, blocks, large, (codec_policy, codec_level, created_unix_seconds))| {
+                Superblock {
+                    uuid,
+                    update,
+                    geometry,
+                    logical_capacity_bytes: blocks * 4096,
+                    sector_bytes: if large { 4096 } else { 512 },
+                    codec_policy,
+                    codec_level,
+                    created_unix_seconds,
+                }
+            },
+        )
+}
+
+pub(crate) fn segment_row() -> impl Strategy<Value = SegmentRow> {
+    let usage = prop_oneof![Just(SegmentUse::Free), Just(SegmentUse::Used), Just(SegmentUse::Damaged)];
+    (any::<u32>(), any::<u32>(), SEQUENCES, usage).prop_map(
+        |(live_units, generation, last_sequence, usage)| SegmentRow {
+            live_units,
+            generation,
+            last_sequence,
+            usage,
+        },
+    )
+}
+
+fn next_segment() -> impl Strategy<Value = NextSegment> {
+    prop_oneof![
+        Just(NextSegment::NONE),
+        any::<(u32, u32)>().prop_map(|(segment, generation)| NextSegment { segment, generation }),
+    ]
+}
+
+fn head_position() -> impl Strategy<Value = HeadPosition> {
+    (next_segment(), any::<u32>(), next_segment()).prop_map(|(current, offset, next)| HeadPosition {
+        current,
+        offset,
+        next,
+    })
+}
+
+fn counters() -> impl Strategy<Value = Counters> {
+    // Every field another number: two that change places are seen.
+    any::<[u64; 15]>().prop_map(|n| Counters {
+        host_written_bytes: n[0],
+        host_read_bytes: n[1],
+        physical_written_bytes: n[2],
+        physical_read_bytes: n[3],
+        cleaning_written_bytes: n[4],
+        map_written_bytes: n[5],
+        discarded_bytes: n[6],
+        flushes_count: n[7],
+        segments_cleaned_count: n[8],
+        checkpoints_count: n[9],
+        read_errors_count: n[10],
+        write_errors_count: n[11],
+        corrupt_records_count: n[12],
+        unclean_opens_count: n[13],
+        host_trimmed_bytes: n[14],
+    })
+}
+
+pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
+    (
+        any::<[u8; 16]>(),
+        any::<(u64, bool, u64, u64, u64, u64, u64)>(),
+        (SEQUENCES, SEQUENCES),
+        prop_oneof![Just(Entry::UNMAPPED), record_entry()],
+        prop::array::uniform3(head_position()),
+        counters(),
+        prop::collection::vec(segment_row(), 0..600),
+    )
+        .prop_map(|(uuid, n, (sequence, durable), root, heads, counters, rows)| Checkpoint {
+            uuid,
+            number: n.0,
+            sequence,
+            root,
+            clean: n.1,
+            overlay_records: n.2,
+            live_blocks: n.3,
+            fill_blocks: n.4,
+            generations: n.5,
+            entropy: n.6,
+            durable,
+            heads,
+            counters,
+            rows,
+        })
+}
+
+pub(crate) fn encoded(checkpoint: &Checkpoint) -> Vec<u8> {
+    let mut bytes = vec![0xa5; Checkpoint::encoded_len(checkpoint.rows.len())];
+    checkpoint.encode(&mut bytes);
+    bytes
+}
+
+/// A record to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spec {
+    pub(crate) kind: RecordKind,
+    pub(crate) block: u64,
+    pub(crate) codec: u8,
+    pub(crate) extra: u16,
+    pub(crate) origin: Option<Entry>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Spec {
+    /// Header without a checksum.
+    pub(crate) fn header(&self) -> RecordHeader {
+        RecordHeader {
+            crc: 0,
+            block: self.block,
+            payload_len: u16::try_from(self.payload.len()).expect("a payload below 64 KiB"),
+            kind: self.kind,
+            moved: self.origin.is_some(),
+            codec: self.codec,
+            extra: self.extra,
+        }
+    }
+
+    /// The record's bytes, with the mask of its place.
+    pub(crate) fn encode(&self, mask: u32) -> Vec<u8> {
+        let header = self.header();
+        let mut bytes = vec![0; header.record_len()];
+        header.encode(&mut bytes);
+        if let Some(origin) = self.origin {
+            bytes[RECORD_HEADER_BYTES..header.payload_offset()].copy_from_slice(&origin.0.to_le_bytes());
+        }
+        bytes[header.payload_offset()..][..self.payload.len()].copy_from_slice(&self.payload);
+        let crc = layout::record::record_crc(&bytes, &header) ^ mask;
+        RecordHeader { crc, ..header }.encode(&mut bytes);
+        bytes
+    }
+}
+
+pub(crate) fn spec() -> impl Strategy<Value = Spec> {
+    let payload = || {
+        prop_oneof![
+            8 => prop::collection::vec(any::<u8>(), 0..300),
+            1 => prop::collection::vec(any::<u8>(), 4096),
+        ]
+    };
+    let block = 0..1_u64 << 48;
+    let data = (block.clone(), any::<u8>(), prop::option::of(record_entry()), payload()).prop_map(
+        |(block, codec, origin, payload)| Spec {
+            kind: RecordKind::Data,
+            block,
+            codec,
+            extra: 0,
+            origin,
+            payload,
+        },
+    );
+    let others = prop::sample::select(vec![RecordKind::Range, RecordKind::Node, RecordKind::Overlay]);
+    let other =
+        (others, block, any::<(u8, u16)>(), payload()).prop_map(|(kind, block, (codec, extra), payload)| {
+            Spec { kind, block, codec, extra, origin: None, payload }
+        });
+    prop_oneof![data, other]
+}
+
+/// Where and when a pack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) offset: u32,
+}
+
+impl At {
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { uuid: &self.uuid, segment: self.segment, generation: self.generation, offset: self.offset }
+    }
+
+    pub(crate) fn mask(&self, at: usize) -> u32 {
+        let at = u32::try_from(at).expect("an offset in a pack");
+        place_mask(drive_tag(&self.uuid), self.segment, self.generation, self.offset + at)
+    }
+}
+
+pub(crate) fn at() -> impl Strategy<Value = At> {
+    (any::<[u8; 16]>(), any::<(u32, u32)>(), 0..1000_u32).prop_map(|(uuid, (segment, generation), page)| At {
+        uuid,
+        segment,
+        generation,
+        offset: page * PAGE_BYTES as u32,
+    })
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pack {
+    pub(crate) at: At,
+    pub(crate) header: PackHeader,
+    pub(crate) specs: Vec<Spec>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Puts a pack together as the engine does: records behind the room for the header, their headers summed in order, the
+/// header last.
+pub(crate) fn pack_of(
+    at: At,
+    head: Head,
+    numbers: [u64; 3],
+    next: [NextSegment; HEADS],
+    specs: Vec<Spec>,
+) -> Pack {
+    let mut bytes = vec![0; PACK_HEADER_BYTES];
+    let mut records_crc = 0;
+    for spec in &specs {
+        let raw = spec.encode(at.mask(bytes.len()));
+        records_crc = crc32c::crc32c_append(records_crc, &raw[..RECORD_HEADER_BYTES]);
+        bytes.extend_from_slice(&raw);
+    }
+    let used = bytes.len();
+    bytes.resize(used.next_multiple_of(PAGE_BYTES), 0);
+    let header = PackHeader {
+        head,
+        uuid: at.uuid,
+        segment: at.segment,
+        generation: at.generation,
+        offset: at.offset,
+        len: bytes.len() as u32,
+        used: used as u32,
+        records: specs.len() as u32,
+        sequence: numbers[0],
+        durable: numbers[1],
+        checkpoint: numbers[2],
+        next,
+    };
+    header.encode(records_crc, &mut bytes);
+    Pack { at, header, specs, bytes }
+}
+
+pub(crate) fn pack() -> impl Strategy<Value = Pack> {
+    (
+        at(),
+        prop::sample::select(Head::ALL.to_vec()),
+        [SEQUENCES, SEQUENCES, 0..u64::MAX],
+        prop::array::uniform3(next_segment()),
+        prop::collection::vec(spec(), 0..12),
+    )
+        .prop_map(|(at, head, numbers, next, specs)| pack_of(at, head, numbers, next, specs))
+}
+
+/// A small pack with a record of every kind, always the same.
+pub(crate) fn sample_pack() -> Pack {
+    let at = At { uuid: *b"a drive's own id", segment: 5, generation: 0xdead_beef, offset: 3 * 4096 };
+    let spec = |kind, block, payload: &[u8]| Spec {
+        kind,
+        block,
+        codec: 1,
+        extra: 0,
+        origin: None,
+        payload: payload.to_vec(),
+    };
+    let range = layout::record::encode_range(70, Entry::fill(0x2020_2020));
+    let mut pairs = Vec::new();
+    layout::node::encode_pairs([(3, Entry::UNMAPPED), (511, Entry::fill(7))].into_iter(), &mut pairs);
+    let specs = vec![
+        spec(RecordKind::Data, 1 << 35, b"some compressed bytes"),
+        Spec {
+            origin: Some(Entry::record(1 << 20, 64)),
+            ..spec(RecordKind::Data, 9, b"moved here by cleaning")
+        },
+        spec(RecordKind::Range, 4096, &range),
+        spec(RecordKind::Node, 17, &pairs),
+        spec(RecordKind::Overlay, 18, &pairs),
+        spec(RecordKind::Data, 77, b""),
+    ];
+    let next = [
+        NextSegment { segment: 6, generation: 11 },
+        NextSegment::NONE,
+        NextSegment { segment: 8, generation: 0xffff_ffff },
+    ];
+    pack_of(at, Head::Host, [1000, 990, 12], next, specs)
+}

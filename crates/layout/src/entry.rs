@@ -22,6 +22,8 @@ pub struct Entry(pub u64);
 impl Entry {
     /// Nothing mapped: reads as zeros.
     pub const UNMAPPED: Entry = Entry(0);
+    /// Bytes of the longest record an entry can tell of.
+    pub const MAX_LEN_BYTES: usize = UNITS_MASK as usize * UNIT_BYTES;
 
     /// A record at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 16, up to 65,520).
     pub fn record(position_bytes: u64, len_bytes: usize) -> Entry {

@@ -88,7 +88,7 @@ impl RecordHeader {
             4 => RecordKind::Overlay,
             _ => return Err(DecodeError::Field(WHAT, "unknown kind")),
         };
-        Ok(RecordHeader {
+        let header = RecordHeader {
             crc: u32_at(b, 0),
             block: u48_at(b, 4),
             payload_len: u16_at(b, 10),
@@ -96,7 +96,15 @@ impl RecordHeader {
             moved: b[12] & MOVED != 0,
             codec: b[13],
             extra: u16_at(b, 14),
-        })
+        };
+        if header.moved && kind != RecordKind::Data {
+            return Err(DecodeError::Field(WHAT, "moved, but not data"));
+        }
+        // The length goes into a map entry, where it has 12 bits.
+        if header.record_len() > Entry::MAX_LEN_BYTES {
+            return Err(DecodeError::Field(WHAT, "impossible length"));
+        }
+        Ok(header)
     }
 }
 
@@ -145,6 +153,9 @@ pub fn decode_range(payload: &[u8]) -> Result<(u64, Entry), DecodeError> {
         return Err(DecodeError::Truncated("range record"));
     }
     let (blocks, entry) = (u64_at(payload, 0), Entry(u64_at(payload, 8)));
+    if blocks == 0 {
+        return Err(DecodeError::Field("range record", "covers no block"));
+    }
     if !entry.is_valid() || entry.is_record() {
         return Err(DecodeError::Field("range record", "entry is neither unmapped nor a fill"));
     }

@@ -1,15 +1,18 @@
 //! Checkpoints: a durable root of the map and the state of every segment. Two slots, two copies each.
 
 use crate::bytes::{put, u32_at, u64_at};
-use crate::geometry::ROW_BYTES;
+use crate::geometry::{Geometry, ROW_BYTES};
 use crate::pack::HEADS;
-use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES};
+use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, UNIT_BYTES};
 
 const MAGIC: [u8; 8] = *b"PUMICHKP";
 const WHAT: &str = "checkpoint";
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
+const ROW: &str = "segment row";
+/// Sequence numbers lie below this: a segment's row keeps its use in the two bits above.
+pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +45,9 @@ pub struct SegmentRow {
 }
 
 impl SegmentRow {
-    /// Writes the row.
+    /// Writes the row. The sequence number is below [`SEQUENCE_LIMIT`].
     pub fn encode(&self, out: &mut [u8]) {
+        debug_assert!(self.last_sequence < SEQUENCE_LIMIT, "sequence number runs into the segment's use");
         put(out, 0, &self.live_units.to_le_bytes());
         put(out, 4, &self.generation.to_le_bytes());
         let tagged = self.last_sequence | (self.usage as u64) << 62;
@@ -52,16 +56,19 @@ impl SegmentRow {
 
     /// Reads a row.
     pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
+        if b.len() < ROW_BYTES {
+            return Err(DecodeError::Truncated(ROW));
+        }
         let tagged = u64_at(b, 8);
         Ok(SegmentRow {
             live_units: u32_at(b, 0),
             generation: u32_at(b, 4),
-            last_sequence: tagged & (u64::MAX >> 2),
+            last_sequence: tagged & (SEQUENCE_LIMIT - 1),
             usage: match tagged >> 62 {
                 0 => SegmentUse::Free,
                 1 => SegmentUse::Used,
                 2 => SegmentUse::Damaged,
-                _ => return Err(DecodeError::Field(WHAT, "unknown segment use")),
+                _ => return Err(DecodeError::Field(ROW, "unknown segment use")),
             },
         })
     }
@@ -241,6 +248,32 @@ impl Checkpoint {
         put(b, 8, &crc.to_le_bytes());
     }
 
+    /// Refuses what cannot be on a drive of these sizes, although its checksums hold. [`Checkpoint::decode`] knows no
+    /// sizes; whoever goes on to use rows, heads and root as places calls this first.
+    pub fn validate(&self, geometry: &Geometry) -> Result<(), DecodeError> {
+        let bad = |why| Err(DecodeError::Field(WHAT, why));
+        if self.rows.len() != geometry.segments() as usize {
+            return bad("another number of segments than the drive has");
+        }
+        let segment_units = geometry.segment_bytes / UNIT_BYTES as u32;
+        if self.rows.iter().any(|row| row.live_units > segment_units) {
+            return bad("a segment has more live than it holds");
+        }
+        if !self.root.is_unmapped() && !geometry.holds(self.root) {
+            return bad("root lies outside the segments");
+        }
+        let outside = |next: NextSegment| next.is_some() && next.segment >= geometry.segments();
+        for head in &self.heads {
+            if outside(head.current) || outside(head.next) {
+                return bad("a head is in no segment of the drive");
+            }
+            if head.offset > geometry.segment_bytes || !head.offset.is_multiple_of(PAGE_BYTES as u32) {
+                return bad("a head stands at no page of its segment");
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the number of segments out of a header page, once its checksum holds: how much more to read.
     pub fn decode_segments(page: &[u8]) -> Result<u32, DecodeError> {
         if page.len() < PAGE_BYTES {
@@ -285,13 +318,17 @@ impl Checkpoint {
             *counter = u64_at(b, COUNTERS_AT + i * 8);
         }
         let root = Entry(u64_at(b, 48));
-        if !root.is_valid() {
-            return Err(DecodeError::Field(WHAT, "malformed root"));
+        if !(root.is_unmapped() || root.is_record() && root.is_valid()) {
+            return Err(DecodeError::Field(WHAT, "root is neither unmapped nor a record"));
+        }
+        let (sequence, durable) = (u64_at(b, 40), u64_at(b, 104));
+        if sequence >= SEQUENCE_LIMIT || durable >= SEQUENCE_LIMIT {
+            return Err(DecodeError::Field(WHAT, "impossible sequence number"));
         }
         Ok(Checkpoint {
             uuid,
             number: u64_at(b, 32),
-            sequence: u64_at(b, 40),
+            sequence,
             root,
             clean: u32_at(b, 60) & 1 != 0,
             overlay_records: u64_at(b, 64),
@@ -299,7 +336,7 @@ impl Checkpoint {
             fill_blocks: u64_at(b, 80),
             generations: u64_at(b, 88),
             entropy: u64_at(b, 96),
-            durable: u64_at(b, 104),
+            durable,
             heads,
             counters: Counters::from_array(counters),
             rows,

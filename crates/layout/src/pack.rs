@@ -1,6 +1,8 @@
 //! Packs: the unit of writing. A header, records, padding to 4 KiB.
 
 use crate::bytes::{put, u32_at, u64_at};
+use crate::checkpoint::SEQUENCE_LIMIT;
+use crate::geometry::MAX_SEGMENT_BYTES;
 use crate::record::{RECORD_HEADER_BYTES, Record, RecordHeader, decode_record, place_mask};
 use crate::{DecodeError, PAGE_BYTES};
 
@@ -160,12 +162,19 @@ impl PackHeader {
             checkpoint: u64_at(b, 64),
             next,
         };
-        if header.len == 0
-            || !header.len.is_multiple_of(PAGE_BYTES as u32)
-            || header.used > header.len
-            || (header.used as usize) < PACK_HEADER_BYTES
+        // `used` is bounded first: rounding it up cannot overflow then.
+        if (header.used as usize) < PACK_HEADER_BYTES
+            || header.used > MAX_SEGMENT_BYTES
+            || header.used.next_multiple_of(PAGE_BYTES as u32) != header.len
         {
             return Err(DecodeError::Field(WHAT, "impossible length"));
+        }
+        if !header.offset.is_multiple_of(PAGE_BYTES as u32) || header.offset > MAX_SEGMENT_BYTES - header.len
+        {
+            return Err(DecodeError::Field(WHAT, "impossible offset"));
+        }
+        if header.sequence >= SEQUENCE_LIMIT || header.durable >= SEQUENCE_LIMIT {
+            return Err(DecodeError::Field(WHAT, "impossible sequence number"));
         }
         Ok(header)
     }

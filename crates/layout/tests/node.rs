@@ -1,0 +1,165 @@
+//! Payloads of map nodes and overlays.
+
+mod common;
+
+use layout::node::{NodeCoding, NodeId, decode_node, decode_pairs, encode_node, encode_pairs};
+use layout::{Entry, NODE_ENTRIES, ROOT};
+use proptest::prelude::*;
+
+type Entries = [Entry; NODE_ENTRIES];
+
+fn mapped(entries: &Entries) -> impl Iterator<Item = (u16, Entry)> {
+    entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()).map(|(slot, e)| (slot as u16, *e))
+}
+
+fn decode(coding: u8, payload: &[u8]) -> Option<Entries> {
+    let mut entries = [Entry::UNMAPPED; NODE_ENTRIES];
+    decode_node(coding, payload, &mut entries).ok().map(|()| entries)
+}
+
+/// Nodes with every share of mapped entries.
+fn entries() -> impl Strategy<Value = Entries> {
+    (0..=100_u32, prop::collection::vec((0..100_u32, common::record_entry()), NODE_ENTRIES)).prop_map(
+        |(share, all)| {
+            let mut entries = [Entry::UNMAPPED; NODE_ENTRIES];
+            for (entry, (lot, record)) in entries.iter_mut().zip(all) {
+                if lot < share {
+                    *entry = record;
+                }
+            }
+            entries
+        },
+    )
+}
+
+fn pairs() -> impl Strategy<Value = Vec<(u16, Entry)>> {
+    prop::collection::btree_map(0..512_u16, common::entry(), 0..=512)
+        .prop_map(|map| map.into_iter().collect())
+}
+
+proptest! {
+    #[test]
+    fn node_decodes_what_was_encoded(entries in entries()) {
+        let mut payload = b"what was there".to_vec();
+        let coding = encode_node(|| mapped(&entries), &mut payload);
+        let payload = &payload[14..];
+        prop_assert!(payload.len() <= NODE_ENTRIES * 8);
+        prop_assert_eq!(decode(coding as u8, payload), Some(entries));
+    }
+
+    #[test]
+    fn pairs_decode_as_encoded(pairs in pairs()) {
+        let mut payload = Vec::new();
+        encode_pairs(pairs.iter().copied(), &mut payload);
+        prop_assert_eq!(payload.len(), pairs.len() * 10);
+        prop_assert_eq!(decode_pairs(&payload, "overlay"), Ok(pairs));
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_valid(
+        coding in 0..4_u8,
+        payload in prop::collection::vec(any::<u8>(), 0..6000),
+        whole: bool,
+    ) {
+        let mut payload = payload;
+        if whole {
+            payload.resize(if coding == 0 { 4096 } else { payload.len() / 10 * 10 }, 0);
+        }
+        if let Some(entries) = decode(coding, &payload) {
+            prop_assert!(entries.iter().all(|e| e.is_valid()));
+        }
+        let _ = decode_pairs(&payload, "overlay");
+    }
+
+    #[test]
+    fn pairs_out_of_order_are_refused(pairs in pairs(), at in any::<prop::sample::Index>()) {
+        prop_assume!(pairs.len() >= 2);
+        let at = at.index(pairs.len() - 1);
+        let mut payload = Vec::new();
+        let mut swapped = pairs.clone();
+        swapped.swap(at, at + 1);
+        encode_pairs(swapped.into_iter(), &mut payload);
+        prop_assert!(decode_pairs(&payload, "overlay").is_err());
+        payload.clear();
+        let mut twice = pairs;
+        twice[at + 1].0 = twice[at].0;
+        encode_pairs(twice.into_iter(), &mut payload);
+        prop_assert!(decode_pairs(&payload, "overlay").is_err());
+    }
+
+    #[test]
+    fn ids_lead_up_to_the_root_and_back(block in 0..1_u64 << 36) {
+        let mut id = NodeId::leaf_of(block);
+        let mut way = Vec::new();
+        while let Some((parent, slot)) = id.parent() {
+            prop_assert_eq!(parent.child(slot), id);
+            prop_assert_eq!(NodeId::leaf_of(block).ancestor(parent.level), parent);
+            way.push(slot);
+            id = parent;
+        }
+        prop_assert_eq!(id, ROOT);
+        let leaf = way.iter().rev().fold(ROOT, |node, &slot| node.child(slot));
+        prop_assert_eq!(leaf, NodeId::leaf_of(block));
+    }
+}
+
+/// The smaller coding is taken, as records round it to 16 bytes.
+#[test]
+fn coding_follows_the_number_of_mapped_entries() {
+    for count in 0..=NODE_ENTRIES {
+        let mut payload = Vec::new();
+        let coding = encode_node(count, (0..count as u16).map(|slot| (slot, Entry::fill(1))), &mut payload);
+        let expected = if count < 409 { NodeCoding::Sparse } else { NodeCoding::Dense };
+        assert_eq!(coding, expected);
+        let record = |payload: usize| (16 + payload).next_multiple_of(16);
+        assert_eq!(record(payload.len()), record(count * 10).min(record(4096)), "{count} mapped");
+    }
+}
+
+#[test]
+fn dense_of_another_length_is_refused() {
+    for len in [0, 8, 4088, 4095, 4097, 4104, 8192] {
+        assert_eq!(decode(0, &vec![0; len]), None, "{len} bytes");
+    }
+}
+
+#[test]
+fn pairs_cut_off_are_refused() {
+    let mut payload = Vec::new();
+    encode_pairs((0..512).map(|slot| (slot, Entry::fill(3))), &mut payload);
+    for len in (0..payload.len()).filter(|len| len % 10 != 0) {
+        assert!(decode_pairs(&payload[..len], "overlay").is_err());
+    }
+    payload.extend_from_slice(&[0; 10]);
+    assert!(decode_pairs(&payload, "overlay").is_err(), "more pairs than slots");
+}
+
+#[test]
+fn slot_beyond_the_node_is_refused() {
+    for slot in [512, 513, u16::MAX] {
+        let mut payload = Vec::new();
+        encode_pairs([(slot, Entry::fill(3))].into_iter(), &mut payload);
+        assert!(decode_pairs(&payload, "overlay").is_err());
+        assert_eq!(decode(1, &payload), None);
+    }
+}
+
+#[test]
+fn malformed_entry_is_refused() {
+    for bad in [Entry(1), Entry(1 << 62), Entry(2 << 62 | 1 << 40), Entry(u64::MAX)] {
+        let mut payload = Vec::new();
+        encode_pairs([(9, bad)].into_iter(), &mut payload);
+        assert!(decode_pairs(&payload, "overlay").is_err());
+        let mut dense = vec![0; 4096];
+        dense[72..80].copy_from_slice(&bad.0.to_le_bytes());
+        assert_eq!(decode(0, &dense), None);
+    }
+}
+
+#[test]
+fn unknown_coding_is_refused() {
+    for coding in 2..=255 {
+        assert_eq!(decode(coding, &[]), None);
+        assert_eq!(decode(coding, &[0; 4096]), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The superblock's page.
+
+mod common;
+
+use common::seal;
+use layout::{DecodeError, Geometry, PAGE_BYTES, Superblock};
+use proptest::prelude::*;
+
+fn sample() -> Superblock {
+    Superblock {
+        uuid: *b"0123456789abcdef",
+        update: 3,
+        geometry: Geometry::new(10 << 30, None).expect("ten GiB"),
+        logical_capacity_bytes: 30 << 30,
+        sector_bytes: 512,
+        codec_policy: 2,
+        codec_level: -5,
+        created_unix_seconds: 1_700_000_000,
+    }
+}
+
+/// The sample with a field overwritten and the checksum made right.
+fn with(at: usize, value: &[u8]) -> Result<Superblock, DecodeError> {
+    let mut page = sample().encode();
+    page[at..at + value.len()].copy_from_slice(value);
+    seal::superblock(&mut page);
+    Superblock::decode(&page)
+}
+
+proptest! {
+    #[test]
+    fn decodes_what_was_encoded(superblock in common::superblock()) {
+        prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    }
+
+    #[test]
+    fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
+        prop_assert!(Superblock::decode(&bytes).is_err());
+    }
+
+    /// Fields at random under a right checksum: refused, or a drive whose sizes can be worked with.
+    #[test]
+    fn hostile_fields_are_refused_or_consistent(fields: [u8; 48], narrow in 0..8_usize) {
+        let mut page = sample().encode();
+        // Some fields stay as they were: else the segment size is hardly ever a power of two.
+        let kept = [0, 16, 24, 32, 40, 20, 28, 44][narrow];
+        page[40 + kept..88].copy_from_slice(&fields[kept..]);
+        page[72..80].fill(0);
+        seal::superblock(&mut page);
+        if let Ok(superblock) = Superblock::decode(&page) {
+            let geometry = superblock.geometry;
+            let last = geometry.segments() - 1;
+            let end = geometry.segment_offset(last) + u64::from(geometry.segment_bytes);
+            prop_assert!(end <= geometry.physical_size_bytes);
+            prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_refused() {
+    let page = sample().encode();
+    for bit in 0..PAGE_BYTES * 8 {
+        let mut damaged = page;
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Superblock::decode(&damaged).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn truncated_is_refused() {
+    let page = sample().encode();
+    for len in [0, 7, 8, 88, 4095] {
+        assert_eq!(Superblock::decode(&page[..len]), Err(DecodeError::Truncated("superblock")));
+    }
+}
+
+#[test]
+fn bytes_behind_the_page_do_not_matter() {
+    let mut bytes = sample().encode().to_vec();
+    bytes.resize(9000, 0xff);
+    assert_eq!(Superblock::decode(&bytes), Ok(sample()));
+}
+
+#[test]
+fn other_version_is_named() {
+    let error = with(8, &7_u32.to_le_bytes()).expect_err("version 7");
+    assert_eq!(error, DecodeError::Version { what: "superblock", found: 7, known: layout::FORMAT_VERSION });
+}
+
+#[test]
+fn unknown_features_are_refused() {
+    for bit in 0..64 {
+        assert!(with(72, &(1_u64 << bit).to_le_bytes()).is_err());
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    for size in [0, 1, 1 << 20, (1 << 53) + 1, u64::MAX] {
+        assert!(with(40, &size.to_le_bytes()).is_err(), "physical size {size}");
+    }
+    for capacity in [0, 1, 4095, 4097, (1 << 48) + 4096, u64::MAX, u64::MAX - 4095] {
+        assert!(with(48, &capacity.to_le_bytes()).is_err(), "capacity {capacity}");
+    }
+    for segment in [0_u32, 1, 4096, 1 << 18, 3 << 20, 1 << 29, u32::MAX] {
+        assert!(with(56, &segment.to_le_bytes()).is_err(), "segment of {segment}");
+    }
+    for most in [0_u32, 1, 2558, (1 << 26) + 1, u32::MAX] {
+        assert!(with(60, &most.to_le_bytes()).is_err(), "at most {most} segments");
+    }
+    for sector in [0_u32, 1, 511, 1024, 8192, u32::MAX] {
+        assert!(with(64, &sector.to_le_bytes()).is_err(), "sector of {sector}");
+    }
+}

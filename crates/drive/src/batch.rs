@@ -70,6 +70,11 @@ impl Batch {
         (self.data_bytes / UNIT_BYTES) as u64
     }
 
+    /// Whether it only gives space up.
+    pub(crate) fn frees(&self) -> bool {
+        self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
+    }
+
     /// Adds whole blocks of the host's buffer: `source[range]` from `block` on.
     pub(crate) fn add_source(&mut self, policy: Policy, block: u64, source: &[u8], range: Range<usize>) {
         codec::with_compressor(policy, |compressor, _| {

@@ -21,7 +21,7 @@ use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::map::{Map, Missing};
 use crate::node::{Base, Form};
-use crate::segments::State;
+use crate::segments::{Claim, State};
 use crate::shared::{Shared, yield_now};
 
 /// Nodes written in one critical section.
@@ -115,7 +115,7 @@ impl Core {
                 return Step::Missing(missing);
             }
             let overlay = overlay(&self.map);
-            if self.log.room(Head::Map, NODE_RECORD_MAX_BYTES, &mut self.segments).is_err() {
+            if self.log.room(Head::Map, NODE_RECORD_MAX_BYTES, Claim::Ordinary, &mut self.segments).is_err() {
                 return Step::NoSegment;
             }
             if overlay { self.write_overlay(id, progress) } else { self.write_node(id, progress) }
@@ -151,11 +151,10 @@ impl Core {
         let Some(form) = self.map.at_cut(id) else { return };
         let payload = &mut progress.encode_buffer;
         payload.clear();
-        let count = form.mapped().count();
-        let image = if count == 0 {
+        let image = if form.mapped().next().is_none() {
             Entry::UNMAPPED
         } else {
-            let coding = layout::node::encode_node(count, form.mapped(), payload);
+            let coding = layout::node::encode_node(|| form.mapped(), payload);
             let mut header = RecordHeader {
                 crc: 0,
                 block: id.index,
@@ -234,6 +233,7 @@ impl Core {
             }
         }
         self.segments.forget_cleaned();
+        self.segments.set_map_need(self.map.dirty_bytes());
         self.log.promise_all(&mut self.segments);
     }
 }
@@ -271,8 +271,13 @@ impl<M: Media> Shared<M> {
                     .await?;
                 }
                 Step::NoSegment => {
-                    let why = "no free segment is left for the map: the drive cannot go on".to_string();
-                    self.core().poison(why.clone());
+                    let mut core = self.core();
+                    let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
+                    let why = format!(
+                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint): it cannot go on"
+                    );
+                    core.poison(why.clone());
+                    drop(core);
                     self.progress.notify(usize::MAX);
                     return Err(Error::ReadOnly(why));
                 }

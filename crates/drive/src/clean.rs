@@ -13,7 +13,7 @@ use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
-use crate::segments::State;
+use crate::segments::{Claim, State};
 use crate::shared::{Shared, yield_now};
 
 /// Bytes of a segment read at once.
@@ -185,6 +185,7 @@ impl Core {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
+        self.segments.set_map_need(self.map.dirty_bytes());
         for record in moving {
             let block = record.header.block;
             match self.is_live(block, record.entry) {
@@ -193,7 +194,7 @@ impl Core {
                 Ok(false) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            if self.log.room(Head::Cleaning, record.header.record_len(), &mut self.segments).is_err() {
+            if self.log.room(Head::Cleaning, record.header.record_len(), Claim::Ordinary, &mut self.segments).is_err() {
                 return Step::NoSegment;
             }
             let origin = record.entry.0.to_le_bytes();

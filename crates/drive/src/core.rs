@@ -1,6 +1,6 @@
 //! The state of a drive, behind one lock: everything in here is quick and never waits.
 
-use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
+use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock, UNIT_BYTES};
 
 use crate::batch::{Batch, Item, Payload};
 use crate::checkpoint::InProgress;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::log::Log;
 use crate::map::Map;
 use crate::node::Slot;
-use crate::segments::Segments;
+use crate::segments::{Claim, Segments};
 
 /// Sealed packs may wait for the medium up to this much; then writers wait.
 pub(crate) const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
@@ -149,13 +149,17 @@ impl Core {
                 return Err(Stall::Conflict);
             }
         }
-        if self.segments.live_units() + batch.data_units() > self.segments.limit_units() {
-            let freed = self.known_freed(batch);
-            if self.segments.live_units() + batch.data_units() > self.segments.limit_units() + freed {
-                return Err(Stall::Full);
-            }
+        // What the changed part of the map will take counts as taken; a checkpoint makes that exact.
+        let dirty_bytes = self.map.dirty_bytes();
+        let taken = self.segments.live_units() + dirty_bytes / UNIT_BYTES as u64 + batch.data_units();
+        let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
+        if claim == Claim::Ordinary
+            && taken > self.segments.limit_units()
+            && taken > self.segments.limit_units() + self.known_freed(batch) {
+            return Err(Stall::Full);
         }
-        self.log.room(Head::Host, batch.log_bytes, &mut self.segments).map_err(|_| Stall::Space)?;
+        self.segments.set_map_need(dirty_bytes);
+        self.log.room(Head::Host, batch.log_bytes, claim, &mut self.segments).map_err(|_| Stall::Space)?;
         for item in &batch.items {
             match item {
                 Item::Data { header, payload } => {

@@ -8,7 +8,7 @@ use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
 use layout::{ATOMIC_WRITE_BYTES, Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
 use media::IoBuf;
 
-use crate::segments::{Segments, State};
+use crate::segments::{Claim, Segments, State};
 
 /// A pack is sealed once it holds this much.
 pub(crate) const PACK_SOFT_BYTES: usize = 256 * 1024;
@@ -102,7 +102,13 @@ impl Log {
     }
 
     /// Makes room for `need` bytes of records in one pack of `head`. Changes nothing that matters if it cannot.
-    pub(crate) fn room(&mut self, head: Head, need: usize, segments: &mut Segments) -> Result<(), NoSegment> {
+    pub(crate) fn room(
+        &mut self,
+        head: Head,
+        need: usize,
+        claim: Claim,
+        segments: &mut Segments,
+    ) -> Result<(), NoSegment> {
         if let Some(open) = &self.heads[head as usize].open {
             if open.used + need <= open.limit {
                 return Ok(());
@@ -110,7 +116,7 @@ impl Log {
             self.seal(head, segments);
         }
         if !self.fits(head, need) {
-            self.advance(head, segments)?;
+            self.advance(head, claim, segments)?;
         }
         debug_assert!(self.fits(head, need), "a segment takes the largest pack");
         self.open_pack(head);
@@ -132,10 +138,8 @@ impl Log {
     }
 
     /// Moves a head on to its next segment, and promises it another.
-    fn advance(&mut self, head: Head, segments: &mut Segments) -> Result<(), NoSegment> {
-        if !self.heads[head as usize].next.is_some() {
-            self.promise(head, segments);
-        }
+    fn advance(&mut self, head: Head, claim: Claim, segments: &mut Segments) -> Result<(), NoSegment> {
+        self.promise(head, claim, segments);
         if !self.heads[head as usize].next.is_some() {
             return Err(NoSegment);
         }
@@ -151,15 +155,15 @@ impl Log {
         state.next = NextSegment::NONE;
         state.announced = false;
         segments.get_mut(state.current.segment).state = State::Open;
-        self.promise(head, segments);
+        self.promise(head, Claim::Ordinary, segments);
         Ok(())
     }
 
     /// Promises a next segment to a head that has none, if one can be had.
-    fn promise(&mut self, head: Head, segments: &mut Segments) {
+    fn promise(&mut self, head: Head, claim: Claim, segments: &mut Segments) {
         let state = &mut self.heads[head as usize];
         if !state.next.is_some()
-            && let Some((segment, generation)) = segments.take(head)
+            && let Some((segment, generation)) = segments.take(head, claim)
         {
             state.next = NextSegment { segment, generation };
             state.announced = false;
@@ -169,7 +173,7 @@ impl Log {
     /// Promises segments to all heads that lack one.
     pub(crate) fn promise_all(&mut self, segments: &mut Segments) {
         for head in Head::ALL {
-            self.promise(head, segments);
+            self.promise(head, Claim::Ordinary, segments);
         }
     }
 
@@ -181,7 +185,7 @@ impl Log {
             state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
             state.offset = 0;
             segments.get_mut(state.current.segment).state = State::Open;
-            self.promise(Head::Map, segments);
+            self.promise(Head::Map, Claim::Ordinary, segments);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use layout::Head;
 use media::Media;
 
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
@@ -46,7 +47,7 @@ impl Core {
             || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
             || self.records_since_checkpoint >= RECORDS_MAX
             || self.map.dirty_bytes() > budget / 2
-            || (free <= critical && dead > 0)
+            || (free <= critical && (dead > 0 || self.segments.map_need() > 0))
         {
             return Wanted::Checkpoint;
         }
@@ -70,7 +71,7 @@ impl Core {
     /// it keeps a stock, so that checkpoints are few, of at most a quarter of what data leaves free.
     fn watermarks(&self) -> (u32, u32) {
         let count = self.segments.count();
-        let floor = self.segments.host_floor();
+        let floor = self.segments.floor(Head::Host);
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
         let stock = (count / 20).min(count.saturating_sub(live + floor) / 4).max(3);
         (floor + 2, floor + 2 + stock)
@@ -181,14 +182,18 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// Physical space seems full: what changes to leaves not loaded have replaced may still be counted as live.
-    /// False if nothing is owed.
+    /// Physical space seems full, but what changes to leaves not loaded have replaced may still be counted as live, and
+    /// the map not written yet is estimated: makes both exact. False if they were.
     pub(crate) async fn settle_accounts(self: &Arc<Self>) -> Result<bool, Error> {
         let _right = self.maintenance().await;
-        if self.core().map.overlays() == 0 {
+        if self.core().map.overlays() > 0 {
+            self.load_overlays(LEAVES_A_ROUND).await?;
+            return Ok(true);
+        }
+        if self.core().map.dirty_bytes() == 0 {
             return Ok(false);
         }
-        self.load_overlays(LEAVES_A_ROUND).await?;
+        self.write_checkpoint(false).await?;
         Ok(true)
     }
 
@@ -200,8 +205,11 @@ impl<M: Media> Shared<M> {
             if self.core().segments.host_may_take() {
                 return Ok(true);
             }
-            let before = { self.core().segments.live_units() };
+            let before = self.core().segments.live_units();
             let mut cleaned = false;
+            if self.core().segments.map_need() > 0 {
+                self.write_checkpoint(false).await?;
+            }
             while {
                 let core = self.core();
                 let (_, low) = core.watermarks();

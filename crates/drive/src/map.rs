@@ -9,6 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::node::{Base, Form, Node, Slot};
 
+/// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.
+const NEWEST_KEPT: u64 = 64;
 /// Nodes looked at for one eviction.
 const EVICTION_STEPS_MAX: usize = 128;
 
@@ -42,6 +44,8 @@ pub(crate) struct Map {
     memory_bytes: u64,
     budget_bytes: u64,
     hand: usize,
+    /// Counts nodes brought in.
+    arrivals: u64,
     /// Checkpoint rounds: a dirty node of an earlier round belongs to the checkpoint being written.
     round: u64,
     /// While a checkpoint is being written: its view of nodes changed meanwhile.
@@ -66,8 +70,9 @@ impl Map {
             dirty: Vec::new(),
             dirty_bytes: 0,
             memory_bytes: 0,
-            budget_bytes: budget_bytes.max(1 << 20),
+            budget_bytes: budget_bytes.max(64 << 10),
             hand: 0,
+            arrivals: 0,
             round: 0,
             frozen: None,
             live_blocks: 0,
@@ -255,7 +260,9 @@ impl Map {
     fn insert(&mut self, id: NodeId, form: Form) -> usize {
         self.memory_bytes += form.memory_bytes();
         self.overlays += u64::from(!form.is_complete());
-        let node = Some(Node { id, form, dirty: false, round: self.round, referenced: true });
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let node = Some(Node { id, form, dirty: false, round: self.round, referenced: true, arrival });
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -295,7 +302,9 @@ impl Map {
             return;
         };
         let round = self.round;
+        self.arrivals += 1;
         let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        node.arrival = self.arrivals;
         let Form::Sparse { pairs, base } = &node.form else { return };
         if *base == Base::Empty {
             return;
@@ -338,7 +347,7 @@ impl Map {
             steps -= 1;
             self.hand = (self.hand + 1) % self.nodes.len();
             let Some(node) = &mut self.nodes[self.hand] else { continue };
-            if node.dirty || node.id == ROOT {
+            if node.dirty || node.id == ROOT || node.arrival + NEWEST_KEPT > self.arrivals {
                 continue;
             }
             if std::mem::take(&mut node.referenced) {

@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) round: u64,
     /// Looked at since the eviction hand last passed.
     pub(crate) referenced: bool,
+    /// When it was brought in, counted in nodes.
+    pub(crate) arrival: u64,
 }
 
 impl Form {

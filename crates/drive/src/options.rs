@@ -35,7 +35,7 @@ pub struct OpenOptions {
     /// A number never used before for this drive (random): makes what this run writes distinguishable from all that
     /// earlier runs left behind.
     pub entropy: u64,
-    /// Memory for map nodes, in bytes. At least 1 MiB is used.
+    /// Memory for map nodes, in bytes. At least 64 KiB are used.
     pub map_budget_bytes: u64,
     /// Nothing is written; recovery happens in memory.
     pub read_only: bool,

@@ -190,7 +190,7 @@ fn recover(
         in_progress: None,
         syncing: false,
         maintaining: false,
-        checkpoint_bytes: options.checkpoint_bytes.max(1 << 20),
+        checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
         records_since_checkpoint: 0,
         ticks: 0,
         last_host_tick: 0,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use layout::pack::HEADS;
 use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
 
 /// State of a segment in memory.
@@ -18,6 +19,15 @@ pub(crate) enum State {
     Sealed,
     /// Holds a record that could not be read: stays as it is.
     Damaged,
+}
+
+/// How hard a segment is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// As each head may.
+    Ordinary,
+    /// For what frees space (TRIM): goes as deep into the stock as cleaning.
+    Urgent,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,17 +64,16 @@ impl Drop for Pin {
     }
 }
 
-/// How many free segments a head must leave for others.
-#[derive(Clone, Copy, Debug)]
-struct Floors([u32; 3]);
-
 pub(crate) struct Segments {
     geometry: Geometry,
     table: Vec<Segment>,
     free: Vec<u32>,
     pins: Pins,
     live_units: u64,
-    floors: Floors,
+    /// How many free segments each head must leave for others.
+    floors: [u32; HEADS],
+    /// Segments that writing the changed part of the map would take: nobody else may have them.
+    map_need: u32,
     reserve: u32,
     entropy: u64,
     generations: u64,
@@ -93,7 +102,8 @@ impl Segments {
             free: Vec::new(),
             pins: Pins(pins),
             live_units: 0,
-            floors: Floors([host, 2, 0]),
+            floors: [host, 2, 0],
+            map_need: 0,
             reserve,
             entropy,
             generations: 0,
@@ -178,8 +188,12 @@ impl Segments {
     }
 
     /// Takes a free segment for a head, gives it a new generation and marks it promised.
-    pub(crate) fn take(&mut self, head: Head) -> Option<(u32, u32)> {
-        if self.free.len() <= self.floors.0[head as usize] as usize {
+    pub(crate) fn take(&mut self, head: Head, claim: Claim) -> Option<(u32, u32)> {
+        let floor = match claim {
+            Claim::Ordinary => self.floor(head),
+            Claim::Urgent => self.floor(Head::Cleaning).min(self.floor(head)),
+        };
+        if self.free_count() <= floor {
             return None;
         }
         let unpinned = |s: &u32| self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
@@ -227,12 +241,25 @@ impl Segments {
 
     /// Whether the host may get another segment.
     pub(crate) fn host_may_take(&self) -> bool {
-        self.free_count() > self.floors.0[Head::Host as usize]
+        self.free_count() > self.floor(Head::Host)
     }
 
-    /// Free segments that the host leaves to cleaning and the map.
-    pub(crate) fn host_floor(&self) -> u32 {
-        self.floors.0[Head::Host as usize]
+    /// Free segments that a head must leave to others.
+    pub(crate) fn floor(&self, head: Head) -> u32 {
+        match head {
+            Head::Map => 0,
+            Head::Host | Head::Cleaning => self.floors[head as usize] + self.map_need,
+        }
+    }
+
+    /// Says how many bytes of map wait to be written.
+    pub(crate) fn set_map_need(&mut self, dirty_bytes: u64) {
+        // A quarter on top: ends of segments too short for a node.
+        self.map_need = ((dirty_bytes + dirty_bytes / 4) / u64::from(self.geometry.segment_bytes)) as u32;
+    }
+
+    pub(crate) fn map_need(&self) -> u32 {
+        self.map_need
     }
 
     /// Whether freed space could be given back to the backing.

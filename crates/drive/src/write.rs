@@ -93,6 +93,8 @@ impl<M: Media> Drive<M> {
 impl<M: Media> Shared<M> {
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
+        // Others go on changing the map: without a limit, a write to a full drive might settle accounts for ever.
+        let mut settlements = 64;
         loop {
             let (result, packs) = {
                 let mut core = self.core();
@@ -108,7 +110,8 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Conflict) => return Ok(false),
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
-                    if !self.settle_accounts().await? {
+                    settlements -= 1;
+                    if settlements == 0 || !self.settle_accounts().await? {
                         return Err(Error::NoSpace);
                     }
                 }

@@ -55,29 +55,41 @@ pub enum NodeCoding {
     Dense = 0,
     /// Only the mapped ones: 2 bytes of slot, 8 of entry, in rising order of slots.
     Sparse = 1,
+    /// Runs of equal entries (fills): 2 bytes of first slot, 2 of count, 8 of entry, in rising order of slots.
+    Runs = 2,
 }
 
 /// Bytes of a sparse pair.
 const PAIR_BYTES: usize = 10;
-/// From so many mapped entries on, dense is smaller.
+/// Bytes of a run.
+const RUN_BYTES: usize = 12;
+/// From so many mapped entries on, dense is smaller than sparse.
 const DENSE_FROM: usize = NODE_ENTRIES * 8 / PAIR_BYTES;
 
-/// Appends a node's payload to `out`; entries come as (slot, entry) in rising order, mapped ones only.
-pub fn encode_node(
-    count: usize,
-    mapped: impl Iterator<Item = (u16, Entry)>,
-    out: &mut Vec<u8>,
-) -> NodeCoding {
+/// Appends a node's payload to `out`, in the smallest coding; `mapped` gives (slot, entry) in rising order, mapped ones
+/// only.
+pub fn encode_node<I: Iterator<Item = (u16, Entry)>>(mapped: impl Fn() -> I, out: &mut Vec<u8>) -> NodeCoding {
+    let (mut count, mut runs) = (0, 0);
+    let mut last: Option<(u16, Entry)> = None;
+    for (slot, entry) in mapped() {
+        count += 1;
+        runs += usize::from(last != Some((slot.wrapping_sub(1), entry)));
+        last = Some((slot, entry));
+    }
+    if runs * RUN_BYTES < (count * PAIR_BYTES).min(NODE_ENTRIES * 8) {
+        encode_runs(mapped(), out);
+        return NodeCoding::Runs;
+    }
     if count >= DENSE_FROM {
         let start = out.len();
         out.resize(start + NODE_ENTRIES * 8, 0);
-        for (slot, entry) in mapped {
+        for (slot, entry) in mapped() {
             let at = start + usize::from(slot) * 8;
             out[at..at + 8].copy_from_slice(&entry.0.to_le_bytes());
         }
         NodeCoding::Dense
     } else {
-        encode_pairs(mapped, out);
+        encode_pairs(mapped(), out);
         NodeCoding::Sparse
     }
 }
@@ -100,6 +112,7 @@ pub fn decode_node(
                 entries[usize::from(slot)] = entry;
             }
         }
+        2 => decode_runs(payload, entries)?,
         0 => return Err(DecodeError::Truncated(WHAT)),
         _ => return Err(DecodeError::Field(WHAT, "unknown coding")),
     }
@@ -108,6 +121,44 @@ pub fn decode_node(
     } else {
         Err(DecodeError::Field(WHAT, "malformed entry"))
     }
+}
+
+fn encode_runs(mapped: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) {
+    let mut finish = |run: Option<(u16, u16, Entry)>| {
+        if let Some((first, count, entry)) = run {
+            out.extend_from_slice(&first.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&entry.0.to_le_bytes());
+        }
+    };
+    let mut run = None;
+    for (slot, entry) in mapped {
+        run = match run {
+            Some((first, count, same)) if same == entry && first + count == slot => Some((first, count + 1, same)),
+            before => {
+                finish(before);
+                Some((slot, 1, entry))
+            }
+        };
+    }
+    finish(run);
+}
+
+fn decode_runs(payload: &[u8], entries: &mut [Entry; NODE_ENTRIES]) -> Result<(), DecodeError> {
+    const WHAT: &str = "map node";
+    if !payload.len().is_multiple_of(RUN_BYTES) {
+        return Err(DecodeError::Truncated(WHAT));
+    }
+    let mut least = 0;
+    for raw in payload.chunks_exact(RUN_BYTES) {
+        let (first, count) = (usize::from(u16_at(raw, 0)), usize::from(u16_at(raw, 2)));
+        if first < least || count == 0 || first + count > NODE_ENTRIES {
+            return Err(DecodeError::Field(WHAT, "runs out of order"));
+        }
+        least = first + count;
+        entries[first..least].fill(Entry(u64_at(raw, 4)));
+    }
+    Ok(())
 }
 
 /// Appends (slot, entry) pairs; unmapped entries are allowed here (an overlay says what became unmapped).

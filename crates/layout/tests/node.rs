@@ -108,7 +108,8 @@ proptest! {
 fn coding_follows_the_number_of_mapped_entries() {
     for count in 0..=NODE_ENTRIES {
         let mut payload = Vec::new();
-        let coding = encode_node(count, (0..count as u16).map(|slot| (slot, Entry::fill(1))), &mut payload);
+        let coding =
+            encode_node(|| (0..count as u16).map(|slot| (slot, Entry::fill(slot.into()))), &mut payload);
         let expected = if count < 409 { NodeCoding::Sparse } else { NodeCoding::Dense };
         assert_eq!(coding, expected);
         let record = |payload: usize| (16 + payload).next_multiple_of(16);

@@ -233,6 +233,8 @@ struct State {
     completed: u64,
     /// Completed syncs.
     syncs: u64,
+    /// Of 16 times that a sync is picked to complete, how often it takes longer still.
+    sync_lag: u64,
     /// The largest `syncs` at which a write was issued that is durable by now.
     vouched: u64,
     /// Failed writes and syncs that this life's user has been told of.
@@ -247,8 +249,9 @@ pub struct SimMedia {
 
 impl SimMedia {
     /// An empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
-    pub fn new(size_bytes: u64, rng: SimRng, faults: Faults) -> SimMedia {
-        SimMedia { size_bytes, state: Mutex::new(State { rng, faults, ..State::default() }) }
+    pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
+        let sync_lag = [0, 8, 15][rng.index(3)];
+        SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
     }
 
     /// Operations in flight.
@@ -256,7 +259,21 @@ impl SimMedia {
         self.state.lock().in_flight.len()
     }
 
-    /// Completes one of the operations in flight, picked at random; false if there is none.
+    /// Writes and discards that a power cut now could undo.
+    pub fn at_risk(&self) -> usize {
+        let state = self.state.lock();
+        let in_flight = state.in_flight.iter().filter(|op| matches!(op.request, Request::Write { .. }));
+        state.unsynced.len() + in_flight.count()
+    }
+
+    /// Syncs in flight.
+    pub fn syncs_in_flight(&self) -> usize {
+        let state = self.state.lock();
+        state.in_flight.iter().filter(|op| matches!(op.request, Request::Sync { .. })).count()
+    }
+
+    /// Completes one of the operations in flight, picked at random; false if there is none. Some backings take
+    /// their time to sync: then nothing happens this time.
     pub fn step(&self) -> bool {
         let waker = {
             let mut state = self.state.lock();
@@ -265,6 +282,10 @@ impl SimMedia {
             }
             let count = state.in_flight.len();
             let pick = state.rng.index(count);
+            let lag = state.sync_lag;
+            if matches!(state.in_flight[pick].request, Request::Sync { .. }) && state.rng.chance(lag, 16) {
+                return true;
+            }
             let InFlight { id, request, waker, abandoned } = state.in_flight.swap_remove(pick);
             let answer = state.perform(request);
             if !abandoned {
@@ -415,7 +436,9 @@ impl State {
                 let result = self.read(offset, &mut buf);
                 Answer { buf: Some(buf), ..Answer::new(result) }
             }
-            Request::Write { offset, buf, issued_at } => Answer::of_change(self.write(offset, &buf, issued_at)),
+            Request::Write { offset, buf, issued_at } => {
+                Answer::of_change(self.write(offset, &buf, issued_at))
+            }
             Request::Sync { covers } => Answer::of_change(self.sync(covers)),
             Request::Discard { offset, len } => Answer::new(self.discard(offset, len)),
         }

@@ -6,6 +6,9 @@ use media::{Faults, SimRng};
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::oracle::ATOMIC_BYTES_MAX;
 
+/// The fewest segments a drive can live on, and what does not make a whole one.
+const SEGMENTS_MIN: u64 = 26;
+
 /// What the clients are up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -13,8 +16,17 @@ pub enum Style {
     Mixed,
     /// More data than the drive can hold.
     Fill,
+    /// The same data again and again, so that the log goes round and cleaning has to keep up.
+    Churn,
     /// Small writes all over a huge drive: a large map.
     Sparse,
+}
+
+impl Style {
+    /// Whether it is about volume.
+    fn is_large(self) -> bool {
+        matches!(self, Style::Fill | Style::Churn)
+    }
 }
 
 /// A stretch of the drive that clients like, in bytes.
@@ -53,6 +65,8 @@ pub struct Config {
     pub lives: u32,
     /// What the clients are up to.
     pub style: Style,
+    /// Beats from one tick of the drive's to the next, unless nothing else moves.
+    pub beats_per_tick: u64,
     /// Of 16 beats, how many do some maintenance.
     pub maintenance: u64,
     /// The faults that are on while clients are at work. None in most seeds.
@@ -67,20 +81,20 @@ impl Config {
         let style = match rng.below(10) {
             0 => Style::Fill,
             1 => Style::Sparse,
+            2 | 3 => Style::Churn,
             _ => Style::Mixed,
         };
-        let physical_bytes = match style {
-            Style::Fill => 8 << 20,
-            _ => (8 << 20) << rng.below(3),
-        };
+        let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
+        let segments = SEGMENTS_MIN + if style.is_large() { 0 } else { rng.skewed(5) };
+        let physical_bytes = segments * u64::from(segment_bytes) + 4096 * rng.below(64);
         let logical_bytes = match style {
             Style::Sparse => 1 << (36 + rng.below(5)),
-            Style::Fill => physical_bytes * (1 + rng.below(2)),
-            Style::Mixed => physical_bytes * (1 + rng.below(4)),
+            Style::Fill => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
+            Style::Mixed | Style::Churn => physical_bytes * (1 + rng.below(4)),
         };
         let codecs = [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::None];
         let fillers = match style {
-            Style::Fill => vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero],
+            Style::Fill | Style::Churn => vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero],
             _ => Filler::ALL.into_iter().chain([Filler::Text, Filler::Mixed, Filler::Random]).collect(),
         };
         let mut uuid = [0; 16];
@@ -88,20 +102,21 @@ impl Config {
         Config {
             uuid,
             sector_bytes: if rng.chance(3, 4) { 512 } else { 4096 },
-            segment_bytes: if rng.chance(3, 4) { 512 << 10 } else { 1 << 20 },
+            segment_bytes,
             physical_bytes,
             logical_bytes,
             codec: codecs[rng.index(codecs.len())],
             map_budget_bytes: if rng.chance(1, 2) { 64 << 10 } else { 16 << 20 },
-            checkpoint_bytes: (256 << 10) << rng.below(5),
+            checkpoint_bytes: (256 << 10) << rng.below(9),
             write_cache: rng.chance(7, 8),
             clients: 1 + rng.below(6) as u32,
             operations: if style == Style::Mixed { 4 + rng.below(24) } else { 20 + rng.below(30) } as u32,
             lives: 1 + rng.below(5) as u32,
             style,
+            beats_per_tick: [1, 4, 16][rng.index(3)],
             maintenance: [1, 4, 8, 14][rng.index(4)],
             faults: if rng.chance(1, 4) { draw_faults(rng, physical_bytes) } else { Faults::default() },
-            zones: draw_zones(rng, style, logical_bytes),
+            zones: draw_zones(rng, style, physical_bytes, logical_bytes),
             fillers,
         }
     }
@@ -132,11 +147,13 @@ impl Config {
     fn draw_len(&self, rng: &mut SimRng) -> u64 {
         let small = self.style == Style::Sparse;
         match rng.below(100) {
-            0..30 => 1 + rng.below(4096),
+            0..20 => 1 + rng.below(16 << 10),
+            20..90 if self.style.is_large() => (96 << 10) + rng.below(ATOMIC_BYTES_MAX - (96 << 10)),
+            20..30 => 1 + rng.below(4096),
             30..60 => 4096 * (1 + rng.below(4)),
             60.. if small => 1 + rng.below(16 << 10),
-            60..85 if self.style == Style::Mixed => 1 + rng.below(64 << 10),
-            60..96 => 1 + rng.below(ATOMIC_BYTES_MAX),
+            60..85 => 1 + rng.below(64 << 10),
+            85..96 => 1 + rng.below(ATOMIC_BYTES_MAX),
             96..99 => ATOMIC_BYTES_MAX,
             _ => 1 + rng.below(2 << 20),
         }
@@ -144,13 +161,19 @@ impl Config {
 }
 
 /// The first zone is the hottest. Zones may overlap and lie across anything.
-fn draw_zones(rng: &mut SimRng, style: Style, logical_bytes: u64) -> Vec<Zone> {
+fn draw_zones(rng: &mut SimRng, style: Style, physical_bytes: u64, logical_bytes: u64) -> Vec<Zone> {
+    let share = rng.index(4);
     let mut zone = |len: u64| {
         let len = len.min(logical_bytes);
         Zone { start: rng.below(logical_bytes - len + 1) / 4096 * 4096, len: len / 4096 * 4096 }
     };
     match style {
-        Style::Fill => vec![zone(12 << 20), zone(12 << 20), zone(1 << 20)],
+        Style::Fill => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
+        Style::Churn => {
+            // From hardly any cleaning to hardly anything else.
+            let share = [15, 30, 45, 60][share];
+            vec![zone(physical_bytes * share / 100), zone(1 << 20), zone(64 << 10)]
+        }
         Style::Sparse => vec![zone(logical_bytes), zone(64 << 30), zone(1 << 30), zone(64 << 10)],
         Style::Mixed => vec![zone(32 << 10), zone(512 << 10), zone(2 << 20), zone(logical_bytes)],
     }

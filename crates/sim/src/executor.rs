@@ -30,7 +30,7 @@ const STEPS_PER_BEAT: u64 = 64;
 pub enum End {
     /// Every foreground task is done.
     Finished,
-    /// The given number of steps was reached.
+    /// It was time for the cut.
     Cut,
     /// Foreground tasks wait, and nothing will ever wake them.
     Deadlock,
@@ -38,10 +38,23 @@ pub enum End {
     Livelock,
 }
 
+/// When to stop short of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Never.
+    Never,
+    /// After so many more steps.
+    After(u64),
+    /// After so many more steps, as soon as some write is not durable.
+    AtRisk(u64),
+    /// After so many more steps, as soon as a sync is under way.
+    InSync(u64),
+}
+
 /// The world around the tasks.
 pub trait Pulse {
-    /// Now and then.
-    fn beat(&self);
+    /// Now and then, and whenever only time can move things (`idle`).
+    fn beat(&self, idle: bool);
     /// A number that grows whenever something useful was done.
     fn progress(&self) -> u64;
 }
@@ -50,7 +63,7 @@ pub trait Pulse {
 pub struct NoPulse;
 
 impl Pulse for NoPulse {
-    fn beat(&self) {}
+    fn beat(&self, _idle: bool) {}
     fn progress(&self) -> u64 {
         0
     }
@@ -121,9 +134,9 @@ impl Executor {
         self.steps
     }
 
-    /// Runs until every foreground task is done, or `cut_after` more steps were taken, or nothing moves.
-    pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut_after: Option<u64>) -> End {
-        let end = cut_after.map(|steps| self.steps + steps);
+    /// Runs until every foreground task is done, or it is time for the cut, or nothing moves.
+    pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut: Cut) -> End {
+        let start = self.steps;
         let mut idle_beats = 0;
         let mut progress = (self.steps, pulse.progress());
         loop {
@@ -131,7 +144,13 @@ impl Executor {
             if self.foreground == 0 {
                 return End::Finished;
             }
-            if end.is_some_and(|end| self.steps >= end) {
+            let is_time = match cut {
+                Cut::Never => false,
+                Cut::After(steps) => self.steps - start >= steps,
+                Cut::AtRisk(steps) => self.steps - start >= steps && media.at_risk() > 0,
+                Cut::InSync(steps) => self.steps - start >= steps && media.syncs_in_flight() > 0,
+            };
+            if is_time {
                 return End::Cut;
             }
             self.steps += 1;
@@ -151,7 +170,7 @@ impl Executor {
                 }
             }
             if idle || self.rng.chance(1, STEPS_PER_BEAT) {
-                pulse.beat();
+                pulse.beat(idle);
             } else if ready == 0 || (in_flight > 0 && self.rng.chance(self.media_share, 8)) {
                 media.step();
             } else {
@@ -165,7 +184,7 @@ impl Executor {
         &mut self,
         media: &SimMedia,
         pulse: &dyn Pulse,
-        cut_after: Option<u64>,
+        cut: Cut,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, End> {
         let slot = Arc::new(Mutex::new(None));
@@ -174,7 +193,7 @@ impl Executor {
             let value = future.await;
             *result.lock() = Some(value);
         });
-        let end = self.run(media, pulse, cut_after);
+        let end = self.run(media, pulse, cut);
         let value = slot.lock().take();
         value.ok_or(end)
     }
@@ -245,7 +264,7 @@ mod tests {
                     }
                 });
             }
-            assert_eq!(executor.run(&media(), &NoPulse, None), End::Finished);
+            assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
             drop(executor);
             Arc::into_inner(log).map(Mutex::into_inner)
         };
@@ -257,7 +276,7 @@ mod tests {
     fn a_task_that_waits_for_nothing_is_a_deadlock() {
         let mut executor = Executor::new(SimRng::new(1));
         executor.spawn(std::future::pending());
-        assert_eq!(executor.run(&media(), &NoPulse, None), End::Deadlock);
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Deadlock);
     }
 
     #[test]
@@ -268,7 +287,7 @@ mod tests {
                 yield_now().await;
             }
         });
-        assert_eq!(executor.run(&media(), &NoPulse, None), End::Livelock);
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Livelock);
     }
 
     #[test]
@@ -277,7 +296,7 @@ mod tests {
         let spawner = executor.spawner();
         let media = media();
         let theirs = media.clone();
-        let wrote = executor.block_on(&media, &NoPulse, None, async move {
+        let wrote = executor.block_on(&media, &NoPulse, Cut::Never, async move {
             spawner(Box::pin(std::future::pending()));
             theirs.write(4096, Arc::new(IoBuf::zeroed(4096))).await.is_ok()
         });
@@ -295,7 +314,7 @@ mod tests {
                 assert_eq!(Arc::strong_count(&theirs), 2);
             }
         });
-        assert_eq!(executor.run(&media(), &NoPulse, Some(10)), End::Cut);
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::After(10)), End::Cut);
         drop(executor);
         assert_eq!(Arc::strong_count(&held), 1);
     }

@@ -8,12 +8,15 @@ use parking_lot::Mutex;
 
 use crate::client::{client, maintenance};
 use crate::content::SECTOR_BYTES;
-use crate::executor::{End, Executor, NoPulse, Pulse};
+use crate::executor::{Cut, End, Executor, NoPulse, Pulse};
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::{Bug, Config, Counts, Opening, Subject, World};
 
 /// Bytes that are read back at a time after a restart.
 const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
+
+/// Problems found by a check that are worth printing.
+const PROBLEMS_SHOWN_MAX: usize = 6;
 
 /// Crashes during recovery in a row.
 const OPEN_CUTS_MAX: u32 = 3;
@@ -54,7 +57,9 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = Executor::new(rng.fork());
-    let mut run = Run::<S> { rng, config, media, oracle, counts, executor, steps: 0, bug, verbose, drive: None };
+    let (drive, counted) = (None, Vec::new());
+    let mut run =
+        Run::<S> { rng, config, media, oracle, counts, executor, steps: 0, bug, verbose, drive, counted };
     let failure = match run.lives() {
         Ok(()) | Err(Stop::Refused) => None,
         Err(Stop::Failed(why)) => Some(why),
@@ -76,6 +81,8 @@ struct Run<S> {
     bug: Option<Bug>,
     verbose: bool,
     drive: Option<S>,
+    /// What the drive's counters said when it was opened.
+    counted: Vec<(&'static str, u64)>,
 }
 
 impl<S: Subject> Run<S> {
@@ -98,6 +105,17 @@ impl<S: Subject> Run<S> {
         self.check(true)
     }
 
+    /// Something the drive had made durable is no longer what it wrote.
+    fn is_damaged(&self) -> bool {
+        let counts = self.media.counts();
+        counts.rotten_sectors + counts.misdirected_writes > 0
+    }
+
+    /// Something cannot be read, not only this once.
+    fn is_unreadable(&self) -> bool {
+        self.config.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
+    }
+
     fn count(&self, name: &'static str) {
         self.counts.lock().add(name, 1);
     }
@@ -115,7 +133,7 @@ impl<S: Subject> Run<S> {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Stop> {
         let ticker = Ticker(self.drive.clone());
-        let result = self.executor.block_on(&self.media, &ticker, None, future);
+        let result = self.executor.block_on(&self.media, &ticker, Cut::Never, future);
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
     }
 
@@ -138,14 +156,16 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         loop {
-            let cut = (cuts < OPEN_CUTS_MAX && self.rng.chance(1, 4)).then(|| self.rng.skewed(9));
+            let cut = if cuts < OPEN_CUTS_MAX { self.draw_cut(1, 9) } else { Cut::Never };
             let opening = self.opening(false);
             let (media, config) = (self.media.clone(), self.config.clone());
             let open = async move { S::open(media, &config, opening).await };
             match self.executor.block_on(&self.media, &NoPulse, cut, open) {
                 Ok(Ok(drive)) => {
                     self.tell(|| "opened".into());
+                    self.count_recovery(&drive);
                     self.count("restart: opened");
+                    self.counted = drive.counters();
                     self.drive = Some(drive);
                     return Ok(());
                 }
@@ -153,6 +173,7 @@ impl<S: Subject> Run<S> {
                     self.tell(|| format!("open failed: {error}"));
                     errors += 1;
                     self.open_failed(&error, errors)?;
+                    self.crash();
                 }
                 Err(End::Cut) => {
                     cuts += 1;
@@ -164,11 +185,18 @@ impl<S: Subject> Run<S> {
         }
     }
 
+    /// What a recovery did is all there is at first; the counters that only grow count from here.
+    fn count_recovery(&self, drive: &S) {
+        let mut counts = self.counts.lock();
+        for (name, times) in drive.recovered() {
+            counts.add(name, times);
+        }
+    }
+
     /// A drive may fail to open where its backing fails; damage may keep it shut for good.
     fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
-        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
-        let unreadable = self.config.faults.sticky_read_error_ppm > 0 && counts.read_errors > 0;
+        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
         let excused = match error {
             Error::Corrupt(_) => damaged,
             Error::Io(_) | Error::ReadOnly(_) => {
@@ -259,9 +287,7 @@ impl<S: Subject> Run<S> {
 
     /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
     fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
-        let counts = self.media.counts();
-        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
-        let unreadable = self.config.faults.sticky_read_error_ppm > 0 && counts.read_errors > 0;
+        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
         let told = self.media.failures_told() > 0;
         let excused = match error {
             Error::Invalid(_) | Error::NoSpace => false,
@@ -280,7 +306,11 @@ impl<S: Subject> Run<S> {
             Ok(problems) if problems.is_empty() => Ok(()),
             Ok(problems) => {
                 self.count("outcome: check found problems");
-                self.excuse("check", &Error::Corrupt(problems.join("\n    ")))
+                let some: Vec<&str> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(String::as_str).collect();
+                let why = format!("{} problems:\n    {}", problems.len(), some.join("\n    "));
+                // Where the backing cannot be read the check cannot tell, and says so.
+                let error = if self.is_unreadable() { Error::Io(why) } else { Error::Corrupt(why) };
+                self.excuse("check", &error)
             }
             Err(error) => self.excuse("check", &error),
         }
@@ -298,7 +328,7 @@ impl<S: Subject> Run<S> {
             self.executor.spawn(client(world.clone(), self.rng.fork()));
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
-        let cut = self.rng.chance(3, 5).then(|| self.rng.skewed(14));
+        let cut = self.draw_cut(3, 13);
         let end = self.executor.run(&self.media, &*world, cut);
         self.tell(|| format!("clients: {end:?}"));
         if let Some(failure) = world.failure() {
@@ -311,6 +341,17 @@ impl<S: Subject> Run<S> {
                 Ok(LifeEnd::Crash)
             }
             stuck => Err(Stop::Failed(format!("clients wait for ever: {stuck:?}"))),
+        }
+    }
+
+    /// When to crash, if at all: `chances` in 4, up to `1 << bits` steps from now.
+    fn draw_cut(&mut self, chances: u64, bits: u64) -> Cut {
+        let steps = self.rng.skewed(bits);
+        match self.rng.below(16) {
+            lot if lot < 2 * chances => Cut::After(steps),
+            lot if lot < 3 * chances => Cut::AtRisk(steps),
+            lot if lot < 4 * chances => Cut::InSync(steps),
+            _ => Cut::Never,
         }
     }
 
@@ -356,7 +397,11 @@ impl<S: Subject> Run<S> {
     fn drop_drive(&mut self) {
         if let Some(drive) = self.drive.take() {
             let mut counts = self.counts.lock();
-            drive.counters().into_iter().for_each(|(name, times)| counts.add(name, times));
+            for (name, times) in drive.counters() {
+                // Earlier lives' may be in there.
+                let before = self.counted.iter().find(|(theirs, _)| *theirs == name).map_or(0, |(_, times)| *times);
+                counts.add(name, times.saturating_sub(before));
+            }
         }
         self.steps += self.executor.steps();
         self.executor = Executor::new(self.rng.fork());
@@ -389,7 +434,7 @@ impl<S: Subject> Run<S> {
 struct Ticker<S>(Option<S>);
 
 impl<S: Subject> Pulse for Ticker<S> {
-    fn beat(&self) {
+    fn beat(&self, _idle: bool) {
         if let Some(drive) = &self.0 {
             drive.tick();
         }

@@ -170,12 +170,14 @@ impl<S: Subject> World<S> {
 }
 
 impl<S: Subject> Pulse for World<S> {
-    fn beat(&self) {
+    fn beat(&self, idle: bool) {
         let now = self.beats.fetch_add(1, Ordering::Relaxed);
         if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failures_told() > 0 {
             self.poisoned_since.store(now, Ordering::Relaxed);
         }
-        self.subject.tick();
+        if idle || now.is_multiple_of(self.config.beats_per_tick) {
+            self.subject.tick();
+        }
         self.ring();
     }
 

@@ -47,6 +47,28 @@ proptest! {
         prop_assert_eq!(decode(coding as u8, payload), Some(entries));
     }
 
+    /// Nodes that hold runs of the same fill, as after write-zeroes, in whatever coding is chosen.
+    #[test]
+    fn node_of_runs_decodes_as_encoded(
+        runs in prop::collection::vec((0..60_usize, 1..60_usize, 0..3_u32), 0..40),
+        others in prop::collection::vec((0..NODE_ENTRIES, common::entry()), 0..10),
+    ) {
+        let mut entries = [Entry::UNMAPPED; NODE_ENTRIES];
+        let mut at = 0;
+        for (gap, len, word) in runs {
+            let from = (at + gap).min(NODE_ENTRIES);
+            at = (from + len).min(NODE_ENTRIES);
+            entries[from..at].fill(Entry::fill(word));
+        }
+        for (slot, entry) in others {
+            entries[slot] = entry;
+        }
+        let mut payload = Vec::new();
+        let coding = encode_node(|| mapped(&entries), &mut payload);
+        prop_assert!(payload.len() <= NODE_ENTRIES * 8);
+        prop_assert_eq!(decode(coding as u8, &payload), Some(entries));
+    }
+
     #[test]
     fn pairs_decode_as_encoded(pairs in pairs()) {
         let mut payload = Vec::new();
@@ -63,7 +85,8 @@ proptest! {
     ) {
         let mut payload = payload;
         if whole {
-            payload.resize(if coding == 0 { 4096 } else { payload.len() / 10 * 10 }, 0);
+            let len = [4096, payload.len() / 10 * 10, payload.len() / 12 * 12][usize::from(coding % 3)];
+            payload.resize(len, 0);
         }
         if let Some(entries) = decode(coding, &payload) {
             prop_assert!(entries.iter().all(|e| e.is_valid()));
@@ -125,6 +148,36 @@ fn dense_of_another_length_is_refused() {
 }
 
 #[test]
+fn node_of_one_fill_takes_one_run() {
+    let mut payload = Vec::new();
+    let coding = encode_node(|| (0..512).map(|slot| (slot, Entry::fill(9))), &mut payload);
+    assert_eq!((coding, payload.len()), (NodeCoding::Runs, 12));
+    assert_eq!(decode(2, &payload), Some([Entry::fill(9); NODE_ENTRIES]));
+}
+
+#[test]
+fn impossible_runs_are_refused() {
+    let run = |first: u16, count: u16| {
+        let mut raw = [first.to_le_bytes(), count.to_le_bytes()].concat();
+        raw.extend_from_slice(&Entry::fill(1).0.to_le_bytes());
+        raw
+    };
+    assert!(decode(2, &[run(0, 10), run(10, 502)].concat()).is_some());
+    let wrong = [
+        ("empty", run(3, 0)),
+        ("over the end", run(500, 13)),
+        ("behind the end", run(512, 1)),
+        ("wraps", run(u16::MAX, u16::MAX)),
+        ("out of order", [run(10, 2), run(5, 2)].concat()),
+        ("overlapping", [run(10, 2), run(11, 2)].concat()),
+        ("cut off", run(0, 10)[..11].to_vec()),
+    ];
+    for (what, payload) in wrong {
+        assert_eq!(decode(2, &payload), None, "{what}");
+    }
+}
+
+#[test]
 fn pairs_cut_off_are_refused() {
     let mut payload = Vec::new();
     encode_pairs((0..512).map(|slot| (slot, Entry::fill(3))), &mut payload);
@@ -159,7 +212,7 @@ fn malformed_entry_is_refused() {
 
 #[test]
 fn unknown_coding_is_refused() {
-    for coding in 2..=255 {
+    for coding in 3..=255 {
         assert_eq!(decode(coding, &[]), None);
         assert_eq!(decode(coding, &[0; 4096]), None);
     }

@@ -1,0 +1,39 @@
+//! Any bytes as a record, and its payload as what its kind says.
+
+use layout::record::{decode_range, decode_record, encode_range};
+use layout::{Entry, RecordKind};
+
+use super::{node, seal};
+
+/// The first four bytes, where the checksum goes, are the mask.
+pub(crate) fn run(data: &[u8]) {
+    let mask = data.first_chunk().map_or(0, |raw| u32::from_le_bytes(*raw));
+    check(data, mask);
+    let mut bytes = data.to_vec();
+    if let Some(kind) = bytes.get_mut(12).filter(|_| mask & 1 == 0) {
+        *kind = (*kind % 4 + 1) | (*kind & 0x80);
+    }
+    seal::record(&mut bytes, mask);
+    check(&bytes, mask);
+}
+
+fn check(bytes: &[u8], mask: u32) {
+    let Ok(record) = decode_record(bytes, mask) else { return };
+    let header = record.header;
+    assert!(header.payload_offset() + record.payload.len() <= bytes.len());
+    assert_eq!(Entry::record(1 << 20, header.record_len()).len_bytes(), header.record_len());
+    assert_eq!(header.moved, record.origin.is_some());
+    let mut again = [0; 16];
+    header.encode(&mut again);
+    assert_eq!(again, bytes[..16]);
+    match header.kind {
+        RecordKind::Data => {}
+        RecordKind::Range => {
+            if let Ok((blocks, entry)) = decode_range(record.payload) {
+                assert_eq!(encode_range(blocks, entry), record.payload);
+            }
+        }
+        RecordKind::Node => node::check_node(header.codec, record.payload),
+        RecordKind::Overlay => node::check_pairs(record.payload),
+    }
+}

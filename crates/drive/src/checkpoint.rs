@@ -233,7 +233,7 @@ impl Core {
             }
         }
         self.segments.forget_cleaned();
-        self.segments.set_map_need(self.map.dirty_bytes());
+        self.segments.set_map_need(self.map.write_estimate_bytes());
         self.log.promise_all(&mut self.segments);
     }
 }

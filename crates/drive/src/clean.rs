@@ -185,7 +185,7 @@ impl Core {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
-        self.segments.set_map_need(self.map.dirty_bytes());
+        self.segments.set_map_need(self.map.write_estimate_bytes());
         for record in moving {
             let block = record.header.block;
             match self.is_live(block, record.entry) {

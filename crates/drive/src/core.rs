@@ -158,7 +158,10 @@ impl Core {
             && taken > self.segments.limit_units() + self.known_freed(batch) {
             return Err(Stall::Full);
         }
-        self.segments.set_map_need(dirty_bytes);
+        self.segments.set_map_need(self.map.write_estimate_bytes());
+        if !self.segments.has_stock(claim) {
+            return Err(Stall::Space);
+        }
         self.log.room(Head::Host, batch.log_bytes, claim, &mut self.segments).map_err(|_| Stall::Space)?;
         for item in &batch.items {
             match item {

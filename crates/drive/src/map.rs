@@ -43,6 +43,8 @@ pub(crate) struct Map {
     dirty_bytes: u64,
     memory_bytes: u64,
     budget_bytes: u64,
+    /// Nodes above the leaves that the capacity can have.
+    upper_nodes: u64,
     hand: usize,
     /// Counts nodes brought in.
     arrivals: u64,
@@ -61,7 +63,9 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub(crate) fn new(budget_bytes: u64) -> Map {
+    /// An empty map of `blocks` blocks whose cache keeps within `budget_bytes` (64 KiB at the least).
+    pub(crate) fn new(budget_bytes: u64, blocks: u64) -> Map {
+        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1)));
         Map {
             nodes: Vec::new(),
             vacant: Vec::new(),
@@ -71,6 +75,7 @@ impl Map {
             dirty_bytes: 0,
             memory_bytes: 0,
             budget_bytes: budget_bytes.max(64 << 10),
+            upper_nodes: (1..=u32::from(ROOT.level)).map(nodes_at).sum(),
             hand: 0,
             arrivals: 0,
             round: 0,
@@ -530,6 +535,12 @@ impl Map {
 
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
+    }
+
+    /// Bytes that writing all changed nodes and their ancestors takes at most, roughly.
+    pub(crate) fn write_estimate_bytes(&self) -> u64 {
+        const NODE_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 32;
+        self.dirty_bytes + (self.dirty.len() as u64).min(self.upper_nodes) * NODE_BYTES
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {

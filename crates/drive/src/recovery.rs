@@ -172,7 +172,7 @@ fn recover(
         row.generation = touched.generation;
         row.last_sequence = touched.last_sequence;
     }
-    let mut map = Map::new(options.map_budget_bytes);
+    let mut map = Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
     map.set_root_image(checkpoint.root);
     map.live_blocks = checkpoint.live_blocks;
     map.fill_blocks = checkpoint.fill_blocks;

@@ -252,6 +252,15 @@ impl Segments {
         }
     }
 
+    /// Whether enough is free for the map to be written and for cleaning to go on, whatever a host write adds to both.
+    pub(crate) fn has_stock(&self, claim: Claim) -> bool {
+        let least = match claim {
+            Claim::Ordinary => self.floor(Head::Cleaning),
+            Claim::Urgent => self.map_need,
+        };
+        self.free_count() > least
+    }
+
     /// Says how many bytes of map wait to be written.
     pub(crate) fn set_map_need(&mut self, dirty_bytes: u64) {
         // A quarter on top: ends of segments too short for a node.

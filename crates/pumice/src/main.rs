@@ -1,2 +1,64 @@
-//! The command line.
-fn main() {}
+//! `pumice`: a drive that compresses what is written to it.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod create;
+mod human;
+mod logging;
+mod serve;
+mod signatures;
+mod size;
+mod status;
+mod usage;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A drive that compresses what is written to it: a file, partition or disk as a larger block device.
+#[derive(Parser)]
+#[command(name = "pumice", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a new drive in a file or on a block device
+    Create(create::Args),
+    /// Serve drives to NBD clients until told to stop
+    Serve(serve::Args),
+    /// Tell how drives are: space, ratio, wear, errors
+    Status(status::Args),
+    /// Check every structure of a drive that is not being served; nothing is written
+    Check(check::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::refuse(&error),
+    };
+    let done = match cli.command {
+        Command::Create(args) => create::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pumice: {}", usage::one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever reads the output has seen enough (`pumice status | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -66,8 +66,7 @@ impl AdminSocket {
     /// # Errors
     /// [`ServiceError::Admin`], also when another server listens there.
     pub fn listen(path: &Path, drives: Vec<Arc<ServedDrive>>) -> Result<AdminSocket, ServiceError> {
-        let failed =
-            |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
+        let failed = |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
         remove_if_stale(path).map_err(failed("replace"))?;
         let socket = UnixSocket::new_stream().map_err(failed("make"))?;
         socket.bind(path).map_err(failed("make"))?;

@@ -23,7 +23,12 @@ pub(crate) struct Background {
 
 impl Background {
     /// Starts them on worker `index`.
-    pub(crate) fn start(workers: &Workers, index: usize, name: Arc<str>, drive: &Drive<AnyMedia>) -> Background {
+    pub(crate) fn start(
+        workers: &Workers,
+        index: usize,
+        name: Arc<str>,
+        drive: &Drive<AnyMedia>,
+    ) -> Background {
         let (stop, stopped) = watch::channel(false);
         // Two tasks: a tick must not wait until a long checkpoint is done.
         let tasks = vec![

@@ -70,7 +70,12 @@ pub trait Device: Send + Sync + 'static {
     fn read(&self, offset: u64, buf: &mut [u8]) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
     /// Writes `data` at `offset`; with `fua` it is durable before this returns.
-    fn write(&self, offset: u64, data: &[u8], fua: bool) -> impl Future<Output = Result<(), DeviceError>> + Send;
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + Send;

@@ -28,6 +28,6 @@ pub use report::{
     CacheReport, CleaningReport, ErrorReport, RecoveryReport, RequestReport, ServerReport, StatusReport,
 };
 pub use requests::Requests;
-pub use runtime_dir::runtime_dirs;
+pub use runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use served::ServedDrive;
 pub use workers::{IoBackend, IoChoice, Workers, run_here};

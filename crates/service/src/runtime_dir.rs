@@ -22,7 +22,10 @@ pub fn runtime_dirs() -> Vec<PathBuf> {
 }
 
 /// The first directory that can be made and written by this user, made if need be.
-pub(crate) fn make_runtime_dir() -> io::Result<PathBuf> {
+///
+/// # Errors
+/// Why the last of them cannot.
+pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for dir in runtime_dirs() {
         match make_private(&dir) {
@@ -41,7 +44,10 @@ fn make_private(dir: &Path) -> io::Result<()> {
         _ => {}
     }
     if !trusted(dir) {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to somebody else"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the directory belongs to somebody else",
+        ));
     }
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?;
     Ok(())

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use media::{Allocation, AnyMedia, Direct, FileMedia};
 use service::{
-    AdminSocket, Device, DeviceError, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect, run_here,
+    AdminSocket, Device, DeviceError, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect,
+    run_here,
 };
 
 const SIZE_BYTES: u64 = 64 << 20;

@@ -1,0 +1,130 @@
+//! `pumice create`
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+use drive::{CreateOptions, Drive};
+use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
+use service::{IoChoice, run_here};
+
+use crate::human;
+use crate::signatures;
+use crate::size::Size;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice create /srv/drive --size 10G --capacity 30G")]
+pub(crate) struct Args {
+    /// File (made if it does not exist) or block device
+    path: PathBuf,
+    /// Physical space the drive may use [default: all of a block device or existing file]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Logical capacity, what hosts see [default: the physical size]
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<Size>,
+    /// Bytes of a sector
+    #[arg(long, default_value = "512", value_parser = ["512", "4096"])]
+    sector: String,
+    /// How data is compressed: auto, lz4, zstd, zstd:LEVEL or none
+    #[arg(long, default_value = "auto")]
+    codec: codec::Policy,
+    /// Take all space of a new file from the filesystem now
+    #[arg(long)]
+    preallocate: bool,
+    /// Overwrite what is there
+    #[arg(long)]
+    force: bool,
+    /// Bytes of a segment
+    #[arg(long, value_name = "SIZE", hide = true)]
+    segment: Option<Size>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let existed = args.path.exists();
+    let media = if existed { open_existing(args)? } else { create_file(args)? };
+    let created = run_here(IoChoice::Auto, |_| create_on(args, &media, existed))?;
+    if created.is_err() && !existed {
+        // It was made a moment ago and holds nothing.
+        let _ = std::fs::remove_file(&args.path);
+    }
+    let options = created?;
+    writeln!(
+        std::io::stdout(),
+        "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}",
+        args.path.display(),
+        human::bytes(options.logical_capacity_bytes),
+        human::bytes(options.physical_size_bytes),
+        options.sector_bytes,
+        options.codec,
+    )?;
+    Ok(())
+}
+
+fn create_file(args: &Args) -> Result<AnyMedia> {
+    let Some(Size(size)) = args.size else {
+        bail!("{}: no such file; say --size to make it", args.path.display());
+    };
+    let allocation = if args.preallocate { Allocation::Preallocated } else { Allocation::Sparse };
+    Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))
+}
+
+fn open_existing(args: &Args) -> Result<AnyMedia> {
+    if args.preallocate {
+        bail!("{}: exists already; --preallocate is for new files", args.path.display());
+    }
+    let grown = match args.size {
+        Some(Size(size)) => grow(&args.path, size)?,
+        None => false,
+    };
+    let opened = FileMedia::open(&args.path, false, Direct::Auto);
+    if opened.is_err() && grown {
+        // As it was: an empty file.
+        let _ = std::fs::OpenOptions::new().write(true).open(&args.path).and_then(|file| file.set_len(0));
+    }
+    Ok(AnyMedia::from(opened?))
+}
+
+/// Grows a regular file that is empty, as `touch` or `mktemp` left it.
+fn grow(path: &Path, size: u64) -> Result<bool> {
+    let metadata =
+        std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", path.display()))?;
+    if !metadata.is_file() || metadata.len() > 0 {
+        return Ok(false);
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let grown = file.and_then(|file| {
+        file.set_len(size)?;
+        file.sync_all()
+    });
+    grown.with_context(|| format!("{}: cannot grow it to {size} bytes", path.display()))?;
+    Ok(true)
+}
+
+async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<CreateOptions> {
+    let path = args.path.display();
+    if existed
+        && !args.force
+        && let Some(what) = signatures::find(media).await.with_context(|| path.to_string())?
+    {
+        bail!("{path}: holds {what}; choose another, or overwrite it with --force");
+    }
+    let physical = args.size.map_or(media.size_bytes(), |size| size.0);
+    if physical > media.size_bytes() {
+        bail!("{path}: has {} bytes, fewer than --size {physical}; choose a smaller one", media.size_bytes());
+    }
+    let physical = physical / media::PAGE_BYTES as u64 * media::PAGE_BYTES as u64;
+    let segment_bytes = args.segment.map(|size| u32::try_from(size.0)).transpose();
+    let options = CreateOptions {
+        physical_size_bytes: physical,
+        logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0),
+        sector_bytes: args.sector.parse()?,
+        segment_bytes: segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?,
+        codec: args.codec,
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        created_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+    };
+    Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;
+    Ok(options)
+}

@@ -1,0 +1,71 @@
+//! Does a backing look as if it held data?
+
+use anyhow::{Context, Result};
+use media::{IoBuf, Media, PAGE_BYTES};
+
+/// Looked at from the beginning: labels, superblocks and tables of all common formats begin there.
+const HEAD_BYTES: u64 = 1 << 20;
+/// Looked at before the end: backup partition tables, RAID superblocks, ZFS labels.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// What says that a backing holds something: bytes at an offset, and the name of the thing.
+const SIGNATURES: &[(usize, &[u8], &str)] = &[
+    (0, &layout::superblock::MAGIC, "a Pumice drive"),
+    (0x438, b"\x53\xef", "an ext2, ext3 or ext4 filesystem"),
+    (0, b"XFSB", "an XFS filesystem"),
+    (0x1_0040, b"_BHRfS_M", "a btrfs filesystem"),
+    (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    (512, b"LABELONE", "an LVM physical volume"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (4096, b"\xfc\x4e\x2b\xa9", "a RAID member"),
+    (3, b"NTFS    ", "an NTFS filesystem"),
+    (54, b"FAT", "a FAT filesystem"),
+    (82, b"FAT32", "a FAT filesystem"),
+    (0, b"QFI\xfb", "a qcow2 image"),
+    (0, b"hsqs", "a squashfs image"),
+    (0x8001, b"CD001", "an ISO 9660 image"),
+    (257, b"ustar", "a tar archive"),
+    (512, b"EFI PART", "a GPT partition table"),
+    (4096, b"EFI PART", "a GPT partition table"),
+    (510, b"\x55\xaa", "a partition table or boot sector"),
+];
+
+/// What the backing seems to hold, if anything.
+pub(crate) async fn find<M: Media>(media: &M) -> Result<Option<&'static str>> {
+    let size = media.size_bytes();
+    let head = read(media, 0, HEAD_BYTES.min(size)).await?;
+    if let Some(known) = recognize(&head) {
+        return Ok(Some(known));
+    }
+    let tail = read(media, size - TAIL_BYTES.min(size), TAIL_BYTES.min(size)).await?;
+    let blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    Ok(if blank(&head) && blank(&tail) { None } else { Some("data") })
+}
+
+async fn read<M: Media>(media: &M, offset: u64, len: u64) -> Result<IoBuf> {
+    debug_assert!(len.is_multiple_of(PAGE_BYTES as u64));
+    let (buf, result) = media.read(offset, IoBuf::zeroed(len as usize)).await;
+    result.with_context(|| format!("cannot read {len} bytes at {offset}"))?;
+    Ok(buf)
+}
+
+fn recognize(head: &[u8]) -> Option<&'static str> {
+    let there = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
+    SIGNATURES.iter().find(|(offset, magic, _)| there(*offset, magic)).map(|(_, _, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_formats_are_named() {
+        for (offset, magic, name) in SIGNATURES {
+            let mut head = vec![0; 128 << 10];
+            head[*offset..offset + magic.len()].copy_from_slice(magic);
+            assert_eq!(recognize(&head), Some(*name));
+        }
+        assert_eq!(recognize(&[0; 4096]), None);
+        assert_eq!(recognize(&[]), None);
+    }
+}

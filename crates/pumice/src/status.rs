@@ -1,0 +1,71 @@
+//! `pumice status`
+
+mod table;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use service::{IoChoice, ServiceError, StatusAnswer, StatusReport, find_served, inspect, run_here};
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'")]
+pub(crate) struct Args {
+    /// File or block device; without it, all drives that are being served
+    path: Option<PathBuf>,
+    /// Print JSON: {"drives": [{...}]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let drives = match &args.path {
+        Some(path) => vec![one(path)?],
+        None => find_served(None),
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &StatusAnswer { drives }).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else if drives.is_empty() {
+        writeln!(out, "no drive is being served; give the path of one that is not")?;
+    } else {
+        for (index, drive) in drives.iter().enumerate() {
+            let gap = if index > 0 { "\n" } else { "" };
+            write!(out, "{gap}{}", table::render(drive))?;
+        }
+    }
+    Ok(())
+}
+
+/// The drive at `path`: as its server tells, else as it lies there.
+fn one(path: &Path) -> Result<StatusReport> {
+    match find_served(Some(path)).into_iter().next() {
+        Some(report) => Ok(report),
+        None => idle(path),
+    }
+}
+
+fn idle(path: &Path) -> Result<StatusReport> {
+    let absolute = std::path::absolute(path)?;
+    let look = |accept_damage| -> Result<drive::Status, ServiceError> {
+        run_here(IoChoice::Auto, |spawner| async move {
+            inspect(path, accept_damage, spawner).await.map(|drive| drive.status())
+        })?
+    };
+    let (status, state) = match look(false) {
+        Ok(status) => (status, "idle"),
+        // What a damaged drive can still tell.
+        Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
+            let status = look(true).map_err(|_| anyhow!("{}: {why}", path.display()))?;
+            (status, "damaged")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut report = StatusReport::new(&absolute, &status);
+    report.state = state.to_string();
+    if state == "idle" {
+        report.state_reason = None;
+    }
+    Ok(report)
+}

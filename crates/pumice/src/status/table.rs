@@ -1,0 +1,132 @@
+//! A status report for people.
+
+use std::fmt::Write;
+
+use service::StatusReport;
+
+use crate::human;
+
+/// Width of the names.
+const NAME_WIDTH: usize = 26;
+
+struct Table(String);
+
+impl Table {
+    fn group(&mut self, name: &str) {
+        let _ = writeln!(self.0, "  {name}");
+    }
+
+    fn row(&mut self, name: &str, value: &str) {
+        let _ = writeln!(self.0, "    {name:<NAME_WIDTH$} {value}");
+    }
+
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.row(name, &format!("{:>12}  {bytes:>16}", human::bytes(bytes)));
+    }
+
+    fn count(&mut self, name: &str, count: u64) {
+        self.row(name, &format!("{count:>12}"));
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.row(name, &format!("{text:>12}"));
+    }
+}
+
+/// Lines of aligned, grouped facts.
+pub(super) fn render(drive: &StatusReport) -> String {
+    let mut table = Table(String::new());
+    let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
+    let full = if drive.out_of_space { " (out of space)" } else { "" };
+    let _ = writeln!(table.0, "{}  {}{full}{reason}", drive.path.display(), drive.state);
+    for note in &drive.notes {
+        let _ = writeln!(table.0, "  note: {note}");
+    }
+    space(&mut table, drive);
+    traffic(&mut table, drive);
+    inside(&mut table, drive);
+    identity(&mut table, drive);
+    if let Some(server) = &drive.server {
+        table.group("Server");
+        table.text("up", &human::duration(server.uptime_seconds));
+        table.count("process", server.pid.into());
+        table.count("threads", server.threads as u64);
+        table.text("I/O", &server.io_backend);
+        table.text("page cache", if server.direct_io { "bypassed" } else { "used" });
+        let requests = &server.requests;
+        table.count("requests in flight", requests.in_flight_count);
+        table.count("reads", requests.reads_count);
+        table.count("writes", requests.writes_count);
+        table.count("flushes", requests.flushes_count);
+        table.count("trims", requests.trims_count);
+        table.count("failed", requests.errors_count);
+    }
+    table.0
+}
+
+fn space(table: &mut Table, drive: &StatusReport) {
+    table.group("Space");
+    table.bytes("logical capacity", drive.logical_capacity_bytes);
+    table.bytes("logical used", drive.logical_used_bytes);
+    table.bytes("  of it zeros and fills", drive.logical_fill_bytes);
+    table.bytes("physical size", drive.physical_size_bytes);
+    table.bytes("physical used", drive.physical_used_bytes);
+    table.bytes("physical reclaimable", drive.physical_reclaimable_bytes);
+    table.bytes("physical free", drive.physical_free_bytes);
+    table.bytes("physical reserve", drive.physical_reserve_bytes);
+    let ratio = match drive.compression_ratio {
+        0.0 => "-".to_string(),
+        ratio => format!("{ratio:.2}:1"),
+    };
+    table.text("compression ratio", &ratio);
+}
+
+fn traffic(table: &mut Table, drive: &StatusReport) {
+    table.group("Traffic over the drive's life");
+    table.bytes("host written", drive.host_written_bytes);
+    table.bytes("host read", drive.host_read_bytes);
+    table.bytes("host trimmed", drive.host_trimmed_bytes);
+    table.count("host flushes", drive.host_flushes_count);
+    table.bytes("physical written", drive.physical_written_bytes);
+    table.bytes("  of it by cleaning", drive.cleaning.cleaning_written_bytes);
+    table.bytes("  of it map", drive.cleaning.map_written_bytes);
+    table.bytes("physical read", drive.physical_read_bytes);
+    let waf = if drive.host_written_bytes == 0 { "-".to_string() } else { format!("{:.2}", drive.waf) };
+    table.text("write amplification", &waf);
+}
+
+fn inside(table: &mut Table, drive: &StatusReport) {
+    let (cleaning, cache, errors) = (&drive.cleaning, &drive.map_cache, &drive.errors);
+    table.group("Inside");
+    table.count("segments", cleaning.segments_count.into());
+    table.count("segments free", cleaning.segments_free_count.into());
+    table.count("segments cleaned", cleaning.segments_cleaned_count);
+    table.count("checkpoints", cleaning.checkpoints_count);
+    table.bytes("map memory", cache.memory_bytes);
+    table.bytes("map memory budget", cache.budget_bytes);
+    let asked = cache.hits_count + cache.loads_count;
+    if asked > 0 {
+        table.text("map cache hits", &format!("{:.2} %", 100.0 * cache.hits_count as f64 / asked as f64));
+    }
+    let opened = match (drive.recovery.clean, drive.recovery.packs_count) {
+        (true, _) => "clean".to_string(),
+        (false, packs) => {
+            format!("recovered {packs} packs, {}", human::bytes(drive.recovery.log_bytes))
+        }
+    };
+    table.text("last opening", &opened);
+    table.count("openings after a crash", errors.unclean_opens_count);
+    table.count("read errors", errors.read_errors_count);
+    table.count("write errors", errors.write_errors_count);
+    table.count("corrupt records", errors.corrupt_records_count);
+}
+
+fn identity(table: &mut Table, drive: &StatusReport) {
+    table.group("Identity");
+    table.text("id", &drive.uuid);
+    table.count("format version", drive.format_version.into());
+    table.count("sector bytes", drive.sector_bytes.into());
+    table.bytes("segment", drive.segment_bytes.into());
+    table.text("codec", &drive.codec);
+    table.text("write cache", if drive.write_cache { "on" } else { "off" });
+}

@@ -1,0 +1,156 @@
+//! The numbers of `docs/format.md`: whoever changes the format sees here what to change there.
+
+use layout::node::{NodeCoding, NodeId};
+use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
+use layout::record::{RecordHeader, place_mask, record_crc};
+use layout::{
+    ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, NextSegment, PackHeader, RecordKind,
+    UNIT_BYTES,
+};
+
+const UUID: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const SEGMENT: u32 = 29;
+const GENERATION: u32 = 0x0a0b_0c0d;
+const OFFSET: u32 = 8192;
+
+/// The pack of the example: one data record, block 300, of five bytes said to be LZ4.
+const EXAMPLE: [u8; 144] = [
+    0x50, 0x41, 0x43, 0x4b, 0x01, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, //
+    0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x1d, 0x00, 0x00, 0x00, 0x0d, 0x0c, 0x0b, 0x0a, //
+    0x00, 0x20, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x90, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, //
+    0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xde, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, //
+    0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x1e, 0x00, 0x00, 0x00, 0x04, 0x03, 0x02, 0x01, //
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0x1f, 0x00, 0x00, 0x00, 0x08, 0x07, 0x06, 0x05, //
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x08, 0xff, 0xb8, 0xe6, //
+    0x72, 0x6c, 0x7f, 0x5c, 0x2c, 0x01, 0x00, 0x00, 0x00, 0x00, 0x05, 0x00, 0x01, 0x01, 0x00, 0x00, //
+    0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+];
+
+#[test]
+fn checksum_is_crc32c() {
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+}
+
+#[test]
+fn place_mask_of_the_example() {
+    assert_eq!(drive_tag(&UUID), 0xd9c9_08eb);
+    assert_eq!(place_mask(0xd9c9_08eb, SEGMENT, GENERATION, OFFSET + 112), 0x84bc_ceb8);
+}
+
+#[test]
+fn pack_of_the_example() {
+    let mut pack = [0; 4096];
+    let header = RecordHeader {
+        crc: 0,
+        block: 300,
+        payload_len: 5,
+        kind: RecordKind::Data,
+        moved: false,
+        codec: 1,
+        extra: 0,
+    };
+    let record = &mut pack[PACK_HEADER_BYTES..][..header.record_len()];
+    header.encode(record);
+    record[16..21].copy_from_slice(b"hello");
+    let crc = record_crc(record, &header);
+    assert_eq!(crc, 0xd8c3_a2ca);
+    RecordHeader { crc: crc ^ 0x84bc_ceb8, ..header }.encode(record);
+    let records_crc = crc32c::crc32c(&record[..16]);
+    let header = PackHeader {
+        head: Head::Host,
+        uuid: UUID,
+        segment: SEGMENT,
+        generation: GENERATION,
+        offset: OFFSET,
+        len: 4096,
+        used: 144,
+        records: 1,
+        sequence: 1000,
+        durable: 990,
+        checkpoint: 12,
+        next: [
+            NextSegment { segment: 30, generation: 0x0102_0304 },
+            NextSegment::NONE,
+            NextSegment { segment: 31, generation: 0x0506_0708 },
+        ],
+    };
+    header.encode(records_crc, &mut pack);
+    assert_eq!(pack[..144], EXAMPLE);
+    let place = Place { uuid: &UUID, segment: SEGMENT, generation: GENERATION, offset: OFFSET };
+    let mut told = Vec::new();
+    assert_eq!(decode_pack(&pack, place, |at, record| told.push((at, record.header.block))), Ok(header));
+    assert_eq!(told, [(112, 300)]);
+}
+
+#[test]
+fn entries_of_the_example() {
+    let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
+    let position = geometry.segment_offset(SEGMENT) + u64::from(OFFSET) + 112;
+    assert_eq!(position, 122_691_696);
+    assert_eq!(Entry::record(position, 32), Entry(0x4008_0000_0075_0207));
+    assert_eq!(Entry::fill(0x2020_2020), Entry(0x8000_0000_2020_2020));
+    assert_eq!(Entry::MAX_LEN_BYTES, 65_520);
+}
+
+/// (physical size, MiB a segment, segments, most segments, bytes of a checkpoint area, first byte of segment 0)
+#[test]
+fn geometries_of_the_table() {
+    let table = [
+        (25 << 20, 1, 24, 100, 8192, 1_048_576),
+        (1 << 30, 4, 255, 1024, 20_480, 1_048_576),
+        (10 << 30, 4, 2559, 10_240, 167_936, 1_048_576),
+        (256 << 30, 16, 16_383, 65_536, 1_052_672, 5_242_880),
+        (1 << 40, 16, 65_534, 262_144, 4_198_400, 17_825_792),
+        (4 << 40, 64, 65_535, 262_144, 4_198_400, 17_825_792),
+        (64 << 40, 64, 1_048_571, 4_194_304, 67_112_960, 269_484_032),
+    ];
+    for (size, mib, segments, most, area, first) in table {
+        let g = Geometry::new(size, None).expect("a size of the table");
+        let found = (
+            g.segment_bytes >> 20,
+            g.segments(),
+            g.max_segments,
+            g.checkpoint_area_bytes(),
+            g.segments_offset(),
+        );
+        assert_eq!(found, (mib, segments, most, area, first), "{size} bytes");
+    }
+}
+
+#[test]
+fn smallest_drives() {
+    let smallest = |segment| (1..).map(|page| page * 4096).find(|size| Geometry::new(*size, segment).is_ok());
+    assert_eq!(smallest(None), Some(25 << 20));
+    assert_eq!(smallest(Some(512 << 10)), Some(13 << 20));
+}
+
+#[test]
+fn ten_gib_leaves_three_mib_behind_its_last_segment() {
+    let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
+    assert_eq!(geometry.physical_size_bytes - geometry.segment_offset(2559), 3 << 20);
+    assert_eq!(Checkpoint::encoded_len(2559), 45_056);
+    let grown = Geometry { physical_size_bytes: 40 << 30, ..geometry };
+    assert_eq!((grown.validate(), grown.segments()), (Ok(()), 10_239));
+}
+
+#[test]
+fn lengths() {
+    assert_eq!((BLOCK_BYTES, UNIT_BYTES, PACK_HEADER_BYTES, ATOMIC_WRITE_BYTES), (4096, 16, 112, 262_144));
+    let raw = RecordHeader {
+        crc: 0,
+        block: 0,
+        payload_len: 4096,
+        kind: RecordKind::Data,
+        moved: false,
+        codec: 0,
+        extra: 0,
+    };
+    assert_eq!(raw.record_len(), 4112);
+    assert_eq!(RecordHeader { moved: true, ..raw }.record_len(), 4128);
+}
+
+#[test]
+fn numbers_of_codings_and_leaves() {
+    assert_eq!([NodeCoding::Dense, NodeCoding::Sparse, NodeCoding::Runs].map(|c| c as u8), [0, 1, 2]);
+    assert_eq!(NodeId::leaf_of(1 << 30).index, 2_097_152);
+}

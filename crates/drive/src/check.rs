@@ -209,6 +209,7 @@ impl<M: Media> Shared<M> {
         };
         let (pairs, cleared) = match form {
             Some(Form::Page(entries)) => return Ok(entries),
+            Some(Form::Uniform(entry)) => return Ok(Box::new([entry; NODE_ENTRIES])),
             Some(Form::Sparse { pairs, base: Base::Empty }) => {
                 let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
                 pairs.iter().for_each(|(slot, entry)| entries[usize::from(*slot)] = *entry);

@@ -127,10 +127,17 @@ impl Core {
             let whole = until - at == NODE_ENTRIES as u64;
             if entry.is_unmapped() && self.map.is_absent(leaf) {
                 // Nothing to unmap.
-            } else if entry.is_unmapped() && whole {
+            } else if whole {
                 let mut dead = Vec::new();
                 self.map.clear_leaf(leaf, |e| dead.push(e));
                 dead.into_iter().for_each(|e| self.release(e));
+                if !entry.is_unmapped() {
+                    if self.map.fill_leaf(leaf, entry) {
+                        self.map.fill_blocks += NODE_ENTRIES as u64;
+                    } else {
+                        (at..until).for_each(|b| self.publish(b, entry));
+                    }
+                }
             } else {
                 (at..until).for_each(|b| self.publish(b, entry));
             }

@@ -230,6 +230,21 @@ impl Map {
         self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
     }
 
+    /// Gives every block of a leaf the same fill. Answers false where that cannot be told in one: part of what is there
+    /// is not known. The leaf must have been cleared.
+    pub(crate) fn fill_leaf(&mut self, leaf: NodeId, entry: Entry) -> bool {
+        let at = self.touch(leaf);
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        if !node.form.is_complete() {
+            return false;
+        }
+        let before = node.form.memory_bytes();
+        node.form = Form::Uniform(entry);
+        let after = node.form.memory_bytes();
+        self.resize(before, after);
+        true
+    }
+
     /// The slab index of a leaf that is about to change: made if absent, marked dirty, kept as it was for a
     /// checkpoint that has not written it yet.
     fn touch(&mut self, leaf: NodeId) -> usize {

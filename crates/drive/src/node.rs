@@ -21,6 +21,8 @@ pub(crate) enum Base {
 pub(crate) enum Form {
     /// All of them.
     Page(Box<[Entry; NODE_ENTRIES]>),
+    /// All of them the same fill.
+    Uniform(Entry),
     /// Pairs of slot and entry in rising order, over a base.
     Sparse { pairs: Vec<(u16, Entry)>, base: Base },
 }
@@ -60,6 +62,7 @@ impl Form {
     pub(crate) fn get(&self, slot: usize) -> Slot {
         match self {
             Form::Page(entries) => Slot::Known(entries[slot]),
+            Form::Uniform(entry) => Slot::Known(*entry),
             Form::Sparse { pairs, base } => match pairs.binary_search_by_key(&(slot as u16), |p| p.0) {
                 Ok(at) => Slot::Known(pairs[at].1),
                 Err(_) if *base == Base::Media => Slot::Unknown,
@@ -73,6 +76,15 @@ impl Form {
     pub(crate) fn set(&mut self, slot: usize, entry: Entry) -> Entry {
         match self {
             Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
+            Form::Uniform(all) => {
+                let old = *all;
+                if old != entry {
+                    let mut entries = Box::new([old; NODE_ENTRIES]);
+                    entries[slot] = entry;
+                    *self = Form::Page(entries);
+                }
+                old
+            }
             Form::Sparse { pairs, base } => {
                 let old = match pairs.binary_search_by_key(&(slot as u16), |p| p.0) {
                     Ok(at) if entry.is_unmapped() && *base != Base::Media => pairs.remove(at).1,
@@ -102,6 +114,10 @@ impl Form {
                 entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| each(*e));
                 *self = Form::empty();
             }
+            Form::Uniform(entry) => {
+                (0..NODE_ENTRIES).for_each(|_| each(*entry));
+                *self = Form::empty();
+            }
             Form::Sparse { pairs, base } => {
                 pairs.drain(..).filter(|p| !p.1.is_unmapped()).for_each(|p| each(p.1));
                 if *base == Base::Media {
@@ -125,6 +141,7 @@ impl Form {
             Form::Page(entries) => Box::new(
                 entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()).map(|(slot, e)| (slot as u16, *e)),
             ),
+            Form::Uniform(entry) => Box::new((0..NODE_ENTRIES as u16).map(|slot| (slot, *entry))),
             Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied().filter(|p| !p.1.is_unmapped())),
         }
     }
@@ -135,6 +152,7 @@ impl Form {
         const FIXED: usize = 112;
         let variable = match self {
             Form::Page(_) => NODE_ENTRIES * size_of::<Entry>(),
+            Form::Uniform(_) => 0,
             Form::Sparse { pairs, .. } => pairs.capacity() * size_of::<(u16, Entry)>(),
         };
         (FIXED + variable) as u64

@@ -27,14 +27,20 @@
 //! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
 //! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod damage;
+mod rng;
+mod state;
+
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+
+pub use rng::SimRng;
+use state::{Answer, InFlight, Request, State};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
@@ -45,63 +51,6 @@ pub const TEAR_BYTES: usize = 512;
 /// made durable itself, before faults 9 and 10 may hit the first. Not zero, because what a pack says is durable
 /// was true when it was sealed, which may be a little before it is written.
 pub const VOUCH_SYNCS: u64 = 2;
-
-/// Durable writes remembered with what they replaced, for fault 10.
-const PAST_WRITES_MAX: usize = 48;
-
-/// A seeded random number generator (splitmix64, Steele et al. 2014): the same numbers for ever, whatever
-/// becomes of any dependency, so that an old seed still replays.
-#[derive(Clone, Debug, Default)]
-pub struct SimRng(u64);
-
-impl SimRng {
-    /// A generator for this seed.
-    pub fn new(seed: u64) -> SimRng {
-        let mut rng = SimRng(seed ^ 0x6a09_e667_f3bc_c908);
-        rng.next_u64();
-        rng
-    }
-
-    /// Any number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound` (0 if that is 0).
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// An index into a sequence of `len` things.
-    pub fn index(&mut self, len: usize) -> usize {
-        self.below(len as u64) as usize
-    }
-
-    /// True with a probability of `parts` in `of`.
-    pub fn chance(&mut self, parts: u64, of: u64) -> bool {
-        self.below(of) < parts
-    }
-
-    /// A number below `1 << bits`, small ones as likely as large ones.
-    pub fn skewed(&mut self, bits: u64) -> u64 {
-        let bits = self.below(bits + 1);
-        self.below(1 << bits)
-    }
-
-    /// True with a probability of `ppm` in a million.
-    pub fn ppm(&mut self, ppm: u32) -> bool {
-        ppm != 0 && self.chance(u64::from(ppm), 1_000_000)
-    }
-
-    /// A generator of its own, for a part of the simulation whose draws shall not disturb the others'.
-    pub fn fork(&mut self) -> SimRng {
-        SimRng::new(self.next_u64())
-    }
-}
 
 /// The faults that are on. Probabilities are in parts per million; the default has none.
 #[derive(Clone, Debug, Default)]
@@ -153,94 +102,6 @@ pub struct MediaCounts {
     pub misdirected_writes: u64,
 }
 
-type Page = Arc<[u8; PAGE_BYTES]>;
-/// Content of one page; `None` reads as zeros.
-type Content = Option<Page>;
-
-/// A page of the durable image, and the number of the sync that made it so.
-struct Durable {
-    page: Page,
-    synced_at: u64,
-}
-
-/// A completed write or discard that no completed sync covers yet.
-struct Unsynced {
-    pages: Vec<(u64, Content)>,
-    completed_at: u64,
-    issued_at: u64,
-}
-
-/// A durable write: what it wrote, and what was there before.
-struct Past {
-    pages: Vec<(u64, Page, Content)>,
-}
-
-enum Request {
-    Read { offset: u64, buf: IoBuf },
-    Write { offset: u64, buf: Arc<IoBuf>, issued_at: u64 },
-    Sync { covers: u64 },
-    Discard { offset: u64, len: u64 },
-}
-
-struct InFlight {
-    id: u64,
-    request: Request,
-    waker: Option<Waker>,
-    abandoned: bool,
-}
-
-struct Answer {
-    buf: Option<IoBuf>,
-    result: io::Result<()>,
-    is_hard_failure: bool,
-}
-
-impl Answer {
-    fn new(result: io::Result<()>) -> Answer {
-        Answer { buf: None, result, is_hard_failure: false }
-    }
-
-    /// Of something that changes the backing: a failure leaves it in doubt.
-    fn of_change(result: io::Result<()>) -> Answer {
-        let is_hard_failure = result.is_err();
-        Answer { is_hard_failure, ..Answer::new(result) }
-    }
-}
-
-/// What becomes of a write that nothing made durable.
-#[derive(Clone, Copy)]
-enum Fate {
-    Whole,
-    Lost,
-    /// Each sector is new with a probability of so many in 8.
-    Torn(u64),
-}
-
-#[derive(Default)]
-struct State {
-    rng: SimRng,
-    faults: Faults,
-    counts: MediaCounts,
-    live: BTreeMap<u64, Page>,
-    durable: BTreeMap<u64, Durable>,
-    unsynced: Vec<Unsynced>,
-    past: VecDeque<Past>,
-    sticky: BTreeSet<u64>,
-    in_flight: Vec<InFlight>,
-    answers: BTreeMap<u64, Answer>,
-    next_id: u64,
-    /// Completed writes and discards.
-    completed: u64,
-    /// Completed syncs.
-    syncs: u64,
-    /// Of 16 times that a sync is picked to complete, how often it takes longer still.
-    sync_lag: u64,
-    /// The largest `syncs` at which a write was issued that is durable by now.
-    vouched: u64,
-    /// Failed writes and syncs that this life's user has been told of.
-    failures_told: u64,
-}
-
 /// The simulator's backing. The header of its source file is the storage fault model.
 pub struct SimMedia {
     size_bytes: u64,
@@ -250,7 +111,7 @@ pub struct SimMedia {
 impl SimMedia {
     /// An empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
     pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
-        let sync_lag = [0, 8, 15][rng.index(3)];
+        let sync_lag = [0, 32, 62][rng.index(3)];
         SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
     }
 
@@ -283,7 +144,7 @@ impl SimMedia {
             let count = state.in_flight.len();
             let pick = state.rng.index(count);
             let lag = state.sync_lag;
-            if matches!(state.in_flight[pick].request, Request::Sync { .. }) && state.rng.chance(lag, 16) {
+            if matches!(state.in_flight[pick].request, Request::Sync { .. }) && state.rng.chance(lag, 64) {
                 return true;
             }
             let InFlight { id, request, waker, abandoned } = state.in_flight.swap_remove(pick);
@@ -418,326 +279,3 @@ impl Drop for Ticket<'_> {
     }
 }
 
-impl State {
-    fn submit(&mut self, mut request: Request) -> u64 {
-        match &mut request {
-            Request::Write { issued_at, .. } => *issued_at = self.syncs,
-            Request::Sync { covers } => *covers = self.completed,
-            Request::Read { .. } | Request::Discard { .. } => {}
-        }
-        self.next_id += 1;
-        self.in_flight.push(InFlight { id: self.next_id, request, waker: None, abandoned: false });
-        self.next_id
-    }
-
-    fn perform(&mut self, request: Request) -> Answer {
-        match request {
-            Request::Read { offset, mut buf } => {
-                let result = self.read(offset, &mut buf);
-                Answer { buf: Some(buf), ..Answer::new(result) }
-            }
-            Request::Write { offset, buf, issued_at } => {
-                Answer::of_change(self.write(offset, &buf, issued_at))
-            }
-            Request::Sync { covers } => Answer::of_change(self.sync(covers)),
-            Request::Discard { offset, len } => Answer::new(self.discard(offset, len)),
-        }
-    }
-
-    fn read(&mut self, offset: u64, buf: &mut IoBuf) -> io::Result<()> {
-        self.counts.reads += 1;
-        let first = offset / PAGE_BYTES as u64;
-        let count = (buf.len() / PAGE_BYTES) as u64;
-        if self.rng.ppm(self.faults.sticky_read_error_ppm) {
-            self.sticky.insert(first + self.rng.below(count));
-        }
-        if self.sticky.range(first..first + count).next().is_some()
-            || self.rng.ppm(self.faults.read_error_ppm)
-        {
-            self.counts.read_errors += 1;
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        for (at, out) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
-            match self.live.get(&at) {
-                Some(page) => out.copy_from_slice(&page[..]),
-                None => out.fill(0),
-            }
-        }
-        // Writes that race this read may show any of their sectors.
-        for op in &self.in_flight {
-            if let Request::Write { offset: theirs, buf: new, .. } = &op.request {
-                let from = offset.max(*theirs);
-                let to = (offset + buf.len() as u64).min(theirs + new.len() as u64);
-                for at in (from..to).step_by(TEAR_BYTES) {
-                    if self.rng.chance(1, 2) {
-                        let source = (at - theirs) as usize;
-                        let target = (at - offset) as usize;
-                        buf[target..target + TEAR_BYTES].copy_from_slice(&new[source..source + TEAR_BYTES]);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, offset: u64, buf: &IoBuf, issued_at: u64) -> io::Result<()> {
-        self.counts.writes += 1;
-        let pages = pages_of(offset, buf);
-        if let Some(full) = self.faults.full_pages {
-            let holes = pages.iter().filter(|(at, _)| !self.live.contains_key(at)).count() as u64;
-            if holes > 0 && self.live.len() as u64 + holes > full {
-                self.counts.full_errors += 1;
-                return Err(io::Error::from_raw_os_error(28));
-            }
-        }
-        if self.rng.ppm(self.faults.write_error_ppm) {
-            self.counts.write_errors += 1;
-            self.apply(pages, issued_at, Fate::Torn(4));
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        for (at, _) in &pages {
-            self.sticky.remove(at);
-        }
-        self.apply(pages, issued_at, Fate::Whole);
-        Ok(())
-    }
-
-    fn discard(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        if self.faults.no_discard {
-            return Err(io::Error::from(ErrorKind::Unsupported));
-        }
-        self.counts.discards += 1;
-        let pages = self.discarded(offset, len);
-        self.apply(pages, self.syncs, Fate::Whole);
-        Ok(())
-    }
-
-    fn sync(&mut self, covers: u64) -> io::Result<()> {
-        self.counts.syncs += 1;
-        if self.rng.ppm(self.faults.sync_error_ppm) {
-            self.counts.sync_errors += 1;
-            self.fail_sync();
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        self.syncs += 1;
-        let (done, rest) =
-            std::mem::take(&mut self.unsynced).into_iter().partition(|u| u.completed_at <= covers);
-        self.unsynced = rest;
-        let done: Vec<Unsynced> = done;
-        for write in done {
-            let mut past = Vec::new();
-            for (at, content) in write.pages {
-                let old = match content.clone() {
-                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs }),
-                    None => self.durable.remove(&at),
-                };
-                past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
-            }
-            if !past.is_empty() {
-                self.vouched = self.vouched.max(write.issued_at);
-                self.past.push_back(Past { pages: past });
-            }
-        }
-        let excess = self.past.len().saturating_sub(PAST_WRITES_MAX);
-        self.past.drain(..excess);
-        Ok(())
-    }
-
-    /// Fault 7. What reads show of the lost data stays or goes, page by page.
-    fn fail_sync(&mut self) {
-        let touched: BTreeSet<u64> =
-            self.unsynced.iter().flat_map(|u| u.pages.iter().map(|&(at, _)| at)).collect();
-        self.settle_unsynced();
-        for at in touched {
-            if self.rng.chance(1, 2) {
-                match self.durable.get(&at) {
-                    Some(durable) => self.live.insert(at, durable.page.clone()),
-                    None => self.live.remove(&at),
-                };
-            }
-        }
-    }
-
-    /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
-    fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
-        let mut applied = Vec::with_capacity(pages.len());
-        for (at, content) in pages {
-            let content = self.blend(self.live.get(&at).cloned(), content, fate);
-            match content.clone() {
-                Some(page) => self.live.insert(at, page),
-                None => self.live.remove(&at),
-            };
-            applied.push((at, content));
-        }
-        self.completed += 1;
-        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at });
-    }
-
-    /// Ends an operation that was in flight when the process died. A sync may as well never have been issued.
-    fn perform_in_part(&mut self, request: Request, fate: Fate) {
-        match request {
-            Request::Write { offset, buf, issued_at } => {
-                if !matches!(fate, Fate::Lost) {
-                    self.apply(pages_of(offset, &buf), issued_at, fate);
-                }
-            }
-            Request::Discard { offset, len } if !self.faults.no_discard => {
-                let pages = self.discarded(offset, len);
-                self.apply(pages, self.syncs, Fate::Whole);
-            }
-            Request::Discard { .. } | Request::Sync { .. } | Request::Read { .. } => {}
-        }
-    }
-
-    /// The pages of the range that a discard turns into holes: any of them.
-    fn discarded(&mut self, offset: u64, len: u64) -> Vec<(u64, Content)> {
-        let first = offset / PAGE_BYTES as u64;
-        let held = self.live.range(first..first + len / PAGE_BYTES as u64);
-        let rng = &mut self.rng;
-        held.filter(|_| rng.chance(3, 4)).map(|(&at, _)| (at, None)).collect()
-    }
-
-    /// Decides for each write that no sync covers what becomes of it, in the order they completed.
-    fn settle_unsynced(&mut self) {
-        // A cut that keeps everything and one that loses everything are as likely as one that picks.
-        let mood = self.rng.below(4);
-        for write in std::mem::take(&mut self.unsynced) {
-            let fate = match mood {
-                0 => Fate::Whole,
-                1 => Fate::Lost,
-                _ => self.draw_fate(),
-            };
-            match fate {
-                Fate::Whole => {}
-                Fate::Lost => self.counts.lost_writes += 1,
-                Fate::Torn(_) => self.counts.torn_writes += 1,
-            }
-            for (at, content) in write.pages {
-                let old = self.durable.get(&at).map(|durable| durable.page.clone());
-                match self.blend(old, content, fate) {
-                    // Durable without a sync: it counts as made so by the next one.
-                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs + 1 }),
-                    None => self.durable.remove(&at),
-                };
-            }
-        }
-    }
-
-    fn draw_fate(&mut self) -> Fate {
-        match self.rng.below(6) {
-            0 | 1 => Fate::Whole,
-            2 | 3 => Fate::Lost,
-            4 => Fate::Torn(1 + self.rng.below(7)),
-            _ => Fate::Torn(7),
-        }
-    }
-
-    /// What a page holds after a write over `old` that met this fate. Holes come and go by whole pages.
-    fn blend(&mut self, old: Content, new: Content, fate: Fate) -> Content {
-        let weight = match fate {
-            Fate::Whole => return new,
-            Fate::Lost => return old,
-            Fate::Torn(weight) => weight,
-        };
-        let Some(new) = new else {
-            return if self.rng.chance(weight, 8) { None } else { old };
-        };
-        let mut page = old.map_or([0; PAGE_BYTES], |page| *page);
-        for (mine, theirs) in page.chunks_exact_mut(TEAR_BYTES).zip(new.chunks_exact(TEAR_BYTES)) {
-            if self.rng.chance(weight, 8) {
-                mine.copy_from_slice(theirs);
-            }
-        }
-        Some(Arc::new(page))
-    }
-
-    /// Faults 9 and 10, if their time has come.
-    fn strike(&mut self) {
-        if self.rng.ppm(self.faults.rot_ppm) {
-            self.rot();
-        }
-        if self.rng.ppm(self.faults.misdirect_ppm) {
-            self.misdirect();
-        }
-    }
-
-    /// Whether faults 9 and 10 may change this page: it is durable, unchanged since, and vouched for.
-    fn is_fair_game(&self, at: u64) -> bool {
-        match (self.live.get(&at), self.durable.get(&at)) {
-            (None, None) => true,
-            (Some(live), Some(durable)) => {
-                Arc::ptr_eq(live, &durable.page) && durable.synced_at + VOUCH_SYNCS <= self.vouched
-            }
-            _ => false,
-        }
-    }
-
-    fn rot(&mut self) {
-        let Some((&last, _)) = self.durable.last_key_value() else { return };
-        for _ in 0..8 {
-            let from = self.rng.below(last + 1);
-            let Some((&at, durable)) = self.durable.range(from..).next() else { return };
-            let mut page = *durable.page;
-            if !self.is_fair_game(at) {
-                continue;
-            }
-            let sector = self.rng.index(PAGE_BYTES / TEAR_BYTES) * TEAR_BYTES;
-            match self.rng.below(3) {
-                0 => page[self.rng.index(PAGE_BYTES)] ^= 1 << self.rng.below(8),
-                1 => page[sector..sector + TEAR_BYTES].fill(0),
-                _ => page[sector..sector + TEAR_BYTES].fill_with(|| self.rng.next_u64() as u8),
-            }
-            self.replace(at, Some(Arc::new(page)));
-            self.counts.rotten_sectors += 1;
-            return;
-        }
-    }
-
-    fn misdirect(&mut self) {
-        let count = self.past.len();
-        let Some(write) = self.past.get(self.rng.index(count)) else { return };
-        let still_there = |(at, page, _): &(u64, Page, Content)| {
-            self.live.get(at).is_some_and(|live| Arc::ptr_eq(live, page)) && self.is_fair_game(*at)
-        };
-        if !write.pages.iter().all(still_there) {
-            return;
-        }
-        let pages = write.pages.clone();
-        let first = pages[0].0;
-        let target = self.durable.last_key_value().map_or(0, |(&last, _)| self.rng.below(last + 1));
-        for (at, _, old) in &pages {
-            self.replace(*at, old.clone());
-        }
-        let fair = pages.iter().all(|(at, _, _)| self.is_fair_game(target + at - first));
-        if self.rng.chance(1, 2) && fair {
-            for (at, page, _) in &pages {
-                self.replace(target + at - first, Some(page.clone()));
-            }
-        }
-        self.counts.misdirected_writes += 1;
-    }
-
-    /// Changes a page behind everyone's back. It stays fair game.
-    fn replace(&mut self, at: u64, content: Content) {
-        match content {
-            Some(page) => {
-                self.live.insert(at, page.clone());
-                self.durable.insert(at, Durable { page, synced_at: 0 });
-            }
-            None => {
-                self.live.remove(&at);
-                self.durable.remove(&at);
-            }
-        }
-    }
-}
-
-fn pages_of(offset: u64, buf: &IoBuf) -> Vec<(u64, Content)> {
-    let numbers = offset / PAGE_BYTES as u64..;
-    let copy = |chunk: &[u8]| {
-        let mut page = [0; PAGE_BYTES];
-        page.copy_from_slice(chunk);
-        Some(Arc::new(page))
-    };
-    numbers.zip(buf.chunks_exact(PAGE_BYTES).map(copy)).collect()
-}

@@ -1,0 +1,152 @@
+//! What faults do to what a simulated backing holds.
+
+use std::sync::Arc;
+
+use super::state::{Content, Durable, Page, State};
+use super::{TEAR_BYTES, VOUCH_SYNCS};
+use crate::PAGE_BYTES;
+
+/// What becomes of a write that nothing made durable.
+#[derive(Clone, Copy)]
+pub(super) enum Fate {
+    Whole,
+    Lost,
+    /// Each sector is new with a probability of so many in 8.
+    Torn(u64),
+}
+
+impl State {
+    /// Decides for each write that no sync covers what becomes of it, in the order they completed.
+    pub(super) fn settle_unsynced(&mut self) {
+        // A cut that keeps everything and one that loses everything are as likely as one that picks.
+        let mood = self.rng.below(4);
+        for write in std::mem::take(&mut self.unsynced) {
+            let fate = match mood {
+                0 => Fate::Whole,
+                1 => Fate::Lost,
+                _ => self.draw_fate(),
+            };
+            match fate {
+                Fate::Whole => {}
+                Fate::Lost => self.counts.lost_writes += 1,
+                Fate::Torn(_) => self.counts.torn_writes += 1,
+            }
+            for (at, content) in write.pages {
+                let old = self.durable.get(&at).map(|durable| durable.page.clone());
+                match self.blend(old, content, fate) {
+                    // Durable without a sync: it counts as made so by the next one.
+                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs + 1 }),
+                    None => self.durable.remove(&at),
+                };
+            }
+        }
+    }
+
+    pub(super) fn draw_fate(&mut self) -> Fate {
+        match self.rng.below(6) {
+            0 | 1 => Fate::Whole,
+            2 | 3 => Fate::Lost,
+            4 => Fate::Torn(1 + self.rng.below(7)),
+            _ => Fate::Torn(7),
+        }
+    }
+
+    /// What a page holds after a write over `old` that met this fate. Holes come and go by whole pages.
+    pub(super) fn blend(&mut self, old: Content, new: Content, fate: Fate) -> Content {
+        let weight = match fate {
+            Fate::Whole => return new,
+            Fate::Lost => return old,
+            Fate::Torn(weight) => weight,
+        };
+        let Some(new) = new else {
+            return if self.rng.chance(weight, 8) { None } else { old };
+        };
+        let mut page = old.map_or([0; PAGE_BYTES], |page| *page);
+        for (mine, theirs) in page.chunks_exact_mut(TEAR_BYTES).zip(new.chunks_exact(TEAR_BYTES)) {
+            if self.rng.chance(weight, 8) {
+                mine.copy_from_slice(theirs);
+            }
+        }
+        Some(Arc::new(page))
+    }
+
+    /// Faults 9 and 10, if their time has come.
+    pub(super) fn strike(&mut self) {
+        if self.rng.ppm(self.faults.rot_ppm) {
+            self.rot();
+        }
+        if self.rng.ppm(self.faults.misdirect_ppm) {
+            self.misdirect();
+        }
+    }
+
+    /// Whether faults 9 and 10 may change this page: it is durable, unchanged since, and vouched for.
+    fn is_fair_game(&self, at: u64) -> bool {
+        match (self.live.get(&at), self.durable.get(&at)) {
+            (None, None) => true,
+            (Some(live), Some(durable)) => {
+                Arc::ptr_eq(live, &durable.page) && durable.synced_at + VOUCH_SYNCS <= self.vouched
+            }
+            _ => false,
+        }
+    }
+
+    fn rot(&mut self) {
+        let Some((&last, _)) = self.durable.last_key_value() else { return };
+        for _ in 0..8 {
+            let from = self.rng.below(last + 1);
+            let Some((&at, durable)) = self.durable.range(from..).next() else { return };
+            let mut page = *durable.page;
+            if !self.is_fair_game(at) {
+                continue;
+            }
+            let sector = self.rng.index(PAGE_BYTES / TEAR_BYTES) * TEAR_BYTES;
+            match self.rng.below(3) {
+                0 => page[self.rng.index(PAGE_BYTES)] ^= 1 << self.rng.below(8),
+                1 => page[sector..sector + TEAR_BYTES].fill(0),
+                _ => page[sector..sector + TEAR_BYTES].fill_with(|| self.rng.next_u64() as u8),
+            }
+            self.replace(at, Some(Arc::new(page)));
+            self.counts.rotten_sectors += 1;
+            return;
+        }
+    }
+
+    fn misdirect(&mut self) {
+        let count = self.past.len();
+        let Some(write) = self.past.get(self.rng.index(count)) else { return };
+        let still_there = |(at, page, _): &(u64, Page, Content)| {
+            self.live.get(at).is_some_and(|live| Arc::ptr_eq(live, page)) && self.is_fair_game(*at)
+        };
+        if !write.pages.iter().all(still_there) {
+            return;
+        }
+        let pages = write.pages.clone();
+        let first = pages[0].0;
+        let target = self.durable.last_key_value().map_or(0, |(&last, _)| self.rng.below(last + 1));
+        for (at, _, old) in &pages {
+            self.replace(*at, old.clone());
+        }
+        let fair = pages.iter().all(|(at, _, _)| self.is_fair_game(target + at - first));
+        if self.rng.chance(1, 2) && fair {
+            for (at, page, _) in &pages {
+                self.replace(target + at - first, Some(page.clone()));
+            }
+        }
+        self.counts.misdirected_writes += 1;
+    }
+
+    /// Changes a page behind everyone's back. It stays fair game.
+    fn replace(&mut self, at: u64, content: Content) {
+        match content {
+            Some(page) => {
+                self.live.insert(at, page.clone());
+                self.durable.insert(at, Durable { page, synced_at: 0 });
+            }
+            None => {
+                self.live.remove(&at);
+                self.durable.remove(&at);
+            }
+        }
+    }
+}

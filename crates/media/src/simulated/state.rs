@@ -1,0 +1,282 @@
+//! What a simulated backing holds, and what becomes of an operation.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::damage::Fate;
+use super::{Faults, MediaCounts, SimRng, TEAR_BYTES};
+use crate::{IoBuf, PAGE_BYTES};
+
+/// Durable writes remembered with what they replaced, for fault 10.
+const PAST_WRITES_MAX: usize = 48;
+
+pub(super) type Page = Arc<[u8; PAGE_BYTES]>;
+/// Content of one page; `None` reads as zeros.
+pub(super) type Content = Option<Page>;
+
+/// A page of the durable image, and the number of the sync that made it so.
+pub(super) struct Durable {
+    pub(super) page: Page,
+    pub(super) synced_at: u64,
+}
+
+/// A completed write or discard that no completed sync covers yet.
+pub(super) struct Unsynced {
+    pub(super) pages: Vec<(u64, Content)>,
+    pub(super) completed_at: u64,
+    pub(super) issued_at: u64,
+}
+
+/// A durable write: what it wrote, and what was there before.
+pub(super) struct Past {
+    pub(super) pages: Vec<(u64, Page, Content)>,
+}
+
+pub(super) enum Request {
+    Read { offset: u64, buf: IoBuf },
+    Write { offset: u64, buf: Arc<IoBuf>, issued_at: u64 },
+    Sync { covers: u64 },
+    Discard { offset: u64, len: u64 },
+}
+
+pub(super) struct InFlight {
+    pub(super) id: u64,
+    pub(super) request: Request,
+    pub(super) waker: Option<Waker>,
+    pub(super) abandoned: bool,
+}
+
+pub(super) struct Answer {
+    pub(super) buf: Option<IoBuf>,
+    pub(super) result: io::Result<()>,
+    pub(super) is_hard_failure: bool,
+}
+
+impl Answer {
+    pub(super) fn new(result: io::Result<()>) -> Answer {
+        Answer { buf: None, result, is_hard_failure: false }
+    }
+
+    /// Of something that changes the backing: a failure leaves it in doubt.
+    pub(super) fn of_change(result: io::Result<()>) -> Answer {
+        let is_hard_failure = result.is_err();
+        Answer { is_hard_failure, ..Answer::new(result) }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) rng: SimRng,
+    pub(super) faults: Faults,
+    pub(super) counts: MediaCounts,
+    pub(super) live: BTreeMap<u64, Page>,
+    pub(super) durable: BTreeMap<u64, Durable>,
+    pub(super) unsynced: Vec<Unsynced>,
+    pub(super) past: VecDeque<Past>,
+    pub(super) sticky: BTreeSet<u64>,
+    pub(super) in_flight: Vec<InFlight>,
+    pub(super) answers: BTreeMap<u64, Answer>,
+    pub(super) next_id: u64,
+    /// Completed writes and discards.
+    pub(super) completed: u64,
+    /// Completed syncs.
+    pub(super) syncs: u64,
+    /// Of 64 times that a sync is picked to complete, how often it takes longer still.
+    pub(super) sync_lag: u64,
+    /// The largest `syncs` at which a write was issued that is durable by now.
+    pub(super) vouched: u64,
+    /// Failed writes and syncs that this life's user has been told of.
+    pub(super) failures_told: u64,
+}
+
+impl State {
+    pub(super) fn submit(&mut self, mut request: Request) -> u64 {
+        match &mut request {
+            Request::Write { issued_at, .. } => *issued_at = self.syncs,
+            Request::Sync { covers } => *covers = self.completed,
+            Request::Read { .. } | Request::Discard { .. } => {}
+        }
+        self.next_id += 1;
+        self.in_flight.push(InFlight { id: self.next_id, request, waker: None, abandoned: false });
+        self.next_id
+    }
+
+    pub(super) fn perform(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Read { offset, mut buf } => {
+                let result = self.read(offset, &mut buf);
+                Answer { buf: Some(buf), ..Answer::new(result) }
+            }
+            Request::Write { offset, buf, issued_at } => {
+                Answer::of_change(self.write(offset, &buf, issued_at))
+            }
+            Request::Sync { covers } => Answer::of_change(self.sync(covers)),
+            Request::Discard { offset, len } => Answer::new(self.discard(offset, len)),
+        }
+    }
+
+    fn read(&mut self, offset: u64, buf: &mut IoBuf) -> io::Result<()> {
+        self.counts.reads += 1;
+        let first = offset / PAGE_BYTES as u64;
+        let count = (buf.len() / PAGE_BYTES) as u64;
+        if self.rng.ppm(self.faults.sticky_read_error_ppm) {
+            self.sticky.insert(first + self.rng.below(count));
+        }
+        if self.sticky.range(first..first + count).next().is_some()
+            || self.rng.ppm(self.faults.read_error_ppm)
+        {
+            self.counts.read_errors += 1;
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        for (at, out) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
+            match self.live.get(&at) {
+                Some(page) => out.copy_from_slice(&page[..]),
+                None => out.fill(0),
+            }
+        }
+        // Writes that race this read may show any of their sectors.
+        for op in &self.in_flight {
+            if let Request::Write { offset: theirs, buf: new, .. } = &op.request {
+                let from = offset.max(*theirs);
+                let to = (offset + buf.len() as u64).min(theirs + new.len() as u64);
+                for at in (from..to).step_by(TEAR_BYTES) {
+                    if self.rng.chance(1, 2) {
+                        let source = (at - theirs) as usize;
+                        let target = (at - offset) as usize;
+                        buf[target..target + TEAR_BYTES].copy_from_slice(&new[source..source + TEAR_BYTES]);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, buf: &IoBuf, issued_at: u64) -> io::Result<()> {
+        self.counts.writes += 1;
+        let pages = pages_of(offset, buf);
+        if let Some(full) = self.faults.full_pages {
+            let holes = pages.iter().filter(|(at, _)| !self.live.contains_key(at)).count() as u64;
+            if holes > 0 && self.live.len() as u64 + holes > full {
+                self.counts.full_errors += 1;
+                return Err(io::Error::from_raw_os_error(28));
+            }
+        }
+        if self.rng.ppm(self.faults.write_error_ppm) {
+            self.counts.write_errors += 1;
+            self.apply(pages, issued_at, Fate::Torn(4));
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        for (at, _) in &pages {
+            self.sticky.remove(at);
+        }
+        self.apply(pages, issued_at, Fate::Whole);
+        Ok(())
+    }
+
+    fn discard(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        if self.faults.no_discard {
+            return Err(io::Error::from(ErrorKind::Unsupported));
+        }
+        self.counts.discards += 1;
+        let pages = self.discarded(offset, len);
+        self.apply(pages, self.syncs, Fate::Whole);
+        Ok(())
+    }
+
+    fn sync(&mut self, covers: u64) -> io::Result<()> {
+        self.counts.syncs += 1;
+        if self.rng.ppm(self.faults.sync_error_ppm) {
+            self.counts.sync_errors += 1;
+            self.fail_sync();
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.syncs += 1;
+        let (done, rest) =
+            std::mem::take(&mut self.unsynced).into_iter().partition(|u| u.completed_at <= covers);
+        self.unsynced = rest;
+        let done: Vec<Unsynced> = done;
+        for write in done {
+            let mut past = Vec::new();
+            for (at, content) in write.pages {
+                let old = match content.clone() {
+                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs }),
+                    None => self.durable.remove(&at),
+                };
+                past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
+            }
+            if !past.is_empty() {
+                self.vouched = self.vouched.max(write.issued_at);
+                self.past.push_back(Past { pages: past });
+            }
+        }
+        let excess = self.past.len().saturating_sub(PAST_WRITES_MAX);
+        self.past.drain(..excess);
+        Ok(())
+    }
+
+    /// Fault 7. What reads show of the lost data stays or goes, page by page.
+    fn fail_sync(&mut self) {
+        let touched: BTreeSet<u64> =
+            self.unsynced.iter().flat_map(|u| u.pages.iter().map(|&(at, _)| at)).collect();
+        self.settle_unsynced();
+        for at in touched {
+            if self.rng.chance(1, 2) {
+                match self.durable.get(&at) {
+                    Some(durable) => self.live.insert(at, durable.page.clone()),
+                    None => self.live.remove(&at),
+                };
+            }
+        }
+    }
+
+    /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
+    fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
+        let mut applied = Vec::with_capacity(pages.len());
+        for (at, content) in pages {
+            let content = self.blend(self.live.get(&at).cloned(), content, fate);
+            match content.clone() {
+                Some(page) => self.live.insert(at, page),
+                None => self.live.remove(&at),
+            };
+            applied.push((at, content));
+        }
+        self.completed += 1;
+        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at });
+    }
+
+    /// Ends an operation that was in flight when the process died. A sync may as well never have been issued.
+    pub(super) fn perform_in_part(&mut self, request: Request, fate: Fate) {
+        match request {
+            Request::Write { offset, buf, issued_at } => {
+                if !matches!(fate, Fate::Lost) {
+                    self.apply(pages_of(offset, &buf), issued_at, fate);
+                }
+            }
+            Request::Discard { offset, len } if !self.faults.no_discard => {
+                let pages = self.discarded(offset, len);
+                self.apply(pages, self.syncs, Fate::Whole);
+            }
+            Request::Discard { .. } | Request::Sync { .. } | Request::Read { .. } => {}
+        }
+    }
+
+    /// The pages of the range that a discard turns into holes: any of them.
+    fn discarded(&mut self, offset: u64, len: u64) -> Vec<(u64, Content)> {
+        let first = offset / PAGE_BYTES as u64;
+        let held = self.live.range(first..first + len / PAGE_BYTES as u64);
+        let rng = &mut self.rng;
+        held.filter(|_| rng.chance(3, 4)).map(|(&at, _)| (at, None)).collect()
+    }
+}
+
+fn pages_of(offset: u64, buf: &IoBuf) -> Vec<(u64, Content)> {
+    let numbers = offset / PAGE_BYTES as u64..;
+    let copy = |chunk: &[u8]| {
+        let mut page = [0; PAGE_BYTES];
+        page.copy_from_slice(chunk);
+        Some(Arc::new(page))
+    };
+    numbers.zip(buf.chunks_exact(PAGE_BYTES).map(copy)).collect()
+}

@@ -1,7 +1,7 @@
 //! Serves a device in memory, for trying clients and measuring the front-end alone.
 //!
 //! ```text
-//! memory_server unix:/tmp/m.sock 4G [--sector 512|4096] [--workers N] [--read-only] [--delay-us N]
+//! memory_server unix:/tmp/m.sock 4G [--sector 512|4096] [--workers N] [--read-only] [--delay-us N] [--yield]
 //!               [--tls CERT KEY [CLIENT_CA]]
 //! ```
 //!
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: Address =
         arguments.next().ok_or("usage: memory_server ADDRESS SIZE [OPTION]...")?.parse()?;
     let capacity_bytes = size(&arguments.next().ok_or("the size is missing")?).ok_or("not a size")?;
-    let (mut sector_bytes, mut workers, mut read_only, mut delay_us) = (512, 1, false, 0);
+    let (mut sector_bytes, mut workers, mut read_only, mut delay_us, mut yields) = (512, 1, false, 0, false);
     let mut config = ServerConfig::default();
     while let Some(option) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{option} needs a value"));
@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--sector" => sector_bytes = value()?.parse()?,
             "--workers" => workers = value()?.parse()?,
             "--read-only" => read_only = true,
+            "--yield" => yields = true,
             "--delay-us" => delay_us = value()?.parse()?,
             "--tls" => {
                 let (certificate, key) = (value()?, value()?);
@@ -53,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let device = MemoryDevice::new(capacity_bytes, sector_bytes);
     let device = if read_only { device.read_only() } else { device };
+    device.yield_once(yields);
     device.delay_by(Duration::from_micros(delay_us));
     let export = Export {
         name: "memory".to_owned(),

@@ -22,6 +22,9 @@ use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
 
+/// Send buffer of Unix sockets, in bytes. TCP sizes its own.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -198,6 +201,8 @@ impl Accepted {
     ) -> Result<(), ConnectionError> {
         match self {
             Self::Unix(stream) => {
+                // The default holds no two replies of 128 KiB. No matter if the system allows less.
+                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 serve_connection(tokio::net::UnixStream::from_std(stream)?, shared, shutdown).await
             }
             Self::Tcp(stream) => {

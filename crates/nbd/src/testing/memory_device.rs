@@ -19,7 +19,9 @@ pub struct MemoryDevice {
     max_transfer_bytes: u32,
     read_only: bool,
     failure: Mutex<Option<DeviceError>>,
+    /// Whether there is a failure, a delay or a yield to look for.
     slow: AtomicBool,
+    yields: AtomicBool,
     delay: Mutex<Duration>,
     flushes: AtomicU64,
     durable_writes: AtomicU64,
@@ -41,6 +43,7 @@ impl MemoryDevice {
             read_only: false,
             failure: Mutex::new(None),
             slow: AtomicBool::new(false),
+            yields: AtomicBool::new(false),
             delay: Mutex::new(Duration::ZERO),
             flushes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
@@ -73,6 +76,12 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
+    /// Makes every request go to sleep once, so that none is answered at the first poll.
+    pub fn yield_once(&self, yields: bool) {
+        self.yields.store(yields, Ordering::Relaxed);
+        self.mark_slow();
+    }
+
     /// Shows only the first `capacity_bytes`, as a device that has not grown yet.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let allocated = self.chunks.len() as u64 * CHUNK_BYTES;
@@ -91,12 +100,15 @@ impl MemoryDevice {
 
     fn mark_slow(&self) {
         let slow = lock(&self.failure).is_some() || !lock(&self.delay).is_zero();
-        self.slow.store(slow, Ordering::Relaxed);
+        self.slow.store(slow || self.yields.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     async fn interfere(&self) -> Result<(), DeviceError> {
         if self.slow.load(Ordering::Relaxed) {
             let (delay, failure) = (*lock(&self.delay), lock(&self.failure).clone());
+            if self.yields.load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+            }
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }

@@ -51,13 +51,13 @@ impl AsyncWrite for Script<'_> {
     }
 }
 
-/// Runs a connection that receives `sent`, at most `chunk_bytes` a read, against a device of 1 MiB. Returns
-/// what the server sent, and how the connection ended.
+/// Runs a connection that receives `sent`, at most `chunk_bytes` a read, against a device of 1 MiB that answers at
+/// once or, with `yields`, only when polled again. Returns what the server sent, and how the connection ended.
 ///
 /// # Panics
 /// When no tokio runtime can be made.
 #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
-pub fn run_session(sent: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), ConnectionError>) {
+pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, Result<(), ConnectionError>) {
     thread_local! {
         static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -65,6 +65,7 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Conn
             .expect("a runtime without sockets needs nothing that can fail");
     }
     let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, 512));
+    device.yield_once(yields);
     let export = Export { name: "memory".to_owned(), description: String::new(), device };
     let shared = Shared::new(vec![export], ServerConfig::default()).expect("the default is valid");
     let trigger = ShutdownTrigger::new();
@@ -74,8 +75,9 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize) -> (Vec<u8>, Result<(), Conn
     (script.answers, result)
 }
 
-/// A fuzz target: a whole connection on arbitrary bytes. The first byte says how the rest is cut into reads, and
-/// whether it comes after the greeting, or after a negotiation with simple or with structured replies.
+/// A fuzz target: a whole connection on arbitrary bytes. The first byte says whether the rest comes first, after
+/// the greeting, or after a negotiation with simple or with structured replies (bits 0 and 1), how it is cut into
+/// reads (bits 2 to 6), and whether the device answers at once (bit 7).
 pub fn fuzz_session(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
     let query = InfoQuery { export: String::new(), infos: Vec::new() };
@@ -97,5 +99,5 @@ pub fn fuzz_session(bytes: &[u8]) {
     sent.extend_from_slice(rest);
     let chunk_bytes = 1 << ((mode >> 2) & 31).min(24);
     // However the session ends, it must end without a panic.
-    let _ = run_session(&sent, chunk_bytes);
+    let _ = run_session(&sent, chunk_bytes, mode & 0x80 != 0);
 }

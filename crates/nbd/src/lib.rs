@@ -15,6 +15,45 @@
 //! socket -> input -> request::check -> Device future (polled at once, else a slot) -> output -> socket
 //!             ^ stops when over a limit: requests in flight, bytes held (lease), replies not taken
 //! ```
+//!
+//! Memory: a connection has a receive buffer (16 KiB idle, at most 256 KiB), holds request data for up to
+//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until it was idle for a second. All
+//! together hold `total_buffer_bytes_max` and [`CONNECTION_RESERVE_BYTES`] each.
+//!
+//! # A service with worker threads of its own
+//!
+//! One thread accepts; each client goes to a worker, and stays there.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use nbd::{Accepted, Address, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
+//! let export = Export { name: "disk".into(), description: String::new(), device: Arc::new(device) };
+//! let config = ServerConfig::default();
+//! let listener = Listener::bind(&"unix:/run/pumice.sock".parse::<Address>()?, &config)?;
+//! let shared = Shared::new(vec![export], config)?;
+//! let trigger = ShutdownTrigger::new();
+//!
+//! // On the accepting thread, within its runtime:
+//! # let hand_to_a_worker = |_: Accepted| {};
+//! let accepting = async move {
+//!     let acceptor = listener.register()?;
+//!     loop {
+//!         hand_to_a_worker(acceptor.accept().await?);
+//!     }
+//! #   #[allow(unreachable_code)]
+//! #   std::io::Result::Ok(())
+//! };
+//!
+//! // On a worker, within its (single-threaded) runtime, for each client:
+//! # let client = |accepted: Accepted, shared: Arc<Shared<nbd::testing::MemoryDevice>>| {
+//! let shutdown: Shutdown = trigger.subscribe();
+//! tokio::spawn(async move { accepted.serve(&shared, shutdown).await })
+//! # };
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

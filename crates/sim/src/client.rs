@@ -148,7 +148,9 @@ fn conclude<S: Subject>(
     world.tell(|| format!("{name} #{write}: {result:?}"));
     match result {
         Ok(()) if poisoned => {
-            world.fail(format!("{name} #{write} was acknowledged after a write or sync of the backing failed"));
+            world.fail(format!(
+                "{name} #{write} was acknowledged after a write or sync of the backing failed"
+            ));
         }
         Ok(()) => {
             let durable = fua || !world.config.write_cache;
@@ -173,7 +175,9 @@ async fn flush<S: Subject>(world: &World<S>) {
     world.tell(|| format!("flush of time {began}: {result:?}"));
     world.count("op: flush");
     match result {
-        Ok(()) if poisoned => world.fail("a flush succeeded after a write or sync of the backing failed".into()),
+        Ok(()) if poisoned => {
+            world.fail("a flush succeeded after a write or sync of the backing failed".into())
+        }
         Ok(()) => world.oracle.lock().end_flush(began),
         Err(error) => world.judge("flush", &error),
     }

@@ -94,7 +94,9 @@ impl Config {
         };
         let codecs = [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::None];
         let fillers = match style {
-            Style::Fill | Style::Churn => vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero],
+            Style::Fill | Style::Churn => {
+                vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
+            }
             _ => Filler::ALL.into_iter().chain([Filler::Text, Filler::Mixed, Filler::Random]).collect(),
         };
         let mut uuid = [0; 16];
@@ -124,7 +126,8 @@ impl Config {
     /// Whether anything but power cuts and kills goes wrong.
     pub fn is_faulty(&self) -> bool {
         let f = &self.faults;
-        let rates = [f.read_error_ppm, f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.rot_ppm];
+        let rates =
+            [f.read_error_ppm, f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.rot_ppm];
         rates.iter().any(|&ppm| ppm > 0) || f.misdirect_ppm > 0 || f.full_pages.is_some()
     }
 

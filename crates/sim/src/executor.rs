@@ -47,8 +47,8 @@ pub enum Cut {
     After(u64),
     /// After so many more steps, as soon as some write is not durable.
     AtRisk(u64),
-    /// After so many more steps, as soon as a sync is under way.
-    InSync(u64),
+    /// After so many more steps, so long after a sync began then.
+    InSync(u64, u64),
 }
 
 /// The world around the tasks.
@@ -137,6 +137,7 @@ impl Executor {
     /// Runs until every foreground task is done, or it is time for the cut, or nothing moves.
     pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut: Cut) -> End {
         let start = self.steps;
+        let mut cut = cut;
         let mut idle_beats = 0;
         let mut progress = (self.steps, pulse.progress());
         loop {
@@ -148,7 +149,12 @@ impl Executor {
                 Cut::Never => false,
                 Cut::After(steps) => self.steps - start >= steps,
                 Cut::AtRisk(steps) => self.steps - start >= steps && media.at_risk() > 0,
-                Cut::InSync(steps) => self.steps - start >= steps && media.syncs_in_flight() > 0,
+                Cut::InSync(steps, more) => {
+                    if self.steps - start >= steps && media.syncs_in_flight() > 0 {
+                        cut = Cut::After(self.steps - start + more);
+                    }
+                    false
+                }
             };
             if is_time {
                 return End::Cut;

@@ -68,7 +68,8 @@ fn main() -> ExitCode {
         eprintln!("the drive has no planted bugs in this build: add --features planted-bugs");
         return ExitCode::from(2);
     }
-    let fine = if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Drive<SimMedia>>(&arguments, &bugs) };
+    let fine =
+        if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Drive<SimMedia>>(&arguments, &bugs) };
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

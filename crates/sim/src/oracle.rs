@@ -150,7 +150,10 @@ impl Oracle {
         };
         if write.is_wide() {
             let range = write.sectors();
-            self.sectors.iter_mut().filter(|(at, _)| range.contains(at)).for_each(|(_, s)| s.writes.push(number));
+            self.sectors
+                .iter_mut()
+                .filter(|(at, _)| range.contains(at))
+                .for_each(|(_, s)| s.writes.push(number));
             self.wide.push(number);
         } else {
             for at in write.sectors() {
@@ -176,7 +179,10 @@ impl Oracle {
         self.tick();
         self.writes[number as usize].is_refused = true;
         if self.writes[number as usize].was_shown {
-            return Err(Violation(format!("{} was refused, but a reader has seen it", self.describe(number))));
+            return Err(Violation(format!(
+                "{} was refused, but a reader has seen it",
+                self.describe(number)
+            )));
         }
         Ok(())
     }
@@ -208,7 +214,9 @@ impl Oracle {
     /// The read returned this.
     pub fn end_read(&mut self, reading: &Reading, data: &[u8]) -> Result<(), Violation> {
         let now = self.tick();
-        for (at, (bytes, floor)) in (reading.first..).zip(data.chunks_exact(SECTOR_BYTES).zip(&reading.floors)) {
+        for (at, (bytes, floor)) in
+            (reading.first..).zip(data.chunks_exact(SECTOR_BYTES).zip(&reading.floors))
+        {
             self.show(at, Value::identify(at, bytes), reading.start, *floor, now)?;
         }
         Ok(())
@@ -275,7 +283,9 @@ impl Oracle {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for at in blocks {
             match ranges.last_mut() {
-                Some((first, count)) if *first + *count == at && *count + align <= count_max => *count += align,
+                Some((first, count)) if *first + *count == at && *count + align <= count_max => {
+                    *count += align
+                }
                 _ => ranges.push((at, align)),
             }
         }
@@ -285,7 +295,8 @@ impl Oracle {
     /// Bytes of the drive that may hold data now, counted by blocks of 4 KiB.
     pub fn live_bytes_max(&self) -> u64 {
         let zero = |sector: &Sector| {
-            sector.base == [Value::ZERO] && sector.writes.iter().all(|&w| self.writes[w as usize].value == Value::ZERO)
+            sector.base == [Value::ZERO]
+                && sector.writes.iter().all(|&w| self.writes[w as usize].value == Value::ZERO)
         };
         let live = self.sectors.iter().filter(|(_, sector)| !zero(sector));
         live.map(|(at, _)| at / 8).collect::<FxHashSet<u64>>().len() as u64 * 4096
@@ -309,7 +320,10 @@ impl Oracle {
 
     fn for_each_sector(&mut self, range: Range<u64>, mut visit: impl FnMut(&mut Sector)) {
         if range.end - range.start > WIDE_SECTORS {
-            self.sectors.iter_mut().filter(|(at, _)| range.contains(at)).for_each(|(_, sector)| visit(sector));
+            self.sectors
+                .iter_mut()
+                .filter(|(at, _)| range.contains(at))
+                .for_each(|(_, sector)| visit(sector));
         } else {
             range.for_each(|at| self.sectors.get_mut(&at).into_iter().for_each(&mut visit));
         }
@@ -327,7 +341,10 @@ impl Oracle {
         let end = if w.end == NEVER { String::new() } else { w.end.to_string() };
         let age = if number < self.epoch { ", before the last restart" } else { "" };
         let last = w.first + w.count - 1;
-        format!("{:?} #{number} (sectors {}..={last}, time {}..{end}, {state}{age})", w.kind, w.first, w.start)
+        format!(
+            "{:?} #{number} (sectors {}..={last}, time {}..{end}, {state}{age})",
+            w.kind, w.first, w.start
+        )
     }
 
     fn describe_value(&self, value: Value) -> String {

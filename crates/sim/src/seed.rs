@@ -200,7 +200,8 @@ impl<S: Subject> Run<S> {
         let excused = match error {
             Error::Corrupt(_) => damaged,
             Error::Io(_) | Error::ReadOnly(_) => {
-                let failed = counts.read_errors + counts.write_errors + counts.sync_errors + counts.full_errors;
+                let failed =
+                    counts.read_errors + counts.write_errors + counts.sync_errors + counts.full_errors;
                 damaged || failed > 0
             }
             Error::NoSpace => counts.full_errors > 0,
@@ -216,7 +217,9 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         if !damaged && !unreadable {
-            return Err(Stop::Failed(format!("open still fails although the backing is well again: {error}")));
+            return Err(Stop::Failed(format!(
+                "open still fails although the backing is well again: {error}"
+            )));
         }
         self.count("restart: refused for damage");
         self.rescue()
@@ -295,7 +298,11 @@ impl<S: Subject> Run<S> {
             Error::Io(_) => damaged || unreadable,
             Error::ReadOnly(_) => damaged || unreadable || told,
         };
-        if excused { Ok(()) } else { Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}"))) }
+        if excused {
+            Ok(())
+        } else {
+            Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))
+        }
     }
 
     fn check(&mut self, deep: bool) -> Result<(), Stop> {
@@ -350,7 +357,7 @@ impl<S: Subject> Run<S> {
         match self.rng.below(16) {
             lot if lot < 2 * chances => Cut::After(steps),
             lot if lot < 3 * chances => Cut::AtRisk(steps),
-            lot if lot < 4 * chances => Cut::InSync(steps),
+            lot if lot < 4 * chances => Cut::InSync(steps, self.rng.skewed(8)),
             _ => Cut::Never,
         }
     }
@@ -371,7 +378,8 @@ impl<S: Subject> Run<S> {
         let Err(error) = closed else {
             self.count("life: closed");
             let drive = world.subject.clone();
-            let late = self.do_now("write after close", async move { drive.write(0, &[0; 4096], false).await })?;
+            let late =
+                self.do_now("write after close", async move { drive.write(0, &[0; 4096], false).await })?;
             if late.is_ok() {
                 return Err(Stop::Failed("a closed drive took a write".into()));
             }
@@ -399,7 +407,8 @@ impl<S: Subject> Run<S> {
             let mut counts = self.counts.lock();
             for (name, times) in drive.counters() {
                 // Earlier lives' may be in there.
-                let before = self.counted.iter().find(|(theirs, _)| *theirs == name).map_or(0, |(_, times)| *times);
+                let before =
+                    self.counted.iter().find(|(theirs, _)| *theirs == name).map_or(0, |(_, times)| *times);
                 counts.add(name, times.saturating_sub(before));
             }
         }

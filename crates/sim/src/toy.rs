@@ -90,7 +90,8 @@ impl State {
 
     fn zero(&mut self, offset: u64, len: u64) {
         let end = offset + len;
-        let held: Vec<u64> = self.blocks.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&block, _)| block).collect();
+        let held: Vec<u64> =
+            self.blocks.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&block, _)| block).collect();
         for block in held {
             let (from, to) = (offset.max(block * PAGE), end.min((block + 1) * PAGE));
             if to - from == PAGE {
@@ -202,8 +203,12 @@ impl Inner {
         let mut run: Option<(u64, Vec<u8>)> = None;
         for (number, block) in &blocks {
             match &mut run {
-                Some((start, data)) if *start + (data.len() / PAGE_BYTES) as u64 == *number
-                    && (data.len() as u64) < ENTRY_BYTES_MAX => data.extend_from_slice(&block[..]),
+                Some((start, data))
+                    if *start + (data.len() / PAGE_BYTES) as u64 == *number
+                        && (data.len() as u64) < ENTRY_BYTES_MAX =>
+                {
+                    data.extend_from_slice(&block[..])
+                }
                 other => {
                     if let Some((start, data)) = other.replace((*number, block.to_vec())) {
                         self.append(Kind::Write, start * PAGE, data.len() as u64, &data);
@@ -215,12 +220,19 @@ impl Inner {
             self.append(Kind::Write, start * PAGE, data.len() as u64, &data);
         }
         self.append(Kind::SnapshotEnd, 0, 0, &[]);
-        self.state.lock().stale = blocks.first_key_value().map(|(&number, block)| (number * PAGE, block.to_vec()));
+        self.state.lock().stale =
+            blocks.first_key_value().map(|(&number, block)| (number * PAGE, block.to_vec()));
         self.sync().await
     }
 
     /// Appends and applies a change, in entries that are atomic each.
-    async fn change(self: &Arc<Self>, offset: u64, len: u64, data: Option<&[u8]>, fua: bool) -> Result<(), Error> {
+    async fn change(
+        self: &Arc<Self>,
+        offset: u64,
+        len: u64,
+        data: Option<&[u8]>,
+        fua: bool,
+    ) -> Result<(), Error> {
         if offset.checked_add(len).is_none_or(|end| end > self.logical_bytes) {
             return Err(Error::Invalid(format!("{len} bytes at {offset}")));
         }
@@ -248,7 +260,12 @@ impl Inner {
         if fua || !self.write_cache { self.flush().await } else { Ok(()) }
     }
 
-    async fn change_atomically(self: &Arc<Self>, offset: u64, len: u64, data: Option<&[u8]>) -> Result<(), Error> {
+    async fn change_atomically(
+        self: &Arc<Self>,
+        offset: u64,
+        len: u64,
+        data: Option<&[u8]>,
+    ) -> Result<(), Error> {
         let need = pages(data.map_or(0, <[u8]>::len) as u64) + pages(PAGE);
         if self.state.lock().tail + need > self.half_pages() {
             self.snapshot().await?;

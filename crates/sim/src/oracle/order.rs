@@ -32,8 +32,11 @@ impl Oracle {
             None => Ok(()),
             Some(cycle) => {
                 let each: Vec<String> = cycle.iter().map(|&number| self.describe(number)).collect();
-                Err(Violation(format!("after the restart, each of these writes won over another one of them, so \
-                     no order of whole writes explains what is there:\n    {}", each.join("\n    "))))
+                Err(Violation(format!(
+                    "after the restart, each of these writes won over another one of them, so \
+                     no order of whole writes explains what is there:\n    {}",
+                    each.join("\n    ")
+                )))
             }
         }
     }

@@ -44,7 +44,8 @@ impl Entry {
     pub(super) fn encode(&self, data: &[u8]) -> IoBuf {
         let mut buf = IoBuf::zeroed(pages(data.len() as u64) as usize * PAGE_BYTES);
         let kind = self.kind as u64;
-        let words = [MAGIC, self.generation, self.first, self.number, self.durable, kind, self.offset, self.len];
+        let words =
+            [MAGIC, self.generation, self.first, self.number, self.durable, kind, self.offset, self.len];
         for (chunk, word) in buf.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_le_bytes());
         }
@@ -66,7 +67,8 @@ impl Entry {
         if word(0) != MAGIC || crc != crc32c::crc32c(&page[..CRC_AT]) {
             return None;
         }
-        let kind = [Kind::Write, Kind::Zero, Kind::SnapshotEnd].into_iter().find(|&kind| kind as u64 == word(5))?;
+        let kind =
+            [Kind::Write, Kind::Zero, Kind::SnapshotEnd].into_iter().find(|&kind| kind as u64 == word(5))?;
         let entry = Entry {
             generation: word(1),
             first: word(2),

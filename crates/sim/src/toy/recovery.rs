@@ -12,7 +12,8 @@ const READ_BYTES: u64 = 256 << 10;
 
 /// Writes an empty drive.
 pub(super) async fn format(media: &SimMedia) -> Result<(), Error> {
-    let end = Entry { generation: 1, first: 1, number: 1, durable: 0, kind: Kind::SnapshotEnd, offset: 0, len: 0 };
+    let end =
+        Entry { generation: 1, first: 1, number: 1, durable: 0, kind: Kind::SnapshotEnd, offset: 0, len: 0 };
     media.write(0, Arc::new(end.encode(&[]))).await.map_err(io)?;
     media.sync().await.map_err(io)
 }

@@ -1,0 +1,193 @@
+//! The simulated backing keeps to its own fault model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use media::{Faults, IoBuf, Media, SimMedia, SimRng, TEAR_BYTES};
+use sim::executor::{Cut, Executor, NoPulse};
+
+const SIZE: u64 = 1 << 20;
+
+fn backing(seed: u64, faults: Faults) -> Arc<SimMedia> {
+    Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults))
+}
+
+/// Runs something on a backing to its end.
+fn on<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    media: &Arc<SimMedia>,
+    run: impl FnOnce(Arc<SimMedia>) -> F,
+) -> T {
+    let mut executor = Executor::new(SimRng::new(7));
+    let result = executor.block_on(media, &NoPulse, Cut::Never, run(media.clone()));
+    result.unwrap_or_else(|end| panic!("{end:?}"))
+}
+
+fn page(byte: u8, pages: usize) -> Arc<IoBuf> {
+    let mut buf = IoBuf::zeroed(pages * 4096);
+    buf.fill(byte);
+    Arc::new(buf)
+}
+
+async fn read(media: &SimMedia, offset: u64) -> std::io::Result<Vec<u8>> {
+    let (buf, result) = media.read(offset, IoBuf::zeroed(4096)).await;
+    result.map(|()| buf.to_vec())
+}
+
+/// What one page holds after a power cut, for many seeds, each sector by its first byte.
+fn after_power_cut<F: Future<Output = ()> + Send + 'static>(
+    run: impl Fn(Arc<SimMedia>) -> F,
+) -> BTreeSet<Vec<u8>> {
+    let outcome = |seed| {
+        let media = backing(seed, Faults::default());
+        on(&media, &run);
+        let media = Arc::new(media.power_cut());
+        let bytes = on(&media, |media| async move { read(&media, 0).await.expect("no faults") });
+        bytes.chunks(TEAR_BYTES).map(|sector| sector[0]).collect()
+    };
+    (0..200).map(outcome).collect()
+}
+
+#[test]
+fn synced_writes_survive() {
+    let outcomes = after_power_cut(|media| async move {
+        media.write(0, page(1, 1)).await.expect("write");
+        media.sync().await.expect("sync");
+    });
+    assert_eq!(outcomes, BTreeSet::from([vec![1; 8]]));
+}
+
+#[test]
+fn unsynced_writes_survive_or_not_or_in_part() {
+    let outcomes = after_power_cut(|media| async move {
+        media.write(0, page(1, 1)).await.expect("write");
+        media.sync().await.expect("sync");
+        media.write(0, page(2, 1)).await.expect("write");
+    });
+    assert!(outcomes.contains(&vec![1; 8]) && outcomes.contains(&vec![2; 8]) && outcomes.len() > 10);
+    assert!(outcomes.iter().flatten().all(|byte| [1, 2].contains(byte)));
+}
+
+#[test]
+fn a_sync_covers_what_had_completed_when_it_was_issued() {
+    let outcomes = after_power_cut(|media| async move {
+        let late = media.write(0, page(1, 1));
+        let sync = media.sync();
+        let (late, sync) = futures::join!(late, sync);
+        late.and(sync).expect("no faults");
+    });
+    assert!(outcomes.contains(&vec![0; 8]) && outcomes.contains(&vec![1; 8]));
+}
+
+#[test]
+fn abandoned_writes_happen_all_the_same() {
+    let media = backing(1, Faults::default());
+    on(&media, |media| async move {
+        let mut write = Box::pin(media.write(0, page(1, 1)));
+        assert!(futures::poll!(&mut write).is_pending());
+    });
+    while media.step() {}
+    assert_eq!(on(&media, |media| async move { read(&media, 0).await.expect("read") }), [1; 4096]);
+}
+
+#[test]
+fn a_kill_loses_nothing_that_completed_and_makes_nothing_durable() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..50 {
+        let media = backing(seed, Faults::default());
+        on(&media, |media| async move { media.write(0, page(1, 1)).await.expect("write") });
+        let media = Arc::new(media.kill());
+        assert_eq!(on(&media, |media| async move { read(&media, 0).await.expect("read") }), [1; 4096]);
+        let media = Arc::new(media.power_cut());
+        outcomes.insert(on(&media, |media| async move { read(&media, 0).await.expect("read") })[0]);
+    }
+    assert_eq!(outcomes, BTreeSet::from([0, 1]));
+}
+
+#[test]
+fn a_failed_sync_loses_writes_and_the_next_one_succeeds() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..50 {
+        let media = backing(seed, Faults { sync_error_ppm: 1_000_000, ..Faults::default() });
+        let failed = on(&media, |media| async move {
+            media.write(0, page(1, 1)).await.expect("write");
+            media.sync().await.is_err()
+        });
+        assert!(failed);
+        assert_eq!(media.failures_told(), 1);
+        media.set_faults(Faults::default());
+        on(&media, |media| async move { media.sync().await.expect("the next sync succeeds") });
+        let media = Arc::new(media.power_cut());
+        outcomes.insert(on(&media, |media| async move { read(&media, 0).await.expect("read") })[0]);
+    }
+    assert_eq!(outcomes, BTreeSet::from([0, 1]));
+}
+
+#[test]
+fn a_full_backing_takes_rewrites_and_what_was_discarded() {
+    let faults = Faults { full_pages: Some(1), ..Faults::default() };
+    on(&backing(1, faults), |media| async move {
+        media.write(0, page(1, 1)).await.expect("room for one");
+        assert_eq!(
+            media.write(4096, page(2, 1)).await.map_err(|e| e.kind()),
+            Err(std::io::ErrorKind::StorageFull)
+        );
+        media.write(0, page(3, 1)).await.expect("in place");
+        assert_eq!(read(&media, 4096).await.expect("read"), [0; 4096]);
+        while read(&media, 0).await.expect("read")[0] != 0 {
+            media.discard(0, 4096).await.expect("discard");
+        }
+        media.write(4096, page(2, 1)).await.expect("room again");
+    });
+}
+
+#[test]
+fn a_sticky_read_error_goes_with_a_rewrite() {
+    let media = backing(1, Faults { sticky_read_error_ppm: 1_000_000, ..Faults::default() });
+    assert!(on(&media, |media| async move { read(&media, 0).await.is_err() }));
+    media.set_faults(Faults::default());
+    on(&media, |media| async move {
+        assert!(read(&media, 0).await.is_err());
+        media.write(0, page(1, 1)).await.expect("write");
+        assert_eq!(read(&media, 0).await.expect("read"), [1; 4096]);
+    });
+}
+
+/// Writes pages one by one, each synced twice, with one fault on all the time.
+fn write_many(faults: Faults) -> (u64, Vec<u8>) {
+    let media = backing(1, faults);
+    let shown = on(&media, |media| async move {
+        for index in 0..64 {
+            media.write(index * 4096, page(index as u8 + 1, 1)).await.expect("write");
+            media.sync().await.expect("sync");
+        }
+        let mut shown = Vec::new();
+        for index in 0..64 {
+            shown.push(read(&media, index * 4096).await.expect("read")[0]);
+        }
+        shown
+    });
+    let counts = media.counts();
+    (counts.rotten_sectors + counts.misdirected_writes, shown)
+}
+
+#[test]
+fn rot_and_misdirected_writes_spare_the_newest() {
+    for faults in [
+        Faults { rot_ppm: 1_000_000, ..Faults::default() },
+        Faults { misdirect_ppm: 1_000_000, ..Faults::default() },
+    ] {
+        let (struck, shown) = write_many(faults);
+        assert!(struck > 0);
+        assert_eq!(shown[61..], [62, 63, 64], "the newest are whole");
+    }
+}
+
+#[test]
+fn operations_beyond_the_end_or_misaligned_are_refused() {
+    on(&backing(1, Faults::default()), |media| async move {
+        assert!(media.write(SIZE, page(1, 1)).await.is_err());
+        assert!(media.write(512, page(1, 1)).await.is_err());
+        assert!(media.write(u64::MAX - 4095, page(1, 1)).await.is_err());
+        assert_eq!(media.in_flight(), 0);
+    });
+}

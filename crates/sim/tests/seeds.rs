@@ -1,0 +1,31 @@
+//! The drive through 500 seeds.
+
+use drive::Drive;
+use media::SimMedia;
+use sim::campaign::{self, Plan};
+
+#[test]
+fn five_hundred_seeds() {
+    let plan = Plan { first: 0, seeds: 500, threads: 2, bug: None, failures_max: 5 };
+    let total = campaign::run::<Drive<SimMedia>>(plan, |_| true);
+    for (seed, why) in &total.failures {
+        eprintln!("seed {seed}: {why}\nreplay: cargo run --release -p sim -- --seed {seed} --verbose\n");
+    }
+    assert!(total.failures.is_empty(), "{} seeds failed", total.failures.len());
+    for name in [
+        "life: power cut",
+        "fault: write torn",
+        "drive: segments cleaned",
+        "outcome: write refused for space",
+    ] {
+        assert!(total.counts.get(name) > 0, "no seed has seen {name}");
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 1000..1010 {
+        let first = campaign::run_one::<Drive<SimMedia>>(seed, None);
+        assert_eq!(first, campaign::run_one::<Drive<SimMedia>>(seed, None), "seed {seed}");
+    }
+}

@@ -30,6 +30,8 @@ pub(crate) struct Batch {
     pub(crate) scratch: Vec<u8>,
     /// Blocks that must still have these entries when the batch is appended.
     pub(crate) expected: Vec<(u64, Entry)>,
+    /// Its space was reserved: it is not refused for want of space.
+    pub(crate) reserved: bool,
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
@@ -63,6 +65,7 @@ impl Batch {
         self.expected.clear();
         self.log_bytes = 0;
         self.data_bytes = 0;
+        self.reserved = false;
     }
 
     /// 16-byte units that its data records will occupy.

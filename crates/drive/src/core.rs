@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) syncing: bool,
     /// Somebody does maintenance.
     pub(crate) maintaining: bool,
+    /// Live units promised to requests of several batches.
+    pub(crate) reserved_units: u64,
     pub(crate) checkpoint_bytes: u64,
     /// Records appended since the last checkpoint's cut: bounds what roll-forward holds in memory.
     pub(crate) records_since_checkpoint: u64,
@@ -156,13 +158,8 @@ impl Core {
                 return Err(Stall::Conflict);
             }
         }
-        // What the changed part of the map will take counts as taken; a checkpoint makes that exact.
-        let dirty_bytes = self.map.dirty_bytes();
-        let taken = self.segments.live_units() + dirty_bytes / UNIT_BYTES as u64 + batch.data_units();
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
-        if claim == Claim::Ordinary
-            && taken > self.segments.limit_units()
-            && taken > self.segments.limit_units() + self.known_freed(batch) {
+        if claim == Claim::Ordinary && !batch.reserved && !self.fits(batch.data_units(), || self.known_freed(batch)) {
             return Err(Stall::Full);
         }
         self.segments.set_map_need(self.map.write_estimate_bytes());
@@ -198,6 +195,24 @@ impl Core {
             self.map.evict();
         }
         Ok(())
+    }
+
+    /// Whether so many more live units fit, given what they replace. What the changed part of the map will take counts
+    /// as taken (a checkpoint makes that exact), and so does what others have reserved.
+    fn fits(&self, units: u64, freed: impl FnOnce() -> u64) -> bool {
+        let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
+        let taken = self.segments.live_units() + dirty + self.reserved_units + units;
+        let limit = self.segments.limit_units();
+        taken <= limit || taken <= limit + freed()
+    }
+
+    /// Reserves live units for a request of several batches, so that it is refused whole or not at all.
+    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> bool {
+        let fits = self.fits(units, || batches.iter().map(|batch| self.known_freed(batch)).sum());
+        if fits {
+            self.reserved_units += units;
+        }
+        fits
     }
 
     /// Units that a batch's blocks occupy now, as far as is known without the medium.

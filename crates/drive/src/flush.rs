@@ -24,7 +24,7 @@ impl<M: Media> Drive<M> {
             core.counters.flushes_count += 1;
             let core = &mut *core;
             core.log.seal(Head::Host, &mut core.segments);
-            (core.log.sequence(), core.log.take_outbox())
+            (core.log.filled(), core.log.take_outbox())
         };
         shared.write_out(packs);
         #[cfg(feature = "planted-bugs")]

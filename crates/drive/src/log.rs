@@ -60,6 +60,10 @@ pub(crate) struct Log {
     written_early: BTreeSet<u64>,
     /// Every pack up to this one is durable.
     durable: u64,
+    /// Newest pack that holds records.
+    filled: u64,
+    /// The durable number that the newest sealed pack tells of.
+    vouched: u64,
     /// Newest durable checkpoint.
     checkpoint: u64,
     /// Sealed packs not yet on the medium, by position.
@@ -91,6 +95,8 @@ impl Log {
             written: sequence,
             written_early: BTreeSet::new(),
             durable: sequence,
+            filled: sequence,
+            vouched: sequence,
             checkpoint,
             in_memory: BTreeMap::new(),
             unwritten_bytes: 0,
@@ -253,6 +259,10 @@ impl Log {
     pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
         let Some(mut open) = self.heads[head as usize].open.take() else { return };
         self.sequence += 1;
+        self.vouched = self.durable;
+        if open.records > 0 {
+            self.filled = self.sequence;
+        }
         let len = open.used.next_multiple_of(PAGE_BYTES);
         open.buf[open.used..len].fill(0);
         let next = std::array::from_fn(|i| self.heads[i].next);
@@ -295,8 +305,13 @@ impl Log {
         }
     }
 
-    /// Time passes: seals the open packs that got nothing since the last tick.
+    /// Time passes: seals the open packs that got nothing since the last tick. If no pack tells yet how much is durable,
+    /// an empty one does: recovery can then tell a fault of the medium from a crash also at the end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
+        if self.durable > self.vouched && self.fits(Head::Host, 0) && self.heads.iter().all(|h| h.open.is_none()) {
+            self.open_pack(Head::Host);
+            self.seal(Head::Host, segments);
+        }
         for head in Head::ALL {
             if self.heads[head as usize].open.as_ref().is_some_and(|open| open.tick < self.tick) {
                 self.seal(head, segments);
@@ -373,6 +388,11 @@ impl Log {
 
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Number of the newest pack that holds records: what a flush has to wait for.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled
     }
 
     pub(crate) fn written(&self) -> u64 {

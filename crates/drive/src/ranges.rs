@@ -8,6 +8,8 @@ use crate::error::Error;
 use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// What a leaf of one fill takes in the log, and its share of its ancestors.
+const UNITS_A_FILLED_LEAF: u64 = 3;
 /// Blocks whose entries one critical section changes at most: the worst case (no hole, every leaf new) stays short.
 const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
 
@@ -31,10 +33,16 @@ impl<M: Media> Drive<M> {
     async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {
         let end = offset + len;
         let mut at = offset;
+        // The map that a long range of fills will take: refused before anything was changed, or not at all.
+        let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
+        let reservation = match leaves {
+            0 => None,
+            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[]).await?),
+        };
         while at < end {
             // Steps end at boundaries of their size, so that whole leaves are cleared as such.
             let step_end = ((at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK).min(end);
-            self.set_step(at, step_end, entry).await?;
+            self.set_step(at, step_end, entry, reservation.is_some()).await?;
             at = step_end;
             if at < end {
                 yield_now().await;
@@ -44,11 +52,12 @@ impl<M: Media> Drive<M> {
     }
 
     /// One step of a range, with its edges, as one batch.
-    async fn set_step(&self, offset: u64, end: u64, entry: Entry) -> Result<(), Error> {
+    async fn set_step(&self, offset: u64, end: u64, entry: Entry, reserved: bool) -> Result<(), Error> {
         let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         let mut batch = Batch::take();
         let result = loop {
             batch.clear();
+            batch.reserved = reserved;
             let merged = async {
                 if whole_from > whole_to {
                     let len = (end - offset) as usize;

@@ -190,6 +190,7 @@ fn recover(
         in_progress: None,
         syncing: false,
         maintaining: false,
+        reserved_units: 0,
         checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
         records_since_checkpoint: 0,
         ticks: 0,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES};
+use layout::record::RECORD_HEADER_BYTES;
+use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, UNIT_BYTES};
 use media::Media;
 
 use crate::batch::Batch;
@@ -11,6 +12,8 @@ use crate::error::Error;
 use crate::shared::{Drive, Shared};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Others go on changing the map: without a limit, a write to a full drive might settle accounts for ever.
+const SETTLEMENTS_MAX: u32 = 64;
 
 impl<M: Media> Drive<M> {
     /// Writes `data` at `offset`; with `fua` it is durable before this returns.
@@ -21,11 +24,10 @@ impl<M: Media> Drive<M> {
     /// [`Error::NoSpace`] if physical space cannot hold it: the piece that failed changed nothing.
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
-        let mut done = 0;
-        while done < data.len() {
-            let piece = ATOMIC_WRITE_BYTES.min(data.len() - done);
-            self.write_piece(offset + done as u64, &data[done..done + piece]).await?;
-            done += piece;
+        if data.len() <= ATOMIC_WRITE_BYTES {
+            self.write_piece(offset, data, Batch::take()).await?;
+        } else {
+            self.write_pieces(offset, data).await?;
         }
         if fua || !self.0.write_cache {
             self.flush().await?;
@@ -33,16 +35,50 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    async fn write_piece(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let mut batch = Batch::take();
+    /// Writes a request of several pieces, for which space is reserved first: it is refused whole or not at all.
+    async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
+        let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
+        let blocks = data.len() as u64 / BLOCK + 1 + 2 * pieces().count() as u64;
+        let raw_units = blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64;
+        let mut batches = Vec::new();
+        let reservation = match self.0.try_reserve(raw_units, &[]) {
+            Some(reservation) => reservation,
+            None => {
+                // Near full: only what it compresses to tells.
+                for (i, piece) in pieces() {
+                    let mut batch = Batch::take();
+                    self.prepare(&mut batch, piece_offset(i), piece).await?;
+                    batches.push(batch);
+                }
+                self.0.reserve(batches.iter().map(Batch::data_units).sum(), &batches).await?
+            }
+        };
+        let mut batches = batches.into_iter();
+        for (i, piece) in pieces() {
+            let mut batch = batches.next().unwrap_or_else(Batch::take);
+            batch.reserved = true;
+            self.write_piece(piece_offset(i), piece, batch).await?;
+        }
+        drop(reservation);
+        Ok(())
+    }
+
+    /// Writes one piece by way of a batch, which may come prepared.
+    async fn write_piece(&self, offset: u64, data: &[u8], mut batch: Batch) -> Result<(), Error> {
+        let reserved = batch.reserved;
         let result = loop {
-            batch.clear();
-            if let Err(error) = self.prepare(&mut batch, offset, data).await {
+            if batch.items.is_empty()
+                && let Err(error) = self.prepare(&mut batch, offset, data).await
+            {
                 break Err(error);
             }
             match self.0.append(&batch, data).await {
                 Ok(true) => break Ok(()),
-                Ok(false) => {}
+                Ok(false) => {
+                    batch.clear();
+                    batch.reserved = reserved;
+                }
                 Err(error) => break Err(error),
             }
         };
@@ -90,11 +126,43 @@ impl<M: Media> Drive<M> {
     }
 }
 
+/// Live units promised to a request; given back when dropped.
+pub(crate) struct Reservation<'a, M: Media> {
+    shared: &'a Shared<M>,
+    units: u64,
+}
+
+impl<M: Media> Drop for Reservation<'_, M> {
+    fn drop(&mut self) {
+        self.shared.core().reserved_units -= self.units;
+    }
+}
+
 impl<M: Media> Shared<M> {
+    fn try_reserve(&self, units: u64, batches: &[Batch]) -> Option<Reservation<'_, M>> {
+        self.core().reserve(units, batches).then_some(Reservation { shared: self, units })
+    }
+
+    /// Reserves live units, settling accounts if need be.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        units: u64,
+        batches: &[Batch],
+    ) -> Result<Reservation<'_, M>, Error> {
+        for _ in 0..SETTLEMENTS_MAX {
+            if let Some(reservation) = self.try_reserve(units, batches) {
+                return Ok(reservation);
+            }
+            if !self.settle_accounts().await? {
+                break;
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
-        // Others go on changing the map: without a limit, a write to a full drive might settle accounts for ever.
-        let mut settlements = 64;
+        let mut settlements = SETTLEMENTS_MAX;
         loop {
             let (result, packs) = {
                 let mut core = self.core();

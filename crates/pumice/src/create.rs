@@ -13,6 +13,8 @@ use crate::human;
 use crate::signatures;
 use crate::size::Size;
 
+const BLOCK: u64 = layout::BLOCK_BYTES as u64;
+
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice create /srv/drive --size 10G --capacity 30G")]
 pub(crate) struct Args {
@@ -118,7 +120,8 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
     let segment_bytes = args.segment.map(|size| u32::try_from(size.0)).transpose();
     let options = CreateOptions {
         physical_size_bytes: physical,
-        logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0),
+        // Powers of 1000 are seldom whole blocks.
+        logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0 / BLOCK * BLOCK),
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?,
         codec: args.codec,

@@ -1,9 +1,11 @@
 //! `pumice`: a drive that compresses what is written to it.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "it talks to people")]
 
 mod check;
 mod create;
+mod demo;
 mod human;
 mod logging;
 mod serve;
@@ -35,6 +37,8 @@ enum Command {
     Status(status::Args),
     /// Check every structure of a drive that is not being served; nothing is written
     Check(check::Args),
+    /// All of it in a minute, on a temporary drive
+    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,142 @@
+//! `pumice demo`: a drive is made, filled with real files, its server killed, and everything verified.
+
+mod disk;
+mod files;
+mod image;
+mod mounted;
+mod server;
+mod tools;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::human;
+use disk::Disk;
+use server::{Server, path_text, pumice};
+
+/// Of the demo's drive.
+const PHYSICAL_SIZE: &str = "512M";
+const LOGICAL_CAPACITY: &str = "1G";
+/// Of the files that are written and flushed before the crash.
+const FILES_BYTES: u64 = 256 << 20;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice demo")]
+pub(crate) struct Args {}
+
+/// What a way of writing found out.
+struct Outcome {
+    files: usize,
+    bytes: u64,
+    /// Writing and flushing.
+    wrote_in: Duration,
+    /// Of the server after it was killed.
+    ready_after: Duration,
+    server: Server,
+}
+
+pub(crate) fn run(_: &Args) -> Result<()> {
+    handle_signals()?;
+    let since = Instant::now();
+    let folder =
+        tempfile::Builder::new().prefix("pumice-demo-").tempdir().context("no temporary directory")?;
+    let drive = folder.path().join("drive");
+    let created = ["create", path_text(&drive)?, "--size", PHYSICAL_SIZE, "--capacity", LOGICAL_CAPACITY];
+    say(&format!(
+        "A drive of {LOGICAL_CAPACITY} logical on {PHYSICAL_SIZE} physical, in {}",
+        drive.display()
+    ));
+    pumice(&created)?;
+    let outcome = match Disk::missing().or_else(|| tools_missing("mkfs.ext4")) {
+        None => mounted::write_kill_verify(folder.path())?,
+        Some(why) => {
+            say(&format!("Not mounting a filesystem: {why}"));
+            image::write_kill_verify(folder.path())?
+        }
+    };
+    let status = outcome.server.status()?;
+    outcome.server.stop()?;
+    let checked = pumice(&["check", path_text(&drive)?, "--deep"])?;
+    say(&format!("Checked offline: {}", checked.lines().last().unwrap_or_default()));
+    let rate = outcome.bytes as f64 / outcome.wrote_in.as_secs_f64() / f64::from(1 << 20);
+    let rows = [
+        ("files", format!("{} with {}", outcome.files, human::bytes(outcome.bytes))),
+        ("written and flushed at", format!("{rate:.0} MiB/s")),
+        ("logical used", human::bytes(status.logical_used_bytes)),
+        ("physical used", human::bytes(status.physical_used_bytes)),
+        ("compression ratio", format!("{:.2}:1", status.compression_ratio)),
+        ("write amplification", format!("{:.2}", status.waf)),
+        ("serving again after the kill", format!("{:.2} s", outcome.ready_after.as_secs_f64())),
+        ("took", format!("{:.0} s", since.elapsed().as_secs_f64())),
+    ];
+    println!();
+    for (name, value) in rows {
+        println!("  {name:<30}{value}");
+    }
+    folder.close().context("the temporary directory is still there")
+}
+
+/// Ctrl-C and SIGTERM end the demo where it stands, and everything is taken down.
+fn handle_signals() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        tools::interrupt();
+    });
+    Ok(())
+}
+
+fn tools_missing(program: &str) -> Option<String> {
+    (!tools::installed(program)).then(|| format!("{program} is not installed; scripts/deps.sh installs it"))
+}
+
+/// A step of the demo.
+fn say(what: &str) {
+    println!("* {what}");
+}
+
+/// A bar over bytes, on a terminal only.
+fn bar(total_bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total_bytes);
+    let style = ProgressStyle::with_template("  {bar:40} {binary_bytes} of {binary_total_bytes}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The files to write.
+fn sources() -> Result<Vec<std::path::PathBuf>> {
+    files::find(FILES_BYTES)
+}
+
+/// Copies files with a bar.
+fn copy_all(sources: &[std::path::PathBuf], to: &Path) -> Result<Vec<files::Copied>> {
+    let total: u64 = sources.iter().filter_map(|it| it.metadata().ok()).map(|it| it.len()).sum();
+    let bar = bar(total);
+    let mut copied = Vec::with_capacity(sources.len());
+    for source in sources {
+        let one = files::copy(source, to)?;
+        bar.inc(one.bytes());
+        copied.push(one);
+    }
+    bar.finish_and_clear();
+    Ok(copied)
+}
+
+fn total_bytes(copied: &[files::Copied]) -> u64 {
+    copied.iter().map(files::Copied::bytes).sum()
+}

@@ -1,0 +1,110 @@
+//! An NBD export as a block device with a filesystem, without a kernel module: `qemu-storage-daemon` shows the export as
+//! a file (FUSE), and `losetup` makes that file a block device. Trim, zeroes and flush come through.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::tools::{command, installed, kill, run, run_always, terminate, wait_until};
+
+/// Longest wait for any of the steps.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A block device over an NBD export. Dropping it takes everything down, in order.
+pub(crate) struct Disk {
+    daemon: Child,
+    /// The file that the daemon mounts the export on.
+    file: PathBuf,
+    device: Option<String>,
+    mounted: Option<PathBuf>,
+}
+
+impl Disk {
+    /// Why there can be none on this machine.
+    pub(crate) fn missing() -> Option<String> {
+        if !rustix::process::geteuid().is_root() {
+            return Some("loop devices and mounts need root".to_string());
+        }
+        if !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+            return Some("no /dev/fuse or no /dev/loop-control here".to_string());
+        }
+        let programs = ["qemu-storage-daemon", "losetup", "mount", "umount"];
+        programs.into_iter().find(|program| !installed(program)).map(|it| format!("{it} is not installed"))
+    }
+
+    /// Attaches the export at a Unix socket; `folder` is for the file in between.
+    pub(crate) fn attach(folder: &Path, socket: &Path) -> Result<Disk> {
+        let file = folder.join("export");
+        File::create(&file).with_context(|| format!("{}: cannot make it", file.display()))?;
+        let escaped = |path: &Path| path.display().to_string().replace(',', ",,");
+        let node = "driver=nbd,node-name=n,discard=unmap,server.type=unix";
+        let blockdev = format!("{node},server.path={}", escaped(socket));
+        let export = format!("type=fuse,id=e,node-name=n,writable=on,mountpoint={}", escaped(&file));
+        let mut daemon = command("qemu-storage-daemon", &["--blockdev", &blockdev, "--export", &export])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot run qemu-storage-daemon")?;
+        let shown = wait_until(LIMIT, "qemu-storage-daemon", || {
+            if let Some(status) = daemon.try_wait()? {
+                bail!("qemu-storage-daemon ended at once ({status})");
+            }
+            Ok(fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0).then_some(()))
+        });
+        if let Err(error) = shown {
+            kill(&mut daemon);
+            return Err(error);
+        }
+        let mut disk = Disk { daemon, file, device: None, mounted: None };
+        let device =
+            run("losetup", &[OsStr::new("--find"), "--show".as_ref(), disk.file.as_os_str()], LIMIT)?;
+        disk.device = Some(device.trim().to_string());
+        Ok(disk)
+    }
+
+    /// The block device.
+    pub(crate) fn device(&self) -> &str {
+        self.device.as_deref().unwrap_or_default()
+    }
+
+    /// Mounts its filesystem.
+    pub(crate) fn mount(&mut self, point: &Path) -> Result<()> {
+        fs::create_dir_all(point)?;
+        run("mount", &[OsStr::new(self.device()), point.as_os_str()], LIMIT)?;
+        self.mounted = Some(point.to_path_buf());
+        Ok(())
+    }
+
+    /// Unmounts it; what was written is on the drive then.
+    pub(crate) fn unmount(&mut self) -> Result<()> {
+        let Some(point) = self.mounted.take() else { return Ok(()) };
+        const TRIES: u32 = 20;
+        for _ in 0..TRIES {
+            // Somebody who looks at every new mount may still be in there.
+            if run_always("umount", &[&point], LIMIT).is_ok() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100));
+        }
+        run_always("umount", &[OsStr::new("-l"), point.as_os_str()], LIMIT)?;
+        Ok(())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Each step is tried whatever became of those before; what fails here cannot be helped.
+        let _ = self.unmount();
+        if let Some(device) = self.device.take() {
+            let _ = run_always("losetup", &["--detach", &device], LIMIT);
+        }
+        if !terminate(&mut self.daemon) {
+            let _ = run_always("umount", &[OsStr::new("-l"), self.file.as_os_str()], LIMIT);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Real files to write: what this machine has in its documentation, headers and libraries.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::tools::check_interrupted;
+
+/// Where files of many kinds are.
+const SOURCES: &[&str] =
+    &["/usr/share/doc", "/usr/include", "/usr/lib/python3", "/usr/share", "/usr/lib", "/usr"];
+/// Larger files are left out, so that there are many.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+/// Directories deeper than this are left out.
+const DEPTH_MAX: usize = 16;
+
+/// A file and what it held when it was copied.
+pub(super) struct Copied {
+    /// Relative to the directory copied to.
+    name: PathBuf,
+    bytes: u64,
+    crc32c: u32,
+}
+
+/// Regular files, until they are `bytes_max` together.
+pub(super) fn find(bytes_max: u64) -> Result<Vec<PathBuf>> {
+    let mut found = Found { files: Vec::new(), bytes: 0, bytes_max, seen: Vec::new() };
+    for source in SOURCES.iter().map(Path::new) {
+        if found.bytes < bytes_max {
+            found.walk(source, 0);
+            found.seen.push(source.to_path_buf());
+        }
+    }
+    if found.files.is_empty() {
+        bail!("no files to write were found in {}", SOURCES.join(", "));
+    }
+    Ok(found.files)
+}
+
+struct Found {
+    files: Vec<PathBuf>,
+    bytes: u64,
+    bytes_max: u64,
+    /// Trees walked already.
+    seen: Vec<PathBuf>,
+}
+
+impl Found {
+    fn walk(&mut self, dir: &Path, depth: usize) {
+        if depth > DEPTH_MAX || self.seen.iter().any(|seen| seen == dir) {
+            return;
+        }
+        // What cannot be read is left out.
+        let Ok(entries) = fs::read_dir(dir) else { return };
+        let mut entries: Vec<_> = entries.flatten().collect();
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() {
+                self.walk(&entry.path(), depth + 1);
+            } else if metadata.is_file() && metadata.len() <= FILE_MAX_BYTES {
+                self.bytes += metadata.len();
+                self.files.push(entry.path());
+            }
+            if self.bytes >= self.bytes_max {
+                return;
+            }
+        }
+    }
+}
+
+/// Copies one file into `to`, under its own path.
+pub(super) fn copy(file: &Path, to: &Path) -> Result<Copied> {
+    check_interrupted()?;
+    let name = file.strip_prefix("/").unwrap_or(file).to_path_buf();
+    let bytes = fs::read(file).with_context(|| format!("{}: cannot read it", file.display()))?;
+    let target = to.join(&name);
+    let written = (|| {
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        File::create(&target)?.write_all(&bytes)
+    })();
+    written.with_context(|| format!("{}: cannot write it", target.display()))?;
+    Ok(Copied { name, bytes: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) })
+}
+
+impl Copied {
+    /// Its size.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the file in `dir` still holds what was copied.
+    pub(super) fn verify(&self, dir: &Path) -> Result<()> {
+        check_interrupted()?;
+        let path = dir.join(&self.name);
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.with_context(|| format!("{}: cannot read it back", path.display()))?;
+        if bytes.len() as u64 != self.bytes || crc32c::crc32c(&bytes) != self.crc32c {
+            bail!("{}: is not what was written", path.display());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The server that the demo runs: this program again.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use service::{StatusReport, ask_status};
+
+use super::tools::{command, kill, run, terminate, wait_until};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A child that serves the drive; killed when dropped.
+pub(super) struct Server {
+    child: Child,
+    folder: PathBuf,
+    /// From the start of the process until clients could connect.
+    pub(super) ready_after: Duration,
+}
+
+impl Server {
+    /// The NBD socket.
+    pub(super) fn socket(folder: &Path) -> PathBuf {
+        folder.join("nbd.sock")
+    }
+
+    /// Starts serving the drive `drive` in `folder`.
+    pub(super) fn start(folder: &Path) -> Result<Server> {
+        let own = own_program()?;
+        let log = File::options().create(true).append(true).open(folder.join("log"))?;
+        let nbd = format!("unix:{}", Server::socket(folder).display());
+        let admin = format!("unix:{}", folder.join("admin.sock").display());
+        let drive = folder.join("drive");
+        let arguments = ["serve", path_text(&drive)?, "--nbd", &nbd, "--admin", &admin];
+        let since = Instant::now();
+        let child = command(&own, &arguments)
+            .env("PUMICE_RUNTIME_DIR", folder)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("cannot start the server")?;
+        let mut server = Server { child, folder: folder.to_path_buf(), ready_after: Duration::ZERO };
+        let child = &mut server.child;
+        wait_until(LIMIT, "the server", || {
+            if let Some(status) = child.try_wait()? {
+                let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+                bail!("the server ended ({status}): {}", log.lines().last().unwrap_or_default());
+            }
+            Ok(std::os::unix::net::UnixStream::connect(Server::socket(folder)).is_ok().then_some(()))
+        })?;
+        server.ready_after = since.elapsed();
+        Ok(server)
+    }
+
+    /// What it tells about the drive.
+    pub(super) fn status(&self) -> Result<StatusReport> {
+        let answer = ask_status(&self.folder.join("admin.sock"))?;
+        answer.drives.into_iter().next().ok_or_else(|| anyhow!("the server has no drive"))
+    }
+
+    /// `kill -9`.
+    pub(super) fn kill(mut self) {
+        kill(&mut self.child);
+    }
+
+    /// Asks it to stop; it must end well.
+    pub(super) fn stop(mut self) -> Result<()> {
+        match terminate(&mut self.child) {
+            true => Ok(()),
+            false => bail!("the server did not stop as it should"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        kill(&mut self.child);
+    }
+}
+
+/// Runs this program with other arguments.
+pub(super) fn pumice(arguments: &[&str]) -> Result<String> {
+    run(&own_program()?, arguments, LIMIT)
+}
+
+fn own_program() -> Result<String> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    path_text(&own).map(str::to_string)
+}
+
+/// A path as text, for arguments.
+pub(super) fn path_text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| anyhow!("{}: not UTF-8; choose another directory", path.display()))
+}

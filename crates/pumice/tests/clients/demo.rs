@@ -1,0 +1,57 @@
+//! `pumice demo`: it works, and leaves nothing behind.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Outcome, needs};
+use crate::tools;
+
+/// What a demo leaves in its directory for temporary files.
+fn run_demo(interrupt_after: Option<Duration>) -> Result<(bool, String), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .arg("demo")
+        .env("TMPDIR", folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(after) = interrupt_after {
+        std::thread::sleep(after);
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::INT,
+        )?;
+    }
+    let ended = tools::wait_until(Duration::from_secs(240), "the demo", || Ok(child.try_wait()?));
+    if ended.is_err() {
+        tools::kill(&mut child);
+    }
+    let status = ended?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "something is left behind: {said}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    assert!(!mounts.contains(folder.path().to_str().ok_or("a plain path")?), "still mounted: {mounts}");
+    Ok((status.success(), said.into_owned()))
+}
+
+#[test]
+fn the_demo_verifies_everything() -> Outcome {
+    if !needs(&["nbdcopy", "tar"]) {
+        return Ok(());
+    }
+    let (success, said) = run_demo(None)?;
+    assert!(success, "{said}");
+    assert!(said.contains("compression ratio") && said.contains("no faults"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_demo_takes_everything_down() -> Outcome {
+    if !needs(&["nbdcopy", "tar"]) {
+        return Ok(());
+    }
+    let (success, said) = run_demo(Some(Duration::from_secs(3)))?;
+    assert!(!success && said.contains("interrupted"), "{said}");
+    Ok(())
+}

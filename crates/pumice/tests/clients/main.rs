@@ -1,0 +1,18 @@
+//! Real clients against the real server and drive. A test whose client is not installed says `skipped:` and passes.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../src/demo/disk.rs"]
+#[allow(dead_code, reason = "the demo uses all of it")]
+mod disk;
+#[path = "../../src/demo/tools.rs"]
+#[allow(dead_code, reason = "the demo uses all of it")]
+mod tools;
+
+mod demo;
+mod filesystems;
+mod fio;
+mod libnbd;
+mod nbdcopy;
+mod nbdinfo;
+mod qemu;

@@ -1,0 +1,131 @@
+//! `pumice create`
+
+use std::fs::File;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, pumice};
+
+/// Runs `create` on a file in a new directory; answers exit code and what it said.
+fn create(
+    arguments: &[&str],
+    prepare: impl FnOnce(&std::path::Path) -> std::io::Result<()>,
+) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("drive");
+    prepare(&path).expect("prepared");
+    let run = pumice(&[&["create", &text(&path)], arguments].concat());
+    (run.code, run.stdout + &run.stderr)
+}
+
+#[test]
+fn makes_a_file_for_its_owner_only() -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    let drive = Drive::create(&["--size", "64M"]);
+    let metadata = std::fs::metadata(drive.path())?;
+    assert_eq!(metadata.len(), 64 << 20);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    let status = drive.status();
+    assert_eq!(status["physical_size_bytes"], 64 << 20);
+    assert_eq!(status["logical_capacity_bytes"], 64 << 20, "as large as the physical size unless said");
+    assert_eq!(status["sector_bytes"], 512);
+    assert_eq!(status["codec"], "auto");
+    Ok(())
+}
+
+#[test]
+fn takes_capacity_sector_and_codec() {
+    let drive =
+        Drive::create(&["--size", "64M", "--capacity", "1GB", "--sector", "4096", "--codec", "zstd:3"]);
+    let status = drive.status();
+    assert_eq!(status["logical_capacity_bytes"], 1_000_000_000 / 4096 * 4096);
+    assert_eq!(status["sector_bytes"], 4096);
+    assert_eq!(status["codec"], "zstd:3");
+}
+
+#[test]
+fn preallocates() -> Outcome {
+    use std::os::unix::fs::MetadataExt;
+    let drive = Drive::create(&["--size", "64M", "--preallocate"]);
+    assert!(std::fs::metadata(drive.path())?.blocks() * 512 >= 64 << 20);
+    Ok(())
+}
+
+#[test]
+fn takes_an_existing_empty_file() {
+    let (code, said) = create(&["--size", "64M"], |path| File::create(path).map(drop));
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = create(&[], |path| File::create(path)?.set_len(64 << 20));
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn refuses_what_holds_data() {
+    use std::os::unix::fs::FileExt;
+    let put = |offset: u64, bytes: &'static [u8]| {
+        move |path: &std::path::Path| {
+            let file = File::create(path)?;
+            file.set_len(64 << 20)?;
+            file.write_all_at(bytes, offset)
+        }
+    };
+    for (offset, bytes, what) in [
+        (0x438, &b"\x53\xef"[..], "ext4"),
+        (0, b"XFSB", "XFS"),
+        (510, b"\x55\xaa", "partition table"),
+        (700_000, b"\x01", "data"),
+        ((64 << 20) - 512, b"EFI PART", "data"),
+    ] {
+        let (code, said) = create(&[], put(offset, bytes));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(what) && said.contains("--force"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let (code, said) = create(&["--force"], put(offset, bytes));
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn refuses_an_existing_drive() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let before = drive.status()["uuid"].clone();
+    let run = drive.pumice(&["create", &text(&drive.path())]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("a Pumice drive"), "{run:?}");
+    assert_eq!(drive.status()["uuid"], before);
+    let run = drive.pumice(&["create", &text(&drive.path()), "--force"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_ne!(drive.status()["uuid"], before);
+}
+
+#[test]
+fn refuses_bad_usage_with_2_and_bad_sizes_with_1() {
+    for (arguments, code) in [
+        (&["--size", "many"][..], 2),
+        (&["--size", "-1"], 2),
+        (&["--size", "64M", "--sector", "1024"], 2),
+        (&["--size", "64M", "--codec", "gzip"], 2),
+        (&["--size", "64M", "--frobnicate"], 2),
+        (&[], 1),
+        (&["--size", "4096"], 1),
+        (&["--size", "0"], 1),
+        (&["--size", "64M", "--capacity", "0"], 1),
+        (&["--size", "64M", "--segment", "1000"], 1),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = text(&folder.path().join("drive"));
+        let run = pumice(&[&["create", &path], arguments].concat());
+        assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
+        assert!(run.stderr.starts_with("pumice: "), "{run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+        assert!(!folder.path().join("drive").exists(), "{arguments:?} left a file");
+    }
+}
+
+#[test]
+fn refuses_a_drive_that_is_served() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let _server = drive.serve(&[]);
+    let run = drive.pumice(&["create", &text(&drive.path()), "--force"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("in use"), "{run:?}");
+}

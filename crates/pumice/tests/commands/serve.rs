@@ -1,0 +1,173 @@
+//! `pumice serve`
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, needs, succeed};
+
+#[test]
+fn listens_beside_the_drive_for_its_owner_only() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    assert_eq!(server.socket(), drive.folder().join("drive.nbd"));
+    assert_eq!(std::fs::metadata(server.socket())?.permissions().mode() & 0o777, 0o600);
+    UnixStream::connect(server.socket())?;
+    let socket = server.socket();
+    assert!(server.stop().success());
+    assert!(!socket.exists(), "the socket is gone with the server");
+    Ok(())
+}
+
+#[test]
+fn a_second_server_is_refused() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let _server = drive.serve(&[]);
+    let run =
+        drive.pumice(&["serve", &text(&drive.path()), "--nbd", &format!("unix:{}", drive.file("other"))]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("in use"), "{run:?}");
+}
+
+#[test]
+fn sigterm_closes_the_drive() {
+    let drive = Drive::create(&["--size", "64M"]);
+    for clean in [true, true, false, true] {
+        let server = drive.serve(&[]);
+        if clean {
+            assert!(server.stop().success());
+        } else {
+            server.kill();
+        }
+        assert_eq!(drive.status()["recovery"]["clean"], clean);
+    }
+}
+
+#[test]
+fn a_client_that_stays_does_not_keep_the_server() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    let _idle = UnixStream::connect(server.socket())?;
+    assert!(server.stop().success());
+    assert_eq!(drive.status()["recovery"]["clean"], true);
+    Ok(())
+}
+
+#[test]
+fn several_drives_several_addresses() {
+    if !needs(&["nbdinfo"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let second = drive.folder().join("second");
+    let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let socket = format!("unix:{}", drive.file("both"));
+    let paths = [drive.path(), second];
+    let server = drive.serve_paths(
+        &[paths[0].as_path(), paths[1].as_path()],
+        &["--nbd", &socket, "--nbd", "tcp:127.0.0.1:0"],
+    );
+    let list = succeed("nbdinfo", &["--list", server.uri()]);
+    assert!(list.contains("export=\"drive\"") && list.contains("export=\"second\""), "{list}");
+    let size = succeed("nbdinfo", &["--size", &server.uris()[1]]);
+    assert_eq!(size.trim(), (32 << 20).to_string());
+    let all = drive.pumice(&["status", "--json"]);
+    let all: serde_json::Value = serde_json::from_str(&all.stdout).expect("JSON");
+    assert_eq!(all["drives"].as_array().map(Vec::len), Some(2));
+    assert!(server.stop().success());
+}
+
+#[test]
+fn each_drive_has_its_own_socket_unless_said() {
+    if !needs(&["nbdinfo"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let second = drive.folder().join("second");
+    let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let server = drive.serve_paths(&[&drive.path(), &second], &[]);
+    let sizes: Vec<_> =
+        server.uris().iter().map(|uri| succeed("nbdinfo", &["--size", uri]).trim().to_string()).collect();
+    assert_eq!(sizes, [(64 << 20).to_string(), (32 << 20).to_string()]);
+}
+
+#[test]
+fn read_only_refuses_writes_and_changes_nothing() -> Outcome {
+    if !needs(&["qemu-io"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    succeed("qemu-io", &["-f", "raw", "-c", "write -P 7 0 1M", "-c", "flush", server.uri()]);
+    server.kill();
+    let before = std::fs::read(drive.path())?;
+    let server = drive.serve(&["--read-only"]);
+    succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 7 0 1M", server.uri()]);
+    assert!(succeed("nbdinfo", &[server.uri()]).contains("is_read_only: true"));
+    assert!(server.stop().success());
+    assert!(std::fs::read(drive.path())? == before, "a read-only server wrote");
+    Ok(())
+}
+
+#[test]
+fn without_write_cache_every_write_survives() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--write-cache", "off"]);
+    assert_eq!(drive.status()["write_cache"], false);
+    succeed("qemu-io", &["-t", "writeback", "-f", "raw", "-c", "write -P 9 4k 8k", server.uri()]);
+    server.kill();
+    let server = drive.serve(&["--io", "plain", "--direct", "off"]);
+    assert_eq!(drive.status()["server"]["io_backend"], "plain");
+    assert_eq!(drive.status()["server"]["direct_io"], false);
+    succeed("qemu-io", &["-f", "raw", "-c", "read -P 9 4k 8k", server.uri()]);
+}
+
+#[test]
+fn tcp_beyond_this_machine_wants_tls_or_insecure() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let run = drive.pumice(&["serve", &text(&drive.path()), "--nbd", "tcp:0.0.0.0:0"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("--insecure"), "{run:?}");
+    assert_eq!(drive.status()["recovery"]["clean"], true, "closed again");
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [
+        &["serve"][..],
+        &["serve", "x", "--nbd", "http://x"],
+        &["serve", "x", "--accept-damage"],
+        &["serve", "x", "--admin", "tcp:localhost:1"],
+        &["serve", "x", "--threads", "0"],
+        &["serve", "x", "--tls-cert", "c"],
+        &["frobnicate"],
+    ] {
+        let run = crate::common::pumice(arguments);
+        assert_eq!(run.code, Some(2), "{arguments:?}: {run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{arguments:?}: {run:?}");
+    }
+}
+
+#[test]
+fn what_is_no_drive_is_refused() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("no-drive");
+    let path_text = text(&path);
+    for prepare in [None, Some(0), Some(64 << 20)] {
+        if let Some(len) = prepare {
+            std::fs::File::create(&path)?.set_len(len)?;
+        }
+        for command in ["serve", "status", "check"] {
+            let run = crate::common::pumice(&[command, &path_text]);
+            assert_eq!(run.code, Some(1), "{command}: {run:?}");
+            let last = run.stderr.lines().last().unwrap_or_default();
+            assert!(last.starts_with("pumice: ") && last.contains("no-drive"), "{command}: {run:?}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Drives, servers and clients for the tests that drive the real program. Every wait has a limit.
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
+
+pub(crate) mod run;
+pub(crate) mod server;
+
+pub(crate) use run::{Run, in_time, needs, pumice, succeed};
+pub(crate) use server::{Drive, Server};
+
+/// What every test answers.
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Bytes that differ from place to place and compress about two to one; the same for the same seed.
+pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 16);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(b"pumice! ");
+    }
+    bytes.truncate(len);
+    bytes
+}

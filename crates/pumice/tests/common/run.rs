@@ -1,0 +1,52 @@
+//! Running programs with a limit on their time.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+/// How a program ended and what it printed.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Exit code; `None` if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Seconds any program may take.
+const LIMIT_SECONDS: &str = "180";
+
+/// Runs a program to its end, under `timeout`.
+pub(crate) fn in_time<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Run {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments).stdin(Stdio::null());
+    let output = command.output().expect("coreutils are installed");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let run = Run { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) };
+    assert_ne!(run.code, Some(124), "{program} took more than {LIMIT_SECONDS} seconds: {run:?}");
+    run
+}
+
+/// What a program prints; it must succeed.
+pub(crate) fn succeed<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> String {
+    let run = in_time(program, arguments);
+    let said: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+    assert_eq!(run.code, Some(0), "{program} {said:?} failed:\n{}{}", run.stdout, run.stderr);
+    run.stdout
+}
+
+/// Runs `pumice`.
+pub(crate) fn pumice<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
+    in_time(env!("CARGO_BIN_EXE_pumice"), arguments)
+}
+
+/// Whether programs are installed; says which one is not, in a line that `make test` counts.
+pub(crate) fn needs(programs: &[&str]) -> bool {
+    for program in programs {
+        let known = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        if !known.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: {program} is not installed");
+            return false;
+        }
+    }
+    true
+}

@@ -2,13 +2,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use drive::{Drive, OpenOptions, Spawner};
-use media::{AnyMedia, Direct, FileMedia};
+use media::{AnyMedia, Direct, FileMedia, MediaError};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use crate::error::ServiceError;
+
+/// How long a backing that is in use is tried again, and how often.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// How drives are opened.
 #[derive(Clone, Debug)]
@@ -50,7 +55,7 @@ pub(crate) async fn open(
     settings: &OpenSettings,
     spawner: Spawner,
 ) -> Result<(Drive<AnyMedia>, Arc<AnyMedia>), ServiceError> {
-    let media = Arc::new(AnyMedia::from(FileMedia::open(path, settings.read_only, settings.direct)?));
+    let media = Arc::new(AnyMedia::from(open_media(path, settings).await?));
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
     let mut options = OpenOptions::new(entropy, spawner);
     options.map_budget_bytes = settings.map_budget_bytes;
@@ -61,6 +66,20 @@ pub(crate) async fn open(
         .await
         .map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source })?;
     Ok((drive, media))
+}
+
+/// Opens the backing. Of a server that was killed the kernel keeps the files, and so the lock, until its rings are taken
+/// down, which may be a moment after the process is gone.
+async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
+    let since = Instant::now();
+    loop {
+        match FileMedia::open(path, settings.read_only, settings.direct) {
+            Err(MediaError::InUse { .. }) if since.elapsed() < LOCK_PATIENCE => {
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Opens the drive at `path` to look at it; nothing is written.

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and this machine lacks: Debian packages, and Rust. Says what it does; does
+# nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only what is needed
+# to build is an error here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# A program (or file) that shows a package is there, and the package.
+needed=(
+    "cc build-essential"
+    "curl curl"
+)
+wanted=(
+    "fio fio"
+    "nbdinfo libnbd-bin"
+    "/usr/lib/python3/dist-packages/nbd.py python3-libnbd"
+    "nbdfuse nbdfuse"
+    "nbdkit nbdkit"
+    "qemu-img qemu-utils"
+    "qemu-storage-daemon qemu-system-common"
+    "mkfs.xfs xfsprogs"
+    "mkfs.ext4 e2fsprogs"
+    "fusermount3 fuse3"
+    "losetup mount"
+    "fstrim util-linux"
+    "openssl openssl"
+    "jq jq"
+)
+
+export PATH="$HOME/.cargo/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+# Prints the packages of a list that are missing.
+missing() {
+    local pair
+    for pair in "$@"; do
+        local probe=${pair% *} package=${pair#* }
+        case $probe in
+            /*) [ -e "$probe" ] || echo "$package" ;;
+            *) command -v "$probe" >/dev/null || echo "$package" ;;
+        esac
+    done
+}
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+    as_root=(sudo -n)
+fi
+
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 "$@" >/dev/null
+}
+
+updated=
+install() {
+    command -v apt-get >/dev/null || return 1
+    echo "deps: installing $*"
+    if [ -z "$updated" ]; then
+        apt update || return 1
+        updated=yes
+    fi
+    apt install -y --no-install-recommends "$@"
+}
+
+mapfile -t packages < <(missing "${needed[@]}")
+if [ "${#packages[@]}" -gt 0 ] && ! install "${packages[@]}"; then
+    echo "deps: cannot install ${packages[*]}, needed to build; install them by hand and try again" >&2
+    exit 1
+fi
+
+mapfile -t packages < <(missing "${wanted[@]}")
+if [ "${#packages[@]}" -gt 0 ] && ! install "${packages[@]}"; then
+    # One that this release does not know must not keep the others away.
+    for package in "${packages[@]}"; do
+        install "$package" || echo "deps: cannot install $package; tests that use it will be skipped"
+    done
+fi
+
+# Rust, at least as new as the workspace asks for.
+rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+rust_found=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)
+newest() { printf '%s\n' "$@" | sort -V | tail -n 1; }
+if [ -z "$rust_found" ] || [ "$(newest "$rust_found" "$rust_wanted")" != "$rust_found" ]; then
+    echo "deps: installing Rust ($rust_wanted or newer is needed, ${rust_found:-none} found)"
+    if command -v rustup >/dev/null; then
+        rustup --quiet toolchain install stable --profile minimal -c rustfmt -c clippy && rustup default stable
+    else
+        installer=$(mktemp)
+        curl --proto '=https' --tlsv1.2 -sSf --max-time 60 https://sh.rustup.rs -o "$installer" &&
+            sh "$installer" -y --quiet --profile minimal -c rustfmt -c clippy
+        rm -f "$installer"
+    fi || {
+        echo "deps: cannot install Rust; install cargo $rust_wanted or newer by hand and try again" >&2
+        exit 1
+    }
+fi

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs all tests, and tells at the end which were skipped for want of a tool or a right.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Where rustup installs, for the first run after scripts/deps.sh did so.
+export PATH="$HOME/.cargo/bin:$PATH"
+cargo=${CARGO:-cargo}
+seeds=${SIM_SEEDS:-500}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "cargo test"
+# --show-output: tests that pass say there what they skipped.
+"$cargo" test --workspace --locked --no-fail-fast -- --show-output 2>&1 | tee "$log"
+
+step "simulator, $seeds seeds"
+"$cargo" run --release --locked -q -p sim -- --seeds "$seeds" 2>&1 | tee -a "$log"
+
+step "skipped"
+# grep finds nothing where nothing was skipped.
+skipped=$(grep '^skipped: ' "$log" || true)
+if [ -n "$skipped" ]; then
+    sort <<<"$skipped" | uniq -c
+    echo "$(wc -l <<<"$skipped") tests were skipped"
+else
+    echo "0 tests were skipped"
+fi

@@ -70,12 +70,17 @@ async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Re
             Ok(false) => TICK,
             Err(error) => {
                 tracing::error!(drive = %name, %error, "background work failed");
-                if matches!(drive.status().state, State::Poisoned(_) | State::Closed) {
-                    return;
-                }
                 PAUSE_AFTER_ERROR
             }
         };
+        if drive.writable().is_err() {
+            // Read-only, for as long as it is open: there will be no work. If that was not asked for, it is told here,
+            // once, whichever request met the failure.
+            if let State::Poisoned(why) = drive.status().state {
+                tracing::error!(drive = %name, %why, "the drive is read-only from now on; restart it when the cause is gone");
+            }
+            return;
+        }
         let rest = async {
             match pause {
                 Duration::ZERO => tokio::task::yield_now().await,

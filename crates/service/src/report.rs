@@ -127,6 +127,7 @@ pub struct RequestReport {
     pub writes_count: u64,
     pub flushes_count: u64,
     pub trims_count: u64,
+    pub extents_count: u64,
     pub errors_count: u64,
 }
 
@@ -138,6 +139,7 @@ impl From<&Requests> for RequestReport {
             writes_count: requests.writes.load(Ordering::Relaxed),
             flushes_count: requests.flushes.load(Ordering::Relaxed),
             trims_count: requests.trims.load(Ordering::Relaxed),
+            extents_count: requests.extents.load(Ordering::Relaxed),
             errors_count: requests.errors.load(Ordering::Relaxed),
         }
     }

@@ -17,6 +17,8 @@ pub struct Requests {
     pub flushes: AtomicU64,
     /// Trims and write-zeroes begun.
     pub trims: AtomicU64,
+    /// Questions about what ranges hold.
+    pub extents: AtomicU64,
     /// Requests that ended in an error.
     pub errors: AtomicU64,
 }

@@ -154,7 +154,7 @@ impl Device for ServedDrive {
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        let request = self.requests.begin(&self.requests.reads)?;
+        let request = self.requests.begin(&self.requests.extents)?;
         let extents = request.end(self.drive.extents(offset, len, max).await)?;
         Ok(extents.into_iter().map(Extent::from).collect())
     }

@@ -58,16 +58,22 @@ pub(super) fn listen(
             listening.push(Listening { listener, shared: shared.clone() });
         }
     }
+    let encrypted = matches!(config.tls, TlsPolicy::Required(_));
     let mut out = std::io::stdout().lock();
     for Listening { listener, shared } in &listening {
         for (index, export) in shared.exports().iter().enumerate() {
             // The first is also what a client gets who asks for no name.
             let name = if index == 0 { "" } else { &export.name };
-            let uri = listener.address().uri(name);
-            writeln!(out, "serving {} at {uri}", export.device.path().display())?;
+            let mut uri = listener.address().uri(name);
+            if encrypted {
+                // `nbds:`, `nbds+unix:`
+                uri.insert("nbd".len(), 's');
+            }
+            // A server whose output nobody reads serves all the same.
+            let _ = writeln!(out, "serving {} at {uri}", export.device.path().display());
         }
     }
-    out.flush()?;
+    let _ = out.flush();
     Ok(listening)
 }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, needs, succeed};
+use crate::common::{Drive, Outcome, in_time, needs, succeed};
 
 #[test]
 fn listens_beside_the_drive_for_its_owner_only() -> Outcome {
@@ -134,6 +134,28 @@ fn tcp_beyond_this_machine_wants_tls_or_insecure() {
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("--insecure"), "{run:?}");
     assert_eq!(drive.status()["recovery"]["clean"], true, "closed again");
+}
+
+#[test]
+fn tls_keeps_plain_clients_out() -> Outcome {
+    if !needs(&["openssl", "nbdinfo"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let authority = drive.folder().join("authority");
+    std::fs::create_dir(&authority)?;
+    let (cert, key) = (text(&authority.join("ca-cert.pem")), drive.file("key"));
+    let request =
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+    let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+    succeed("openssl", &[&request[..], &names[..], &["-keyout", &key, "-out", &cert]].concat());
+    let server = drive.serve(&["--nbd", "tcp:localhost:0", "--tls-cert", &cert, "--tls-key", &key]);
+    assert!(server.uri().starts_with("nbds://localhost:"), "{}", server.uri());
+    let info = succeed("nbdinfo", &[&format!("{}?tls-certificates={}", server.uri(), authority.display())]);
+    assert!(info.contains("with TLS"), "{info}");
+    let plain = in_time("nbdinfo", &[server.uri().replacen("nbds:", "nbd:", 1)]);
+    assert_ne!(plain.code, Some(0), "{plain:?}");
+    Ok(())
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::common::{Outcome, needs};
 use crate::tools;
 
 /// What a demo leaves in its directory for temporary files.
-fn run_demo(interrupt_after: Option<Duration>) -> Result<(bool, String), Box<dyn std::error::Error>> {
+fn run_demo(interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
     let folder = tempfile::tempdir()?;
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .arg("demo")

@@ -36,7 +36,7 @@ impl Filesystem {
 }
 
 /// Copies some directories of this machine; the files with what they held.
-fn copy_tree(to: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, Box<dyn std::error::Error>> {
+fn copy_tree(to: &Path) -> Outcome<Vec<(PathBuf, Vec<u8>)>> {
     const BYTES_MAX: usize = 24 << 20;
     let mut copied = Vec::new();
     let mut bytes = 0;

@@ -8,7 +8,7 @@ pub(crate) use run::{Run, in_time, needs, pumice, succeed};
 pub(crate) use server::{Drive, Server};
 
 /// What every test answers.
-pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Bytes that differ from place to place and compress about two to one; the same for the same seed.
 pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {

@@ -1,9 +1,17 @@
 //! libnbd from Python: what no client should send.
 
-use crate::common::{Drive, in_time, needs, succeed};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, in_time, needs, succeed};
+use crate::tools;
 
 const PYTHON: &str = "/usr/bin/python3";
 const ILLEGAL_REQUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nbd/tests/illegal_requests.py");
+
+const VERSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/versions.py");
 
 /// Whether Python has the bindings; says so if not.
 fn usable() -> bool {
@@ -48,4 +56,49 @@ fn a_flush_on_one_connection_covers_the_others() {
         h = nbd.NBD(); h.connect_uri(sys.argv[1])\n\
         for i in range(4):\n    assert h.pread(65536, i << 20) == bytes([i + 1]) * 65536, i\n";
     succeed(PYTHON, &["-c", script, server.uri()]);
+}
+
+/// Four clients write at once, on all workers, while the server is killed again and again: what was flushed is there, and
+/// every block is one that was written.
+#[test]
+fn flushed_writes_of_many_clients_survive_kills() -> Outcome {
+    const CLIENTS: usize = 4;
+    const ROUNDS: usize = 5;
+    if !usable() {
+        return Ok(());
+    }
+    // Small enough that cleaning and checkpoints are under way all the time.
+    let drive = Drive::create(&["--size", "32M", "--capacity", "64M"]);
+    let state = |client: usize| drive.file(&format!("state-{client}"));
+    for round in 0..ROUNDS {
+        let server = drive.serve(&["--threads", "3"]);
+        let socket = text(&server.socket());
+        let mut clients = Vec::new();
+        for client in 0..CLIENTS {
+            let arguments = [VERSIONS, "write", &socket, &state(client), &client.to_string()];
+            let mut child =
+                Command::new(PYTHON).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().ok_or("piped")?).read_line(&mut line)?;
+            clients.push(child);
+        }
+        std::thread::sleep(Duration::from_millis(500 + 150 * round as u64));
+        server.kill();
+        for mut client in clients {
+            let ended = tools::wait_until(Duration::from_secs(60), "a client", || Ok(client.try_wait()?));
+            if ended.is_err() {
+                tools::kill(&mut client);
+            }
+            assert!(ended?.success(), "round {round}");
+        }
+        let server = drive.serve(&[]);
+        let socket = text(&server.socket());
+        for client in 0..CLIENTS {
+            succeed(PYTHON, &[VERSIONS, "verify", &socket, &state(client), &client.to_string()]);
+        }
+        assert!(server.stop().success());
+        let run = drive.pumice(&["check", "--deep", &drive.file("drive")]);
+        assert_eq!(run.code, Some(0), "round {round}: {run:?}");
+    }
+    Ok(())
 }

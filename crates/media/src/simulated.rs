@@ -111,7 +111,7 @@ pub struct SimMedia {
 impl SimMedia {
     /// An empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
     pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
-        let sync_lag = [0, 32, 62][rng.index(3)];
+        let sync_lag = [0, 32, 60][rng.index(3)];
         SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
     }
 
@@ -130,7 +130,7 @@ impl SimMedia {
     /// Syncs in flight.
     pub fn syncs_in_flight(&self) -> usize {
         let state = self.state.lock();
-        state.in_flight.iter().filter(|op| matches!(op.request, Request::Sync { .. })).count()
+        (0..state.in_flight.len()).filter(|&at| state.is_sync(at)).count()
     }
 
     /// Completes one of the operations in flight, picked at random; false if there is none. Some backings take
@@ -143,9 +143,11 @@ impl SimMedia {
             }
             let count = state.in_flight.len();
             let pick = state.rng.index(count);
-            let lag = state.sync_lag;
-            if matches!(state.in_flight[pick].request, Request::Sync { .. }) && state.rng.chance(lag, 64) {
-                return true;
+            if state.is_sync(pick) {
+                let (lag, alone) = (state.sync_lag, (0..count).all(|other| state.is_sync(other)));
+                if state.rng.chance(lag, 64) || (lag > 32 && !alone) {
+                    return true;
+                }
             }
             let InFlight { id, request, waker, abandoned } = state.in_flight.swap_remove(pick);
             let answer = state.perform(request);

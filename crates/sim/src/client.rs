@@ -13,6 +13,10 @@ use crate::{Style, Subject, World};
 /// A drive with less data than this share of its size has no excuse for being full.
 const NEARLY_EMPTY_PERCENT: u64 = 20;
 
+/// The largest trims and zeroings, in bytes.
+const ZERO_BYTES_MAX: u64 = 8 << 20;
+const SPARSE_ZERO_BYTES_MAX: u64 = 2 << 30;
+
 /// Rounds of maintenance that must make room on a drive that is nearly empty.
 const MAINTENANCE_ROUNDS_MAX: u32 = 64;
 
@@ -45,11 +49,13 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         if !rng.chance(world.config.maintenance, 16) {
             continue;
         }
+        world.set_maintaining(true);
         let (name, result) = match rng.below(8) {
-            0..5 => ("maintain", world.subject.maintain().await),
-            5..7 => ("clean", world.subject.clean().await),
+            0..4 => ("maintain", world.subject.maintain().await),
+            4..6 => ("clean", world.subject.clean().await),
             _ => ("checkpoint", world.subject.checkpoint().await.map(|()| true)),
         };
+        world.set_maintaining(false);
         world.tell(|| format!("{name}: {result:?}"));
         match result {
             Ok(true) => world.count(match name {
@@ -115,7 +121,8 @@ async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
     let sector = u64::from(world.config.sector_bytes) / SECTOR_BYTES as u64;
     if rng.chance(1, 4) {
         let most = (world.config.logical_bytes / SECTOR_BYTES as u64 - first) / sector;
-        let wish = if world.config.style == Style::Sparse { 4 << 21 } else { 4 << 11 };
+        let wish = if world.config.style == Style::Sparse { SPARSE_ZERO_BYTES_MAX } else { ZERO_BYTES_MAX };
+        let wish = wish / SECTOR_BYTES as u64 / sector;
         count = (1 + rng.below(wish).min(most - 1)) * sector;
     }
     let (fua, no_hole) = (rng.chance(1, 8), rng.chance(1, 2));

@@ -20,10 +20,10 @@ type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 const IDLE_BEATS_MAX: u32 = 16;
 
 /// Steps without progress after which there will be none.
-const STEPS_WITHOUT_PROGRESS_MAX: u64 = 300_000;
+const STEPS_WITHOUT_PROGRESS_MAX: u64 = 600_000;
 
 /// One step in so many beats.
-const STEPS_PER_BEAT: u64 = 64;
+const STEPS_PER_BEAT: u64 = 24;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Cut {
     AtRisk(u64),
     /// After so many more steps, so long after a sync began then.
     InSync(u64, u64),
+    /// The same, but a sync while maintenance is under way.
+    InMaintenance(u64, u64),
 }
 
 /// The world around the tasks.
@@ -57,6 +59,10 @@ pub trait Pulse {
     fn beat(&self, idle: bool);
     /// A number that grows whenever something useful was done.
     fn progress(&self) -> u64;
+    /// Whether background work is under way.
+    fn in_maintenance(&self) -> bool {
+        false
+    }
 }
 
 /// No world.
@@ -149,8 +155,9 @@ impl Executor {
                 Cut::Never => false,
                 Cut::After(steps) => self.steps - start >= steps,
                 Cut::AtRisk(steps) => self.steps - start >= steps && media.at_risk() > 0,
-                Cut::InSync(steps, more) => {
-                    if self.steps - start >= steps && media.syncs_in_flight() > 0 {
+                Cut::InSync(steps, more) | Cut::InMaintenance(steps, more) => {
+                    let now = matches!(cut, Cut::InSync(..)) || pulse.in_maintenance();
+                    if self.steps - start >= steps && now && media.syncs_in_flight() > 0 {
                         cut = Cut::After(self.steps - start + more);
                     }
                     false

@@ -335,7 +335,7 @@ impl<S: Subject> Run<S> {
             self.executor.spawn(client(world.clone(), self.rng.fork()));
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
-        let cut = self.draw_cut(3, 13);
+        let cut = self.draw_cut(3, 11);
         let end = self.executor.run(&self.media, &*world, cut);
         self.tell(|| format!("clients: {end:?}"));
         if let Some(failure) = world.failure() {
@@ -355,9 +355,10 @@ impl<S: Subject> Run<S> {
     fn draw_cut(&mut self, chances: u64, bits: u64) -> Cut {
         let steps = self.rng.skewed(bits);
         match self.rng.below(16) {
-            lot if lot < 2 * chances => Cut::After(steps),
-            lot if lot < 3 * chances => Cut::AtRisk(steps),
-            lot if lot < 4 * chances => Cut::InSync(steps, self.rng.skewed(8)),
+            lot if lot < chances => Cut::After(steps),
+            lot if lot < 2 * chances => Cut::AtRisk(steps),
+            lot if lot < 3 * chances => Cut::InSync(steps, self.rng.skewed(8)),
+            lot if lot < 4 * chances => Cut::InMaintenance(steps, self.rng.below(160)),
             _ => Cut::Never,
         }
     }

@@ -14,7 +14,7 @@ use crate::oracle::{Oracle, Violation};
 use crate::{Config, Counts, Subject};
 
 /// Beats after which a drive must have taken to heart that a write or a sync failed.
-const POISON_BEATS: u64 = 4;
+const POISON_BEATS: u64 = 10;
 
 /// A drive that is up, and everyone who watches it.
 pub struct World<S> {
@@ -35,6 +35,7 @@ pub struct World<S> {
     poisoned_since: AtomicU64,
     clients: AtomicU64,
     stopped: AtomicBool,
+    maintaining: AtomicBool,
     bell: Mutex<Vec<Waker>>,
 }
 
@@ -61,6 +62,7 @@ impl<S: Subject> World<S> {
             poisoned_since: AtomicU64::new(0),
             clients: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            maintaining: AtomicBool::new(false),
             bell: Mutex::new(Vec::new()),
         }
     }
@@ -117,6 +119,11 @@ impl<S: Subject> World<S> {
     /// Whether to stop what one is doing.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Background work begins or ends.
+    pub fn set_maintaining(&self, maintaining: bool) {
+        self.maintaining.store(maintaining, Ordering::Relaxed);
     }
 
     /// Whether the drive was told long enough ago that a write or a sync failed.
@@ -183,5 +190,9 @@ impl<S: Subject> Pulse for World<S> {
 
     fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
+    }
+
+    fn in_maintenance(&self) -> bool {
+        self.maintaining.load(Ordering::Relaxed)
     }
 }

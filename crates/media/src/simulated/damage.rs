@@ -18,12 +18,17 @@ pub(super) enum Fate {
 impl State {
     /// Decides for each write that no sync covers what becomes of it, in the order they completed.
     pub(super) fn settle_unsynced(&mut self) {
-        // A cut that keeps everything and one that loses everything are as likely as one that picks.
-        let mood = self.rng.below(4);
-        for write in std::mem::take(&mut self.unsynced) {
+        // As likely as a cut that picks: one that keeps everything, one that loses everything, and one that loses
+        // what is oldest, which is what a drive is least ready for.
+        let mood = self.rng.below(5);
+        let count = self.unsynced.len();
+        let kept_from = self.rng.index(count + 1);
+        for (at, write) in std::mem::take(&mut self.unsynced).into_iter().enumerate() {
             let fate = match mood {
                 0 => Fate::Whole,
                 1 => Fate::Lost,
+                2 if at < kept_from => Fate::Lost,
+                2 => Fate::Whole,
                 _ => self.draw_fate(),
             };
             match fate {

@@ -83,7 +83,8 @@ pub(super) struct State {
     pub(super) completed: u64,
     /// Completed syncs.
     pub(super) syncs: u64,
-    /// Of 64 times that a sync is picked to complete, how often it takes longer still.
+    /// Of 64 times that a sync is picked to complete, how often it takes longer still. Over 32: it also waits for
+    /// everything else.
     pub(super) sync_lag: u64,
     /// The largest `syncs` at which a write was issued that is durable by now.
     pub(super) vouched: u64,
@@ -101,6 +102,11 @@ impl State {
         self.next_id += 1;
         self.in_flight.push(InFlight { id: self.next_id, request, waker: None, abandoned: false });
         self.next_id
+    }
+
+    /// Whether that operation in flight is a sync.
+    pub(super) fn is_sync(&self, at: usize) -> bool {
+        matches!(self.in_flight[at].request, Request::Sync { .. })
     }
 
     pub(super) fn perform(&mut self, request: Request) -> Answer {

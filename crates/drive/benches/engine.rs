@@ -1,7 +1,8 @@
 //! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one run.
 //!
 //! `cargo bench -p drive` prints the table of docs/performance.md. Each figure is the median of several rounds in which
-//! the two sides take turns, because machines are shared and noisy.
+//! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and
+//! kind of data, `-- engine` and `-- cores` the other tables.
 #![allow(clippy::print_stdout)]
 
 use std::future::Future;
@@ -73,11 +74,14 @@ fn scattered(i: usize, count: usize) -> usize {
 }
 
 /// Seconds to compress and sum every block.
-fn bare_write(policy: Policy, data: &[u8]) -> f64 {
+fn bare_write(policy: Policy, data: &[u8], scatter: bool) -> f64 {
     let start = Instant::now();
     let mut sum = 0;
+    let count = data.len() / 4096;
     codec::with_compressor(policy, |compressor, out| {
-        for block in data.chunks_exact(4096) {
+        for i in 0..count {
+            let at = if scatter { scattered(i, count) } else { i } * 4096;
+            let block = &data[at..at + 4096];
             out.clear();
             let payload = match compressor.compress(block, out) {
                 CodecId::Raw => block,
@@ -174,7 +178,7 @@ fn compare(mut bare: impl FnMut() -> f64, mut with_drive: impl FnMut() -> f64) -
     )
 }
 
-fn single_core() {
+fn single_core(only: Option<&str>) {
     println!("| codec, data | request | bare MB/s | drive MB/s | ratio | beside the codec, ns a block |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for policy in [Policy::Zstd(1), Policy::Lz4, Policy::None] {
@@ -183,6 +187,9 @@ fn single_core() {
             ("fio 60 %", testdata::fio_like(2, DATA_BYTES, 60)),
             ("random", testdata::random(3, DATA_BYTES)),
         ] {
+            if only.is_some_and(|only| !format!("{policy} {name}").contains(only)) {
+                continue;
+            }
             let drive = new_drive(policy, false);
             warm_up(&drive, &data);
             let payloads = compressed(policy, &data);
@@ -190,12 +197,12 @@ fn single_core() {
                 let beside = 4096.0 * 1e3 * (1.0 / speed - 1.0 / bare);
                 println!("| {policy} {name} | {what} | {bare:.0} | {speed:.0} | {ratio:.0} % | {beside:.0} |");
             };
-            line("128 KiB write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 128 * 1024, false)));
+            line("128 KiB write", compare(|| bare_write(policy, &data, false), || drive_write(&drive, &data, 128 * 1024, false)));
             wait(drive.flush());
             line("128 KiB read", compare(|| bare_read(&payloads, false), || drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
-            line("4 KiB random write", compare(|| bare_write(policy, &data), || drive_write(&drive, &data, 4096, true));
+            line("4 KiB random write", compare(|| bare_write(policy, &data, true), || drive_write(&drive, &data, 4096, true)));
             wait(drive.flush());
-            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true));
+            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)));
         }
     }
 }
@@ -287,6 +294,79 @@ fn two_cores() {
     }
 }
 
+/// Metadata on sequentially written data, and write amplification of uniform random overwrites.
+fn space() {
+    const PHYSICAL: u64 = 512 * MIB as u64;
+    let create = |logical: u64| {
+        let media = Arc::new(MemoryMedia::new(PHYSICAL));
+        let options = CreateOptions {
+            physical_size_bytes: PHYSICAL,
+            logical_capacity_bytes: logical,
+            sector_bytes: 4096,
+            segment_bytes: Some(1 << 20),
+            codec: Policy::Zstd(1),
+            uuid: [1; 16],
+            created_unix_seconds: 0,
+        };
+        wait(async {
+            Drive::create(&*media, &options).await?;
+            Drive::open(media, OpenOptions::new(1, spawner())).await
+        })
+    };
+    let data = testdata::fio_like(5, DATA_BYTES, 50);
+    println!("\n| space | |\n| --- | --- |");
+
+    let drive = create(PHYSICAL);
+    for part in 0..4 {
+        for (i, piece) in data.chunks(128 * 1024).enumerate() {
+            wait(drive.write((part * DATA_BYTES + i * 128 * 1024) as u64, piece, false));
+        }
+    }
+    wait(drive.checkpoint());
+    let payloads = compressed(Policy::Zstd(1), &data).bytes.len() as f64 * 4.0;
+    let status = drive.status();
+    let logical = status.logical_used_bytes as f64;
+    println!(
+        "| live bytes beside the payload, sequential at {:.2}:1 | {:.2} % of the logical bytes |",
+        logical / payloads,
+        100.0 * (status.physical_used_bytes as f64 - payloads) / logical
+    );
+    println!(
+        "| everything written beside the payload (padding, checkpoints) | {:.2} % of the logical bytes |",
+        100.0 * (status.counters.physical_written_bytes as f64 - payloads) / logical
+    );
+
+    let drive = create(PHYSICAL);
+    let blocks = PHYSICAL / 4096;
+    let mut random = 1u64;
+    let mut overwrite = |count: u64| {
+        for i in 0..count {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = scattered(i as usize, DATA_BYTES / 4096) * 4096;
+            wait(drive.write((random >> 20) % blocks * 4096, &data[at..at + 4096], false));
+            if i % 64 == 0 {
+                maintain(&drive);
+            }
+        }
+    };
+    overwrite(4 * blocks);
+    let before = drive.status().counters;
+    overwrite(4 * blocks);
+    let after = drive.status();
+    let written = |a: u64, b: u64| (a - b) as f64;
+    let host = written(after.counters.host_written_bytes, before.host_written_bytes);
+    println!(
+        "| WAF, uniform random 4 KiB overwrites, {:.0} % of physical space live | {:.2} |",
+        100.0 * after.physical_used_bytes as f64 / PHYSICAL as f64,
+        written(after.counters.physical_written_bytes, before.physical_written_bytes) / host
+    );
+    println!(
+        "| of it cleaning, map | {:.2}, {:.2} |",
+        written(after.counters.cleaning_written_bytes, before.cleaning_written_bytes) / host,
+        written(after.counters.map_written_bytes, before.map_written_bytes) / host
+    );
+}
+
 fn pin_to(cores: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
     cores.iter().for_each(|core| set.set(*core));
@@ -297,10 +377,13 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
     if wants("single") {
-        single_core();
+        single_core(wanted.iter().skip_while(|w| *w != "single").nth(1).map(String::as_str));
     }
     if wants("engine") {
         engine_time();
+    }
+    if wants("space") {
+        space();
     }
     if wants("cores") {
         two_cores();

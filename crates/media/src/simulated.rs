@@ -111,7 +111,7 @@ pub struct SimMedia {
 impl SimMedia {
     /// An empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
     pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
-        let sync_lag = [0, 32, 60][rng.index(3)];
+        let sync_lag = [0, 32, 60, 60][rng.index(4)];
         SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
     }
 
@@ -179,6 +179,11 @@ impl SimMedia {
         self.state.lock().failures_told
     }
 
+    /// How many writes and syncs have failed in this life, whether or not its user has heard of it yet.
+    pub fn failures(&self) -> u64 {
+        self.state.lock().failures
+    }
+
     /// Fault 2: the backing as it comes back after the power was cut now. This one is void from here on.
     pub fn power_cut(&self) -> SimMedia {
         let mut state = std::mem::take(&mut *self.state.lock());
@@ -207,7 +212,7 @@ impl SimMedia {
 
     fn reborn(&self, mut state: State) -> SimMedia {
         state.answers.clear();
-        state.failures_told = 0;
+        (state.failures, state.failures_told) = (0, 0);
         SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state) }
     }
 

@@ -156,7 +156,7 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         loop {
-            let cut = if cuts < OPEN_CUTS_MAX { self.draw_cut(1, 9) } else { Cut::Never };
+            let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
             let opening = self.opening(false);
             let (media, config) = (self.media.clone(), self.config.clone());
             let open = async move { S::open(media, &config, opening).await };
@@ -335,7 +335,7 @@ impl<S: Subject> Run<S> {
             self.executor.spawn(client(world.clone(), self.rng.fork()));
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
-        let cut = self.draw_cut(3, 11);
+        let cut = self.draw_cut();
         let end = self.executor.run(&self.media, &*world, cut);
         self.tell(|| format!("clients: {end:?}"));
         if let Some(failure) = world.failure() {
@@ -351,14 +351,23 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// When to crash, if at all: `chances` in 4, up to `1 << bits` steps from now.
-    fn draw_cut(&mut self, chances: u64, bits: u64) -> Cut {
-        let steps = self.rng.skewed(bits);
+    /// When to crash while clients are at work, if at all.
+    fn draw_cut(&mut self) -> Cut {
+        let steps = self.rng.skewed(11);
         match self.rng.below(16) {
-            lot if lot < chances => Cut::After(steps),
-            lot if lot < 2 * chances => Cut::AtRisk(steps),
-            lot if lot < 3 * chances => Cut::InSync(steps, self.rng.skewed(8)),
-            lot if lot < 4 * chances => Cut::InMaintenance(steps, self.rng.below(160)),
+            0..3 => Cut::After(steps),
+            3..5 => Cut::AtRisk(steps),
+            5..8 => Cut::InSync(steps, self.rng.skewed(8)),
+            8..12 => Cut::InMaintenance(steps, self.rng.below(160)),
+            _ => Cut::Never,
+        }
+    }
+
+    /// When to crash during recovery, if at all.
+    fn draw_early_cut(&mut self) -> Cut {
+        match self.rng.below(16) {
+            0..2 => Cut::After(self.rng.skewed(9)),
+            2..4 => Cut::InSync(0, self.rng.skewed(5)),
             _ => Cut::Never,
         }
     }

@@ -136,7 +136,7 @@ impl<S: Subject> World<S> {
     pub fn excuses(&self, error: &Error) -> bool {
         let counts = self.media.counts();
         let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
-        let failed = self.media.failures_told() > 0;
+        let failed = self.media.failures() > 0;
         match error {
             Error::Invalid(_) | Error::NoSpace => false,
             Error::Corrupt(_) => damaged || failed,

@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) sync_lag: u64,
     /// The largest `syncs` at which a write was issued that is durable by now.
     pub(super) vouched: u64,
+    /// Failed writes and syncs of this life.
+    pub(super) failures: u64,
     /// Failed writes and syncs that this life's user has been told of.
     pub(super) failures_told: u64,
 }
@@ -166,11 +168,13 @@ impl State {
             let holes = pages.iter().filter(|(at, _)| !self.live.contains_key(at)).count() as u64;
             if holes > 0 && self.live.len() as u64 + holes > full {
                 self.counts.full_errors += 1;
+                self.failures += 1;
                 return Err(io::Error::from_raw_os_error(28));
             }
         }
         if self.rng.ppm(self.faults.write_error_ppm) {
             self.counts.write_errors += 1;
+            self.failures += 1;
             self.apply(pages, issued_at, Fate::Torn(4));
             return Err(io::Error::from_raw_os_error(5));
         }
@@ -195,6 +199,7 @@ impl State {
         self.counts.syncs += 1;
         if self.rng.ppm(self.faults.sync_error_ppm) {
             self.counts.sync_errors += 1;
+            self.failures += 1;
             self.fail_sync();
             return Err(io::Error::from_raw_os_error(5));
         }

@@ -14,6 +14,16 @@ pub enum LifeEnd {
     Closed,
 }
 
+/// What is sure to have survived.
+struct Survivors {
+    /// The latest start of any such write.
+    mark: u64,
+    /// The atomic ones that are visible.
+    visible: FxHashSet<u32>,
+    /// How the latest is known to have survived.
+    evidence: String,
+}
+
 impl Oracle {
     /// A restarted drive showed this at `first`; `None`: an error.
     pub fn observe(&mut self, first: u64, count: u64, data: Option<&[u8]>) -> Result<(), Violation> {
@@ -44,7 +54,7 @@ impl Oracle {
         if end == LifeEnd::Closed {
             self.epoch_mut().iter_mut().filter(|w| w.end != NEVER).for_each(|w| w.is_durable = true);
         }
-        let (mark, visible) = self.survivors()?;
+        let Survivors { mark, visible, evidence } = self.survivors()?;
         let numbers = self.epoch..self.next_write();
         let required = |number: &u32| {
             let write = &self.writes[*number as usize];
@@ -54,7 +64,10 @@ impl Oracle {
         let mut in_order: Vec<u32> = required.iter().copied().collect();
         in_order.sort_unstable();
         for number in in_order {
-            self.must_have_survived(number, visible.contains(&number))?;
+            self.must_have_survived(number, visible.contains(&number)).map_err(|mut violation| {
+                violation.0 += &format!("\n    The latest sure survivor: {evidence}");
+                violation
+            })?;
         }
         self.must_be_orderable(&required)?;
         self.begin_epoch();
@@ -75,10 +88,12 @@ impl Oracle {
         base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some)).collect()
     }
 
-    /// The latest start of any write that surely survived, and the atomic ones that are surely visible.
-    fn survivors(&self) -> Result<(u64, FxHashSet<u32>), Violation> {
-        let durable = self.writes[self.epoch as usize..].iter().filter(|w| w.is_durable);
-        let mut mark = durable.map(|w| w.start).max().unwrap_or(0);
+    fn survivors(&self) -> Result<Survivors, Violation> {
+        let durable =
+            (self.epoch..self.next_write()).filter(|&number| self.writes[number as usize].is_durable);
+        let last_durable = durable.max_by_key(|&number| self.writes[number as usize].start);
+        let mut mark = last_durable.map_or(0, |number| self.writes[number as usize].start);
+        let mut evidence = last_durable.map_or("none".into(), |number| self.describe(number));
         let mut visible = FxHashSet::default();
         let mut sorted: Vec<_> = self.sectors.iter().collect();
         sorted.sort_unstable_by_key(|(at, _)| **at);
@@ -93,14 +108,17 @@ impl Oracle {
             let Some(oldest) = candidates.iter().map(start).min() else {
                 return Err(self.explain("after the restart", at, value));
             };
-            mark = mark.max(oldest);
+            if oldest > mark {
+                mark = oldest;
+                evidence = format!("sector {at} holds {}", self.describe_value(value));
+            }
             if let [Some(only)] = candidates[..]
                 && self.writes[only as usize].is_atomic()
             {
                 visible.insert(only);
             }
         }
-        Ok((mark, visible))
+        Ok(Survivors { mark, visible, evidence })
     }
 
     fn must_have_survived(&self, number: u32, is_visible: bool) -> Result<(), Violation> {

@@ -1,0 +1,158 @@
+//! Holding a drive that was just opened against the oracle, and its errors against what was done to its backing.
+
+use drive::Error;
+use media::Faults;
+
+use super::{Run, Stop};
+use crate::Subject;
+use crate::content::SECTOR_BYTES;
+use crate::oracle::LifeEnd;
+
+/// Bytes that are read back at a time after a restart.
+const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
+
+/// Problems found by a check that are worth printing.
+const PROBLEMS_SHOWN_MAX: usize = 6;
+
+impl<S: Subject> Run<S> {
+    /// Something the drive had made durable is no longer what it wrote.
+    pub(super) fn is_damaged(&self) -> bool {
+        let counts = self.media.counts();
+        counts.rotten_sectors + counts.misdirected_writes > 0
+    }
+
+    /// Something cannot be read, not only this once.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.config.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
+    }
+
+    /// A drive may fail to open where its backing fails; damage may keep it shut for good.
+    pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
+        let counts = self.media.counts();
+        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
+        let excused = match error {
+            Error::Corrupt(_) => damaged,
+            Error::Io(_) | Error::ReadOnly(_) => {
+                let failed =
+                    counts.read_errors + counts.write_errors + counts.sync_errors + counts.full_errors;
+                damaged || failed > 0
+            }
+            Error::NoSpace => counts.full_errors > 0,
+            Error::Invalid(_) => false,
+        };
+        if !excused {
+            return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
+        }
+        self.count("restart: open failed");
+        if errors == 1 {
+            // Only what stays broken may fail again.
+            self.media.set_faults(Faults { no_discard: self.config.faults.no_discard, ..Faults::default() });
+            return Ok(());
+        }
+        if !damaged && !unreadable {
+            return Err(Stop::Failed(format!(
+                "open still fails although the backing is well again: {error}"
+            )));
+        }
+        self.count("restart: refused for damage");
+        self.rescue()
+    }
+
+    /// What a damaged drive still shows may be old, but never something else.
+    fn rescue(&mut self) -> Result<(), Stop> {
+        let opening = self.opening(true);
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let opened = self.do_now("open for rescue", async move { S::open(media, &config, opening).await })?;
+        if let Ok(drive) = opened {
+            self.count("restart: opened for rescue");
+            self.drive = Some(drive);
+            for (first, count) in self.ranges() {
+                if let Ok(data) = self.read(first, count)? {
+                    self.oracle.lock().must_have_been_written(first, &data)?;
+                }
+            }
+        }
+        Err(Stop::Refused)
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let sectors = READ_BACK_BYTES_MAX / SECTOR_BYTES as u64;
+        self.oracle.lock().touched(u64::from(self.config.sector_bytes) / SECTOR_BYTES as u64, sectors)
+    }
+
+    fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(Err(Error::Invalid("not open".into()))) };
+        self.do_now("read", async move {
+            let mut data = vec![0xee; count as usize * SECTOR_BYTES];
+            drive.read(first * SECTOR_BYTES as u64, &mut data).await.map(|()| data)
+        })
+    }
+
+    /// Reads everything that was ever written and holds it against the oracle.
+    pub(super) fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
+        let calm = Faults { no_discard: self.config.faults.no_discard, ..Faults::default() };
+        self.media.set_faults(calm);
+        let deep = self.rng.chance(1, 3);
+        self.check(deep)?;
+        for (first, count) in self.ranges() {
+            match self.read(first, count)? {
+                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
+                Err(_) => self.read_back_by_blocks(first, count)?,
+            }
+        }
+        self.tell(|| format!("settling after {end:?}"));
+        self.oracle.lock().settle(end)?;
+        Ok(())
+    }
+
+    fn read_back_by_blocks(&mut self, first: u64, count: u64) -> Result<(), Stop> {
+        let step = 8;
+        for at in (first..first + count).step_by(step) {
+            let count = (step as u64).min(first + count - at);
+            match self.read(at, count)? {
+                Ok(data) => self.oracle.lock().observe(at, count, Some(&data))?,
+                Err(error) => {
+                    self.count("restart: block unreadable");
+                    self.excuse("read after the restart", &error)?;
+                    self.oracle.lock().observe(at, count, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
+    fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
+        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
+        let told = self.media.failures_told() > 0;
+        let excused = match error {
+            Error::Invalid(_) | Error::NoSpace => false,
+            Error::Corrupt(_) => damaged,
+            Error::Io(_) => damaged || unreadable,
+            Error::ReadOnly(_) => damaged || unreadable || told,
+        };
+        if excused {
+            Ok(())
+        } else {
+            Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))
+        }
+    }
+
+    pub(super) fn check(&mut self, deep: bool) -> Result<(), Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(()) };
+        let problems = self.do_now("check", async move { drive.check(deep).await })?;
+        self.count(if deep { "op: check, deep" } else { "op: check" });
+        match problems {
+            Ok(problems) if problems.is_empty() => Ok(()),
+            Ok(problems) => {
+                self.count("outcome: check found problems");
+                let some: Vec<&str> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(String::as_str).collect();
+                let why = format!("{} problems:\n    {}", problems.len(), some.join("\n    "));
+                // Where the backing cannot be read the check cannot tell, and says so.
+                let error = if self.is_unreadable() { Error::Io(why) } else { Error::Corrupt(why) };
+                self.excuse("check", &error)
+            }
+            Err(error) => self.excuse("check", &error),
+        }
+    }
+}

@@ -29,7 +29,7 @@ fn poll_in_place<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn spawner() -> Spawner {
-    Arc::new(|future| poll_in_place(future))
+    Arc::new(poll_in_place)
 }
 
 fn now() -> u64 {
@@ -52,7 +52,8 @@ fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
         uuid: [1; 16],
         created_unix_seconds: 0,
     };
-    let options = OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
+    let options =
+        OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
     let drive = poll_in_place(async {
         Drive::create(&*media, &create).await?;
         Drive::open(media, options).await
@@ -195,14 +196,31 @@ fn single_core(only: Option<&str>) {
             let payloads = compressed(policy, &data);
             let line = |what: &str, (bare, speed, ratio): (f64, f64, f64)| {
                 let beside = 4096.0 * 1e3 * (1.0 / speed - 1.0 / bare);
-                println!("| {policy} {name} | {what} | {bare:.0} | {speed:.0} | {ratio:.0} % | {beside:.0} |");
+                println!(
+                    "| {policy} {name} | {what} | {bare:.0} | {speed:.0} | {ratio:.0} % | {beside:.0} |"
+                );
             };
-            line("128 KiB write", compare(|| bare_write(policy, &data, false), || drive_write(&drive, &data, 128 * 1024, false)));
+            line(
+                "128 KiB write",
+                compare(
+                    || bare_write(policy, &data, false),
+                    || drive_write(&drive, &data, 128 * 1024, false),
+                ),
+            );
             wait(drive.flush());
-            line("128 KiB read", compare(|| bare_read(&payloads, false), || drive_read(&drive, DATA_BYTES, 128 * 1024, false)));
-            line("4 KiB random write", compare(|| bare_write(policy, &data, true), || drive_write(&drive, &data, 4096, true)));
+            line(
+                "128 KiB read",
+                compare(|| bare_read(&payloads, false), || drive_read(&drive, DATA_BYTES, 128 * 1024, false)),
+            );
+            line(
+                "4 KiB random write",
+                compare(|| bare_write(policy, &data, true), || drive_write(&drive, &data, 4096, true)),
+            );
             wait(drive.flush());
-            line("4 KiB random read", compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)));
+            line(
+                "4 KiB random read",
+                compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)),
+            );
         }
     }
 }
@@ -219,7 +237,7 @@ fn engine_time() {
         (0..100_000).for_each(|_| _ = std::hint::black_box(now()));
         (now() - start) as f64 / 100_000.0
     };
-    let mut measure = |name: &str, work: &mut dyn FnMut()| {
+    let measure = |name: &str, work: &mut dyn FnMut()| {
         let values = (0..ROUNDS)
             .map(|_| {
                 let before = drive.status().engine_nanoseconds;
@@ -239,7 +257,9 @@ fn engine_time() {
 
 /// Four jobs on one core and on two.
 fn two_cores() {
-    println!("\n| four jobs, memory media | one core MB/s | two cores MB/s | factor |\n| --- | --- | --- | --- |");
+    println!(
+        "\n| four jobs, memory media | one core MB/s | two cores MB/s | factor |\n| --- | --- | --- | --- |"
+    );
     let data = testdata::fio_like(2, DATA_BYTES, 60);
     let text = testdata::text_like(2, DATA_BYTES);
     for (policy, name, data) in [

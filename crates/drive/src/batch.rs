@@ -139,8 +139,15 @@ impl Batch {
 
 /// A header with the (unmasked) checksum over itself and its payload.
 pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, payload: &[u8]) -> RecordHeader {
-    let mut header =
-        RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, moved: false, codec, extra: 0 };
+    let mut header = RecordHeader {
+        crc: 0,
+        block,
+        payload_len: payload.len() as u16,
+        kind,
+        moved: false,
+        codec,
+        extra: 0,
+    };
     sum(&mut header, &[], payload);
     header
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use layout::pack::HEADS;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{
-    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind,
-    SegmentRow, SegmentUse,
+    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader,
+    RecordKind, SegmentRow, SegmentUse,
 };
 use media::{IoBuf, Media};
 
@@ -118,7 +118,11 @@ impl Core {
             if self.log.room(Head::Map, NODE_RECORD_MAX_BYTES, Claim::Ordinary, &mut self.segments).is_err() {
                 return Step::NoSegment;
             }
-            if overlay { self.write_overlay(id, progress) } else { self.write_node(id, progress) }
+            if overlay {
+                self.write_overlay(id, progress)
+            } else {
+                self.write_node(id, progress)
+            }
             if progress.leaves.pop_front().is_none() {
                 progress.upper.pop_first();
             }

@@ -159,7 +159,10 @@ impl Core {
             }
         }
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
-        if claim == Claim::Ordinary && !batch.reserved && !self.fits(batch.data_units(), || self.known_freed(batch)) {
+        if claim == Claim::Ordinary
+            && !batch.reserved
+            && !self.fits(batch.data_units(), || self.known_freed(batch))
+        {
             return Err(Stall::Full);
         }
         self.segments.set_map_need(self.map.write_estimate_bytes());

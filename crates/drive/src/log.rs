@@ -223,7 +223,8 @@ impl Log {
         let (position, at) = self.place(head);
         let state = &mut self.heads[head as usize];
         let Some(open) = &mut state.open else { unreachable!("append without room") };
-        let mask = place_mask(self.tag, state.current.segment, state.current.generation, state.offset + at as u32);
+        let mask =
+            place_mask(self.tag, state.current.segment, state.current.generation, state.offset + at as u32);
         let masked = RecordHeader { crc: header.crc ^ mask, ..*header };
         let bytes = &mut open.buf[at..at + len];
         masked.encode(bytes);
@@ -295,7 +296,13 @@ impl Log {
         self.in_memory.insert(position, buf.clone());
         self.unwritten_bytes += len as u64;
         self.since_checkpoint += len as u64;
-        self.outbox.push(SealedPack { sequence: self.sequence, head, segment: header.segment, position, buf });
+        self.outbox.push(SealedPack {
+            sequence: self.sequence,
+            head,
+            segment: header.segment,
+            position,
+            buf,
+        });
     }
 
     /// Seals whatever is open.
@@ -308,7 +315,10 @@ impl Log {
     /// Time passes: seals the open packs that got nothing since the last tick. If no pack tells yet how much is durable,
     /// an empty one does: recovery can then tell a fault of the medium from a crash also at the end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
-        if self.durable > self.vouched && self.fits(Head::Host, 0) && self.heads.iter().all(|h| h.open.is_none()) {
+        if self.durable > self.vouched
+            && self.fits(Head::Host, 0)
+            && self.heads.iter().all(|h| h.open.is_none())
+        {
             self.open_pack(Head::Host);
             self.seal(Head::Host, segments);
         }

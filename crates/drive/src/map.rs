@@ -316,7 +316,12 @@ impl Map {
         }
     }
 
-    fn install(&mut self, id: NodeId, mut entries: Box<[Entry; NODE_ENTRIES]>, mut release: impl FnMut(Entry)) {
+    fn install(
+        &mut self,
+        id: NodeId,
+        mut entries: Box<[Entry; NODE_ENTRIES]>,
+        mut release: impl FnMut(Entry),
+    ) {
         let Some(&at) = self.index.get(&id) else {
             self.insert(id, Form::Page(entries));
             return;
@@ -494,7 +499,8 @@ impl Map {
             Form::Sparse { pairs, base: Base::Media | Base::MediaCleared } => Some(pairs.len()),
             _ => None,
         };
-        let mut leaves: Vec<_> = self.nodes.iter().flatten().filter_map(|n| Some((changes(n)?, n.id))).collect();
+        let mut leaves: Vec<_> =
+            self.nodes.iter().flatten().filter_map(|n| Some((changes(n)?, n.id))).collect();
         if leaves.len() > max {
             leaves.select_nth_unstable_by(max, |a, b| b.cmp(a));
             leaves.truncate(max);

@@ -139,7 +139,11 @@ impl Form {
     pub(crate) fn mapped(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
         match self {
             Form::Page(entries) => Box::new(
-                entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()).map(|(slot, e)| (slot as u16, *e)),
+                entries
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, e)| !e.is_unmapped())
+                    .map(|(slot, e)| (slot as u16, *e)),
             ),
             Form::Uniform(entry) => Box::new((0..NODE_ENTRIES as u16).map(|slot| (slot, *entry))),
             Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied().filter(|p| !p.1.is_unmapped())),

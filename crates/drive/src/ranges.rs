@@ -61,7 +61,9 @@ impl<M: Media> Drive<M> {
             let merged = async {
                 if whole_from > whole_to {
                     let len = (end - offset) as usize;
-                    return self.merge(&mut batch, offset, |block, from| block[from..from + len].fill(0)).await;
+                    return self
+                        .merge(&mut batch, offset, |block, from| block[from..from + len].fill(0))
+                        .await;
                 }
                 if offset < whole_from {
                     self.merge(&mut batch, offset, |block, from| block[from..].fill(0)).await?;

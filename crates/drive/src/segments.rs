@@ -128,7 +128,8 @@ impl Segments {
     /// Lists the free segments, once loading and roll-forward have said which are used.
     pub(crate) fn list_free(&mut self) {
         // Highest first, so that popping hands out the lowest: the file stays compact.
-        self.free = (0..self.table.len() as u32).rev().filter(|&s| self.get(s).state == State::Free).collect();
+        self.free =
+            (0..self.table.len() as u32).rev().filter(|&s| self.get(s).state == State::Free).collect();
     }
 
     /// Rows for a checkpoint.
@@ -222,8 +223,7 @@ impl Segments {
     /// A free segment whose space may be given back to the backing now; it leaves the free list until
     /// [`Segments::discarded`].
     pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
-        let wanted =
-            |s: &u32| self.get(*s).discard && self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
+        let wanted = |s: &u32| self.get(*s).discard && self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
         let at = self.free.iter().position(wanted)?;
         let segment = self.free.remove(at);
         self.get_mut(segment).discard = false;

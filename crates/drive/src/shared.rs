@@ -79,12 +79,7 @@ impl Drop for Entered<'_> {
 }
 
 impl<M: Media> Shared<M> {
-    pub(crate) fn new(
-        media: Arc<M>,
-        core: Core,
-        codec: codec::Policy,
-        options: &OpenOptions,
-    ) -> Shared<M> {
+    pub(crate) fn new(media: Arc<M>, core: Core, codec: codec::Policy, options: &OpenOptions) -> Shared<M> {
         Shared {
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
@@ -147,7 +142,10 @@ impl<M: Media> Shared<M> {
                 }
                 Err(error) => {
                     core.counters.write_errors_count += 1;
-                    core.poison(format!("writing a pack at byte {:#x} of the backing failed: {error}", pack.position));
+                    core.poison(format!(
+                        "writing a pack at byte {:#x} of the backing failed: {error}",
+                        pack.position
+                    ));
                 }
             }
         }
@@ -188,10 +186,14 @@ impl<M: Media> Drive<M> {
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         let (capacity, sector) = (self.0.capacity_bytes.load(Ordering::Relaxed), self.0.sector_bytes);
         if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
-            return Err(Error::Invalid(format!("{len} bytes at {offset} are not whole sectors of {sector} bytes")));
+            return Err(Error::Invalid(format!(
+                "{len} bytes at {offset} are not whole sectors of {sector} bytes"
+            )));
         }
         if offset.checked_add(len).is_none_or(|end| end > capacity) {
-            return Err(Error::Invalid(format!("{len} bytes at {offset} reach beyond the capacity of {capacity}")));
+            return Err(Error::Invalid(format!(
+                "{len} bytes at {offset} reach beyond the capacity of {capacity}"
+            )));
         }
         Ok(())
     }

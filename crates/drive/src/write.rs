@@ -94,7 +94,9 @@ impl<M: Media> Drive<M> {
         let at = |position: u64| (position - offset) as usize;
         if whole_from > whole_to {
             // Inside one block.
-            return self.merge(batch, offset, |block, from| block[from..from + data.len()].copy_from_slice(data)).await;
+            return self
+                .merge(batch, offset, |block, from| block[from..from + data.len()].copy_from_slice(data))
+                .await;
         }
         if offset < whole_from {
             let head = &data[..at(whole_from)];

@@ -68,7 +68,10 @@ const DENSE_FROM: usize = NODE_ENTRIES * 8 / PAIR_BYTES;
 
 /// Appends a node's payload to `out`, in the smallest coding; `mapped` gives (slot, entry) in rising order, mapped ones
 /// only.
-pub fn encode_node<I: Iterator<Item = (u16, Entry)>>(mapped: impl Fn() -> I, out: &mut Vec<u8>) -> NodeCoding {
+pub fn encode_node<I: Iterator<Item = (u16, Entry)>>(
+    mapped: impl Fn() -> I,
+    out: &mut Vec<u8>,
+) -> NodeCoding {
     let (mut count, mut runs) = (0, 0);
     let mut last: Option<(u16, Entry)> = None;
     for (slot, entry) in mapped() {
@@ -134,7 +137,9 @@ fn encode_runs(mapped: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) {
     let mut run = None;
     for (slot, entry) in mapped {
         run = match run {
-            Some((first, count, same)) if same == entry && first + count == slot => Some((first, count + 1, same)),
+            Some((first, count, same)) if same == entry && first + count == slot => {
+                Some((first, count + 1, same))
+            }
             before => {
                 finish(before);
                 Some((slot, 1, entry))

@@ -9,7 +9,7 @@ use layout::{BLOCK_BYTES, Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use media::Media;
 
 use crate::error::Error;
-use crate::load::decode_node;
+use crate::load::{Bounds, decode_node};
 use crate::node::{Base, Form};
 use crate::read::verify_block;
 use crate::segments::State;
@@ -121,7 +121,8 @@ impl<M: Media> Drive<M> {
     ) -> Result<(), Error> {
         let geometry = self.0.superblock().geometry;
         let mut extents: Vec<(u64, u32, u64)> = Vec::new();
-        let inside = |e: Entry| geometry.locate(e.position_bytes()).is_some_and(|(s, _)| segments.contains(&s));
+        let inside =
+            |e: Entry| geometry.locate(e.position_bytes()).is_some_and(|(s, _)| segments.contains(&s));
         self.walk(&mut Vec::new(), |met| match met {
             Met::Block(block, entry) if entry.is_record() && inside(entry) => {
                 extents.push((entry.position_bytes(), entry.len_bytes() as u32, block));
@@ -201,11 +202,11 @@ impl<M: Media> Shared<M> {
         image: Entry,
         meet: &mut impl FnMut(Met),
     ) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
-        let (form, fetch, memory) = {
+        let (form, fetch, memory, bounds) = {
             let core = self.core();
             let fetch = image.is_record().then(|| core.fetch(image));
             let memory = image.is_record().then(|| core.log.in_memory(image)).flatten();
-            (core.map.form(id).cloned(), fetch, memory)
+            (core.map.form(id).cloned(), fetch, memory, Bounds::of(&core.superblock))
         };
         let (pairs, cleared) = match form {
             Some(Form::Page(entries)) => return Ok(entries),
@@ -223,10 +224,10 @@ impl<M: Media> Shared<M> {
             Some(fetch) => {
                 let (position, len) = (image.position_bytes(), image.len_bytes());
                 match memory {
-                    Some(memory) => decode_node(id, memory.bytes(len), fetch.mask, position)?,
+                    Some(memory) => decode_node(id, memory.bytes(len), fetch.mask, position, &bounds)?,
                     None => {
                         let (buf, at) = self.read_range(position, len).await?;
-                        decode_node(id, &buf[at..at + len], fetch.mask, position)?
+                        decode_node(id, &buf[at..at + len], fetch.mask, position, &bounds)?
                     }
                 }
             }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use layout::node::ROOT_LEVEL;
 use layout::pack::PackHeader;
-use layout::record::{decode_record, place_mask};
-use layout::{Entry, Head, NodeId, PAGE_BYTES, RecordHeader, RecordKind};
+use layout::record::{Record, decode_record, place_mask};
+use layout::{BLOCK_BYTES, Entry, Head, NodeId, PAGE_BYTES, RecordHeader, RecordKind};
 use media::Media;
 
 use crate::batch::sum;
@@ -21,20 +22,30 @@ const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
 const RECORDS_A_STEP: usize = 64;
 
-/// A record found in a segment that is being cleaned.
+/// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 struct Found {
     header: RecordHeader,
     entry: Entry,
-    /// Its bytes in the window.
-    bytes: Range<usize>,
-    mask: u32,
+    /// Where its payload is in the window.
+    payload: Range<usize>,
 }
 
-/// A live record, verified and made ready for its new place.
+/// A live record, made ready for its new place.
 struct Moving {
     header: RecordHeader,
     entry: Entry,
     payload: Range<usize>,
+}
+
+/// How cleaning a segment goes.
+#[derive(Default)]
+struct Pass {
+    /// Map nodes that are corrupt: whether the records they map live cannot be known.
+    corrupt_nodes: Vec<NodeId>,
+    /// The medium answered an error: another time it may not.
+    unreadable: bool,
+    /// What live map nodes take: they stay until the next checkpoint writes them elsewhere.
+    node_units: u64,
 }
 
 /// What became of a batch of records.
@@ -56,26 +67,46 @@ impl<M: Media> Shared<M> {
             let start = geometry.segment_offset(segment);
             let end = start + u64::from(geometry.segment_bytes);
             let generation = core.segments.get(segment).generation;
-            (segment, generation, start, end, core.log.tag(), core.superblock.uuid, core.segments.pin(segment))
+            (
+                segment,
+                generation,
+                start,
+                end,
+                core.log.tag(),
+                core.superblock.uuid,
+                core.segments.pin(segment),
+            )
         };
         let mut at = start;
-        let mut damaged = false;
+        let mut pass = Pass::default();
         while at < end && self.core().segments.get(segment).live_units > 0 {
             let len = (WINDOW_BYTES as u64).min(end - at) as usize;
-            let (window, _) = self.read_range(at, len).await?;
+            let Ok((window, _)) = self.read_range(at, len).await else {
+                pass.unreadable = true;
+                at += len as u64;
+                continue;
+            };
             let mut found = Vec::new();
-            let used = find_records(&window, &uuid, |header, pack, from| {
+            let used = find_records(&window, &uuid, |raw, pack, from| {
+                if pack.segment != segment || pack.generation != generation {
+                    return;
+                }
                 let offset = (from as u64 + at - start) as u32;
-                let mask = place_mask(tag, segment, generation, offset);
-                let right = pack.segment == segment && pack.generation == generation;
-                let bytes = from..from + header.record_len();
-                if right {
-                    let entry = Entry::record(at + from as u64, bytes.len());
-                    found.push(Found { header: *header, entry, bytes, mask });
+                let Ok(record) = decode_record(raw, place_mask(tag, segment, generation, offset)) else {
+                    return;
+                };
+                let payload = from + record.header.payload_offset();
+                if is_sane(&record) {
+                    let entry = Entry::record(at + from as u64, raw.len());
+                    found.push(Found {
+                        header: record.header,
+                        entry,
+                        payload: payload..payload + record.payload.len(),
+                    });
                 }
             });
             for batch in found.chunks(RECORDS_A_STEP) {
-                match self.move_batch(batch, &window, &mut damaged).await? {
+                match self.move_batch(batch, &window, &mut pass).await? {
                     true => yield_now().await,
                     false => return Ok(false),
                 }
@@ -86,8 +117,11 @@ impl<M: Media> Shared<M> {
         let mut core = self.core();
         let core = &mut *core;
         let row = core.segments.get_mut(segment);
-        if damaged && row.state == State::Sealed {
+        // All that was found has been moved, is a map node, or is dead and accounted so. What still counts as live was
+        // not found, or nobody can tell whether it lives: trying again would bring nothing.
+        if u64::from(row.live_units) > pass.node_units && !pass.unreadable && row.state == State::Sealed {
             row.state = State::Damaged;
+            Self::count(&self.corrupt_records, 1);
             core.notes.push(format!(
                 "segment {segment} at byte {start:#x} of the backing holds records that cannot be read: it is set aside"
             ));
@@ -99,35 +133,42 @@ impl<M: Media> Shared<M> {
     }
 
     /// Moves what lives of a batch. False: no room.
-    async fn move_batch(self: &Arc<Self>, batch: &[Found], window: &[u8], damaged: &mut bool) -> Result<bool, Error> {
+    async fn move_batch(
+        self: &Arc<Self>,
+        batch: &[Found],
+        window: &[u8],
+        pass: &mut Pass,
+    ) -> Result<bool, Error> {
         let mut live = Vec::new();
         loop {
             live.clear();
-            let missing = self.core().find_live(batch, &mut live);
-            match missing {
-                Some(missing) => self.load(missing).await?,
-                None => break,
-            }
-        }
-        let mut moving = Vec::with_capacity(live.len());
-        for found in live {
-            match prepare(&batch[found], window) {
-                Some(record) => moving.push(record),
-                None => {
-                    Self::count(&self.corrupt_records, 1);
-                    *damaged = true;
+            let looked = self.core().find_live(batch, pass, &mut live);
+            match looked {
+                Ok(node_units) => {
+                    pass.node_units += node_units;
+                    break;
+                }
+                Err(missing) => {
+                    if !self.load_for(missing, pass).await {
+                        return Ok(true);
+                    }
                 }
             }
         }
+        let moving: Vec<Moving> = live.into_iter().map(|found| prepare(&batch[found], window)).collect();
         loop {
             let (step, packs) = {
                 let mut core = self.core();
-                (core.append_moved(&moving, window), core.log.take_outbox())
+                (core.append_moved(&moving, window, pass), core.log.take_outbox())
             };
             self.write_out(packs);
             match step {
                 Step::Done => return Ok(true),
-                Step::Missing(missing) => self.load(missing).await?,
+                Step::Missing(missing) => {
+                    if !self.load_for(missing, pass).await {
+                        return Ok(true);
+                    }
+                }
                 Step::NoSegment => return Ok(false),
                 Step::Wait => {
                     self.wait_for(|core| {
@@ -140,34 +181,55 @@ impl<M: Media> Shared<M> {
             }
         }
     }
+
+    /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
+    /// the medium answered an error, the batch is left as it is.
+    async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
+        match self.load(missing).await {
+            Ok(()) => true,
+            Err(Error::Corrupt(_)) => {
+                pass.corrupt_nodes.push(missing.id);
+                true
+            }
+            Err(_) => {
+                pass.unreadable = true;
+                false
+            }
+        }
+    }
 }
 
 impl Core {
-    /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what to load first.
-    fn find_live(&mut self, batch: &[Found], live: &mut Vec<usize>) -> Option<Missing> {
+    /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what these nodes take, or what
+    /// to load first.
+    fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<usize>) -> Result<u64, Missing> {
+        let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
-            match found.header.kind {
-                RecordKind::Data => match self.is_live(found.header.block, found.entry) {
-                    Ok(true) => live.push(i),
-                    Ok(false) => {}
-                    Err(missing) => return Some(missing),
-                },
+            let answer = match found.header.kind {
+                RecordKind::Data => {
+                    self.is_live(found.header.block, found.entry).map(|is| is.then(|| live.push(i)))
+                }
                 RecordKind::Node => {
                     let id = NodeId { level: found.header.extra as u8, index: found.header.block };
                     let node = self.map.has_image(id, found.entry).and_then(|here| match here {
                         true => self.map.complete(id),
                         false => Ok(false),
                     });
-                    match node {
-                        Ok(true) => self.map.rewrite(id),
-                        Ok(false) => {}
-                        Err(missing) => return Some(missing),
-                    }
+                    node.map(|is| {
+                        is.then(|| {
+                            self.map.rewrite(id);
+                            node_units += u64::from(found.entry.units());
+                        })
+                    })
                 }
-                RecordKind::Range | RecordKind::Overlay => {}
+                RecordKind::Range | RecordKind::Overlay => Ok(None),
+            };
+            match answer {
+                Err(missing) if !pass.corrupt_nodes.contains(&missing.id) => return Err(missing),
+                _ => {}
             }
         }
-        None
+        Ok(node_units)
     }
 
     /// Whether a block's entry is this one. Wants the block's leaf whole: then what changes replaced is accounted too.
@@ -181,7 +243,7 @@ impl Core {
     }
 
     /// Appends records that still live to the cleaning head and points the map to them.
-    fn append_moved(&mut self, moving: &[Moving], window: &[u8]) -> Step {
+    fn append_moved(&mut self, moving: &[Moving], window: &[u8], pass: &Pass) -> Step {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
@@ -192,13 +254,19 @@ impl Core {
                 Ok(true) => {}
                 // Moved by this very batch before a load interrupted it, or overwritten.
                 Ok(false) => continue,
+                Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            if self.log.room(Head::Cleaning, record.header.record_len(), Claim::Ordinary, &mut self.segments).is_err() {
+            if self
+                .log
+                .room(Head::Cleaning, record.header.record_len(), Claim::Ordinary, &mut self.segments)
+                .is_err()
+            {
                 return Step::NoSegment;
             }
             let origin = record.entry.0.to_le_bytes();
-            let entry = self.log.append(Head::Cleaning, &record.header, [&origin, &window[record.payload.clone()]]);
+            let entry =
+                self.log.append(Head::Cleaning, &record.header, [&origin, &window[record.payload.clone()]]);
             self.publish(block, entry);
             self.records_since_checkpoint += 1;
             self.log.seal_if_full(Head::Cleaning, &mut self.segments);
@@ -207,23 +275,27 @@ impl Core {
     }
 }
 
-/// Verifies a record and gives it the header of a moved one.
-fn prepare(found: &Found, window: &[u8]) -> Option<Moving> {
-    let bytes = &window[found.bytes.clone()];
-    let record = decode_record(bytes, found.mask).ok()?;
-    let start = found.bytes.start + record.header.payload_offset();
-    let mut header = RecordHeader { moved: true, ..record.header };
-    sum(&mut header, &found.entry.0.to_le_bytes(), record.payload);
-    Some(Moving { header, entry: found.entry, payload: start..start + record.payload.len() })
+/// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
+fn is_sane(record: &Record<'_>) -> bool {
+    match record.header.kind {
+        // Moved, it must still fit a map entry: the origin makes it longer.
+        RecordKind::Data => record.payload.len() <= BLOCK_BYTES,
+        RecordKind::Node => record.header.extra <= u16::from(ROOT_LEVEL),
+        RecordKind::Range | RecordKind::Overlay => false,
+    }
 }
 
-/// Finds the records of all packs in a window of a segment. What is no pack is stepped over page by page: a damaged
-/// one must not hide those behind it. Answers how much of the window is done.
-fn find_records(
-    window: &[u8],
-    uuid: &[u8; 16],
-    mut each: impl FnMut(&RecordHeader, &PackHeader, usize),
-) -> usize {
+/// Gives a record the header of a moved one.
+fn prepare(found: &Found, window: &[u8]) -> Moving {
+    let mut header = RecordHeader { moved: true, ..found.header };
+    sum(&mut header, &found.entry.0.to_le_bytes(), &window[found.payload.clone()]);
+    Moving { header, entry: found.entry, payload: found.payload.clone() }
+}
+
+/// Finds the records of all packs in a window of a segment: calls `each` with a record's bytes, the header of its pack
+/// and where in the window it begins; nothing of that is verified. What is no pack is stepped over page by page: a
+/// damaged one must not hide those behind it. Answers how much of the window is done.
+fn find_records(window: &[u8], uuid: &[u8; 16], mut each: impl FnMut(&[u8], &PackHeader, usize)) -> usize {
     let mut at = 0;
     while at < window.len() {
         let Some(pack) = PackHeader::decode(&window[at..]).ok().filter(|p| p.uuid == *uuid) else {
@@ -238,11 +310,11 @@ fn find_records(
             at += PAGE_BYTES;
             continue;
         }
-        let walked = layout::pack::walk_records(&window[at..at + pack.used as usize], pack.records, |within, raw| {
-            let header = RecordHeader::decode(raw)?;
-            each(&header, &pack, at + within as usize);
-            Ok(())
-        });
+        let walked =
+            layout::pack::walk_records(&window[at..at + pack.used as usize], pack.records, |within, raw| {
+                each(raw, &pack, at + within as usize);
+                Ok(())
+            });
         at += if walked.is_ok() { len } else { PAGE_BYTES };
     }
     window.len()

@@ -31,7 +31,10 @@ impl<M: Media> Drive<M> {
         let geometry = Geometry::new(physical, options.segment_bytes).map_err(invalid)?;
         validate_capacity(options.logical_capacity_bytes).map_err(invalid)?;
         if options.sector_bytes != 512 && options.sector_bytes != 4096 {
-            return Err(Error::Invalid(format!("sector size of {} bytes: 512 or 4096 it is", options.sector_bytes)));
+            return Err(Error::Invalid(format!(
+                "sector size of {} bytes: 512 or 4096 it is",
+                options.sector_bytes
+            )));
         }
         let (codec_policy, codec_level) = policy_numbers(options.codec);
         let superblock = Superblock {

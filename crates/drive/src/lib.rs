@@ -27,13 +27,15 @@ mod recovery;
 mod replay;
 mod segments;
 mod shared;
+mod slots;
 mod status;
 mod write;
 
 pub use error::Error;
 pub use extents::{Extent, ExtentKind};
 pub use options::{
-    Clock, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, PlantedBug, Spawner,
+    Clock, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, PlantedBug,
+    Spawner,
 };
 pub use shared::Drive;
 pub use status::{Recovered, State, Status};

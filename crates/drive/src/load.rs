@@ -1,7 +1,9 @@
 //! Loading map nodes from the medium.
 
 use layout::record::{decode_record, place_mask};
-use layout::{Entry, Geometry, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind};
+use layout::{
+    BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind, Superblock,
+};
 use media::{IoBuf, Media};
 
 use crate::core::Core;
@@ -16,6 +18,32 @@ pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: 
         unreachable!("record outside the segments");
     };
     place_mask(tag, segment, generation, offset)
+}
+
+/// What an entry that comes off the medium must keep to before anything is done with it: a checksum proves no origin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) geometry: Geometry,
+    /// Blocks of logical space.
+    pub(crate) blocks: u64,
+}
+
+impl Bounds {
+    pub(crate) fn of(superblock: &Superblock) -> Bounds {
+        let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+        Bounds { geometry: superblock.geometry, blocks }
+    }
+
+    /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments, and
+    /// fills in leaves only.
+    pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
+        if entry.is_unmapped() {
+            return true;
+        }
+        let first = (u128::from(id.index) * NODE_ENTRIES as u128 + slot as u128) << (9 * u32::from(id.level));
+        first < u128::from(self.blocks)
+            && (self.geometry.holds(entry) || id.level == LEAF_LEVEL && entry.fill_word().is_some())
+    }
 }
 
 /// A record to be fetched, with what its verification needs.
@@ -56,19 +84,19 @@ impl<M: Media> Shared<M> {
 
     /// Loads a node into the map, unless somebody else has meanwhile.
     pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
-        let (fetch, in_memory) = {
+        let (fetch, in_memory, bounds) = {
             let core = self.core();
             if !matches!(core.map.has_image(missing.id, missing.image), Ok(true)) {
                 return Ok(());
             }
-            (core.fetch(missing.image), core.log.in_memory(missing.image))
+            (core.fetch(missing.image), core.log.in_memory(missing.image), Bounds::of(&core.superblock))
         };
-        let position = missing.image.position_bytes();
+        let (position, len) = (missing.image.position_bytes(), missing.image.len_bytes());
         let entries = match in_memory {
-            Some(memory) => decode_node(missing.id, memory.bytes(missing.image.len_bytes()), fetch.mask, position)?,
+            Some(memory) => decode_node(missing.id, memory.bytes(len), fetch.mask, position, &bounds)?,
             None => {
-                let (buf, at) = self.read_range(position, missing.image.len_bytes()).await?;
-                let decoded = decode_node(missing.id, &buf[at..at + missing.image.len_bytes()], fetch.mask, position);
+                let (buf, at) = self.read_range(position, len).await?;
+                let decoded = decode_node(missing.id, &buf[at..at + len], fetch.mask, position, &bounds);
                 if decoded.is_err() {
                     Self::count(&self.corrupt_records, 1);
                 }
@@ -86,12 +114,13 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Decodes and verifies a node's record.
+/// Decodes and verifies a node's record, and checks that its entries can be used.
 pub(crate) fn decode_node(
     id: NodeId,
     bytes: &[u8],
     mask: u32,
     position: u64,
+    bounds: &Bounds,
 ) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
     let corrupt = |e| Error::corrupt("map node", position, &e);
     let record = decode_record(bytes, mask).map_err(corrupt)?;
@@ -99,9 +128,16 @@ pub(crate) fn decode_node(
         || record.header.block != id.index
         || record.header.extra != u16::from(id.level)
     {
-        return Err(Error::Corrupt(format!("byte {position:#x} of the backing holds another record than map node {id:?}")));
+        return Err(Error::Corrupt(format!(
+            "byte {position:#x} of the backing holds another record than map node {id:?}"
+        )));
     }
     let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
     layout::node::decode_node(record.header.codec, record.payload, &mut entries).map_err(corrupt)?;
-    Ok(entries)
+    match entries.iter().enumerate().find(|(slot, entry)| !bounds.allow(id, *slot, **entry)) {
+        None => Ok(entries),
+        Some((slot, entry)) => Err(Error::Corrupt(format!(
+            "map node {id:?} at byte {position:#x} of the backing: slot {slot} cannot hold {entry:?}"
+        ))),
+    }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Checkpoint, Counters, DecodeError, Geometry, PAGE_BYTES, Superblock};
-use media::{IoBuf, Media};
+use layout::{Checkpoint, Counters, Superblock};
+use media::Media;
 
 use crate::checkpoint::overlay_extra;
 use crate::core::Core;
 use crate::error::Error;
+use crate::load::Bounds;
 use crate::log::Log;
 use crate::map::Map;
 use crate::node::Slot;
@@ -16,6 +16,7 @@ use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared};
+use crate::slots::{find_successor, read_checkpoint, read_superblock};
 
 impl<M: Media> Drive<M> {
     /// Opens a drive, recovering from a crash where there was one.
@@ -33,24 +34,37 @@ impl<M: Media> Drive<M> {
             )));
         }
         let policy = policy_of(&superblock)?;
-        let checkpoint = read_checkpoint(&*media, &superblock).await?;
+        let found = read_checkpoint(&*media, &superblock).await?;
+        let checkpoint = found.checkpoint;
         #[allow(unused_mut)]
-        let mut reader = Reader::new(&*media, superblock.geometry, &checkpoint);
+        let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
         #[cfg(feature = "planted-bugs")]
         {
             reader.ignore_torn = options.planted_bug == Some(crate::PlantedBug::IgnoreTornPack);
         }
-        let tail = reader.tail(&checkpoint).await?;
+        let mut tail = reader.tail(&checkpoint).await?;
+        if tail.damage.is_none() && found.alone {
+            tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
+        }
+        let accepts = options.read_only && options.accept_damage;
         let mut read_only = options.read_only.then(|| "opened read-only".to_string());
         if let Some(damage) = &tail.damage {
-            if !(options.read_only && options.accept_damage) {
+            if !accepts {
                 return Err(Error::Corrupt(format!(
                     "the log is damaged: {damage}; what came after can be given up with --accept-damage --read-only"
                 )));
             }
             read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
         }
-        let core = recover(superblock, checkpoint, tail, &options, read_only)?;
+        let mut core = recover(superblock, &checkpoint, &tail, &options, read_only);
+        if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
+            if !accepts {
+                return Err(Error::Corrupt(fault));
+            }
+            let before = core.read_only.take().filter(|_| tail.damage.is_some());
+            core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
+        }
+        core.segments.list_free();
         let read_only = core.read_only.is_some();
         let shared = Shared::new(media, core, policy, &options);
         let drive = Drive(Arc::new(shared));
@@ -83,81 +97,14 @@ pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
     }
 }
 
-async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
-    if offset + len as u64 > media.size_bytes() {
-        return Err(Error::Corrupt("the backing is too small to hold a drive".into()));
-    }
-    let (buf, result) = media.read(offset, IoBuf::pooled(len)).await;
-    result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
-}
-
-/// The valid copy with the highest update number.
-pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<Superblock, Error> {
-    let mut best: Option<Superblock> = None;
-    let mut why = Error::Corrupt("no superblock".into());
-    for copy in 0..SUPERBLOCK_COPIES {
-        let read = match read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
-            Ok(page) => Superblock::decode(&page).map_err(|e| match e {
-                DecodeError::Magic(_) => Error::Corrupt("there is no Pumice drive here".into()),
-                other => Error::Corrupt(other.to_string()),
-            }),
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
-            Ok(_) => {}
-            Err(error) if copy == 0 => why = error,
-            Err(_) => {}
-        }
-    }
-    best.ok_or(why)
-}
-
-/// The valid checkpoint with the highest number.
-async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Checkpoint, Error> {
-    let geometry = superblock.geometry;
-    let mut best: Option<Checkpoint> = None;
-    let mut why = Error::Corrupt("no valid checkpoint".into());
-    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        let offset = geometry.checkpoint_offset(slot, copy);
-        let page = match read_pages(media, offset, PAGE_BYTES).await {
-            Ok(page) => page,
-            Err(error) => {
-                why = error;
-                continue;
-            }
-        };
-        let Ok(segments) = Checkpoint::decode_segments(&page) else { continue };
-        if segments > geometry.max_segments {
-            continue;
-        }
-        let bytes = match read_pages(media, offset, Checkpoint::encoded_len(segments as usize)).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                why = error;
-                continue;
-            }
-        };
-        if let Ok(found) = Checkpoint::decode(&bytes)
-            && found.uuid == superblock.uuid
-            && found.number % 2 == slot as u64
-            && found.rows.len() == geometry.segments() as usize
-            && best.as_ref().is_none_or(|b| b.number < found.number)
-        {
-            best = Some(found);
-        }
-    }
-    best.ok_or(why)
-}
-
 /// Puts the drive's state together from a checkpoint and the log behind it.
 fn recover(
     superblock: Superblock,
-    checkpoint: Checkpoint,
-    tail: Tail,
+    checkpoint: &Checkpoint,
+    tail: &Tail,
     options: &OpenOptions,
     read_only: Option<String>,
-) -> Result<Core, Error> {
+) -> Core {
     let geometry = superblock.geometry;
     let mut segments = Segments::new(geometry, options.entropy);
     segments.load(&checkpoint.rows);
@@ -172,13 +119,14 @@ fn recover(
         row.generation = touched.generation;
         row.last_sequence = touched.last_sequence;
     }
-    let mut map = Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
+    let mut map =
+        Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
     map.set_root_image(checkpoint.root);
     map.live_blocks = checkpoint.live_blocks;
     map.fill_blocks = checkpoint.fill_blocks;
     let mut counters: Counters = checkpoint.counters;
     counters.unclean_opens_count += u64::from(!checkpoint.clean);
-    let mut core = Core {
+    Core {
         log: Log::new(superblock.uuid, geometry, tail.sequence, checkpoint.number),
         superblock,
         segments,
@@ -204,45 +152,37 @@ fn recover(
         },
         #[cfg(feature = "planted-bugs")]
         planted_bug: options.planted_bug,
-    };
-    core.roll_forward(&checkpoint, tail)?;
-    core.segments.list_free();
-    Ok(core)
+    }
 }
 
 impl Core {
-    fn roll_forward(&mut self, checkpoint: &Checkpoint, tail: Tail) -> Result<(), Error> {
-        let blocks = self.blocks();
+    /// Applies what the log tells to the map. Answers what is wrong with it; the rest is applied all the same.
+    fn roll_forward(&mut self, checkpoint: &Checkpoint, told: Vec<Told>) -> Result<(), String> {
         let mut overlays = 0;
+        let mut fault = None;
         let (of_checkpoint, rest): (Vec<Told>, Vec<Told>) =
-            tail.told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
+            told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
         for told in of_checkpoint {
             let Told::Overlay { leaf, extra, pairs } = told else { continue };
             // Those of a later checkpoint, never finished, say nothing.
-            if extra & !1 == overlay_extra(checkpoint.number, false) {
-                overlays += 1;
-                self.map.load_overlay(
-                    layout::NodeId { level: layout::LEAF_LEVEL, index: leaf },
-                    extra & 1 != 0,
-                    pairs,
-                );
+            if extra & !1 != overlay_extra(checkpoint.number, false) {
+                continue;
             }
+            let id = layout::NodeId { level: layout::LEAF_LEVEL, index: leaf };
+            if self.map.form(id).is_some() {
+                fault = Some(format!("checkpoint {} has two overlays of leaf {leaf}", checkpoint.number));
+                continue;
+            }
+            overlays += 1;
+            self.map.load_overlay(id, extra & 1 != 0, pairs);
         }
-        if overlays != checkpoint.overlay_records && self.read_only.is_none() {
-            return Err(Error::Corrupt(format!(
+        if overlays != checkpoint.overlay_records {
+            fault.get_or_insert(format!(
                 "checkpoint {} has {} overlay records, {overlays} were found",
                 checkpoint.number, checkpoint.overlay_records
-            )));
+            ));
         }
         for told in rest {
-            let (block, count) = match &told {
-                Told::Data { block, .. } | Told::Moved { block, .. } => (*block, 1),
-                Told::Range { block, count, .. } => (*block, *count),
-                Told::Overlay { .. } => continue,
-            };
-            if block.checked_add(count).is_none_or(|end| end > blocks) {
-                return Err(Error::Corrupt(format!("the log tells of block {block}, beyond the capacity")));
-            }
             match told {
                 Told::Data { block, entry } => self.publish(block, entry),
                 Told::Moved { block, entry, origin } => {
@@ -262,6 +202,14 @@ impl Core {
                 Told::Overlay { .. } => {}
             }
         }
-        Ok(())
+        // A segment promised at the cut has nodes of this checkpoint, but then their packs were found just now.
+        let free =
+            |s: &u32| matches!(self.segments.get(*s), row if row.state == State::Free && row.live_units > 0);
+        if let Some(segment) = (0..self.segments.count()).find(free) {
+            fault.get_or_insert(format!(
+                "segment {segment} is free by the usage table, but holds something live"
+            ));
+        }
+        fault.map_or(Ok(()), Err)
     }
 }

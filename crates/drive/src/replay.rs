@@ -2,13 +2,19 @@
 
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
 use layout::record::decode_range;
-use layout::{Checkpoint, Entry, Geometry, Head, PAGE_BYTES, RecordKind};
+use layout::{
+    BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
+};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
+use crate::load::Bounds;
+use crate::log::PACK_HARD_BYTES;
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;
+/// Most blocks that one record gives an entry: writers take small steps, and a longer one would take up all memory.
+const RANGE_MAX_BLOCKS: u64 = 1 << 20;
 
 /// Something the log tells about the map.
 #[derive(Clone, Debug)]
@@ -49,6 +55,8 @@ pub(crate) struct Tail {
 struct Parsed {
     header: PackHeader,
     told: Vec<Told>,
+    /// Its checksums hold, but it tells what no correct drive writes.
+    malformed: bool,
 }
 
 /// Where a head's next pack is expected.
@@ -66,6 +74,7 @@ struct Cursor {
 /// Reads the log behind checkpoints.
 pub(crate) struct Reader<'a, M> {
     media: &'a M,
+    bounds: Bounds,
     geometry: Geometry,
     uuid: [u8; 16],
     cursors: Vec<Cursor>,
@@ -74,7 +83,7 @@ pub(crate) struct Reader<'a, M> {
 }
 
 impl<'a, M: Media> Reader<'a, M> {
-    pub(crate) fn new(media: &'a M, geometry: Geometry, checkpoint: &Checkpoint) -> Reader<'a, M> {
+    pub(crate) fn new(media: &'a M, bounds: Bounds, checkpoint: &Checkpoint) -> Reader<'a, M> {
         let cursor = |(head, position): (Head, &layout::HeadPosition)| Cursor {
             head,
             current: position.current,
@@ -85,7 +94,8 @@ impl<'a, M: Media> Reader<'a, M> {
         };
         Reader {
             media,
-            geometry,
+            bounds,
+            geometry: bounds.geometry,
             uuid: checkpoint.uuid,
             cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
             #[cfg(feature = "planted-bugs")]
@@ -101,9 +111,10 @@ impl<'a, M: Media> Reader<'a, M> {
                 self.peek(i).await?;
             }
             let wanted = tail.sequence + 1;
-            let found = self.cursors.iter_mut().find(|cursor| {
-                matches!(&cursor.peeked, Some(Some(pack)) if pack.header.sequence == wanted)
-            });
+            let found = self
+                .cursors
+                .iter_mut()
+                .find(|cursor| matches!(&cursor.peeked, Some(Some(pack)) if pack.header.sequence == wanted));
             let Some(pack) = found.and_then(|cursor| cursor.peeked.take().flatten()) else { break };
             self.step(&pack.header);
             if pack.header.checkpoint > checkpoint.number {
@@ -111,6 +122,10 @@ impl<'a, M: Media> Reader<'a, M> {
                     "pack {wanted} knows checkpoint {}, the newest found is {}",
                     pack.header.checkpoint, checkpoint.number
                 ));
+                return Ok(tail);
+            }
+            if pack.malformed {
+                tail.damage = Some(format!("pack {wanted} is whole, but tells what cannot be"));
                 return Ok(tail);
             }
             tail.take(pack);
@@ -123,7 +138,8 @@ impl<'a, M: Media> Reader<'a, M> {
     fn step(&mut self, header: &PackHeader) {
         for (cursor, next) in self.cursors.iter_mut().zip(header.next) {
             if cursor.head == header.head {
-                if cursor.current.segment != header.segment || cursor.current.generation != header.generation {
+                if cursor.current.segment != header.segment || cursor.current.generation != header.generation
+                {
                     cursor.current = NextSegment { segment: header.segment, generation: header.generation };
                     cursor.window = None;
                 }
@@ -156,10 +172,15 @@ impl<'a, M: Media> Reader<'a, M> {
         Ok(())
     }
 
-    async fn pack_at(&mut self, i: usize, segment: NextSegment, offset: u32) -> Result<Option<Parsed>, Error> {
+    async fn pack_at(
+        &mut self,
+        i: usize,
+        segment: NextSegment,
+        offset: u32,
+    ) -> Result<Option<Parsed>, Error> {
         let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
         let end = u64::from(offset) + u64::from(header.len);
-        if end > u64::from(self.geometry.segment_bytes) {
+        if end > u64::from(self.geometry.segment_bytes) || header.len as usize > PACK_HARD_BYTES {
             return Ok(None);
         }
         self.cover(i, segment.segment, offset, header.len).await?;
@@ -169,20 +190,24 @@ impl<'a, M: Media> Reader<'a, M> {
             Place { uuid: &self.uuid, segment: segment.segment, generation: segment.generation, offset };
         #[cfg(feature = "planted-bugs")]
         if self.ignore_torn && header.generation == segment.generation {
-            return Ok(Some(parse_unchecked(bytes, header, self.geometry)));
+            return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
         let mut told = Vec::new();
         let mut malformed = false;
         let decoded = decode_pack(bytes, place, |at, record| {
-            match tell(&record, Entry::record(start + u64::from(at), record.header.record_len())) {
+            match tell(
+                &record,
+                Entry::record(start + u64::from(at), record.header.record_len()),
+                &self.bounds,
+            ) {
                 Ok(Some(one)) => told.push(one),
                 Ok(None) => {}
                 Err(()) => malformed = true,
             }
         });
         match decoded {
-            Ok(header) if !malformed && header.head == self.cursors[i].head => Ok(Some(Parsed { header, told })),
+            Ok(header) if header.head == self.cursors[i].head => Ok(Some(Parsed { header, told, malformed })),
             _ => Ok(None),
         }
     }
@@ -236,6 +261,12 @@ impl<'a, M: Media> Reader<'a, M> {
                         _ => None,
                     };
                     offset += match candidate {
+                        Some(pack) if pack.header.checkpoint > checkpoint.number => {
+                            return Ok(Some(format!(
+                                "pack {missing} is missing or torn, and pack {} knows checkpoint {}, the newest found is {}",
+                                pack.header.sequence, pack.header.checkpoint, checkpoint.number
+                            )));
+                        }
                         Some(pack) if pack.header.durable >= missing => {
                             return Ok(Some(format!(
                                 "pack {missing} is missing or torn, but pack {} says everything up to {} was durable",
@@ -267,20 +298,31 @@ impl Tail {
 }
 
 /// What a record tells about the map; nothing for a node. Fails for what no correct drive writes.
-fn tell(record: &layout::record::Record<'_>, entry: Entry) -> Result<Option<Told>, ()> {
+fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> Result<Option<Told>, ()> {
+    let ensure = |holds: bool| if holds { Ok(()) } else { Err(()) };
     let block = record.header.block;
     Ok(match record.header.kind {
-        RecordKind::Data => Some(match record.origin {
-            Some(origin) => Told::Moved { block, entry, origin },
-            None => Told::Data { block, entry },
-        }),
+        RecordKind::Data => {
+            ensure(block < bounds.blocks && record.payload.len() <= BLOCK_BYTES)?;
+            Some(match record.origin {
+                Some(origin) => {
+                    ensure(bounds.geometry.holds(origin))?;
+                    Told::Moved { block, entry, origin }
+                }
+                None => Told::Data { block, entry },
+            })
+        }
         RecordKind::Range => {
             let (count, entry) = decode_range(record.payload).map_err(drop)?;
+            ensure(count <= RANGE_MAX_BLOCKS && block + count <= bounds.blocks)?;
             Some(Told::Range { block, count, entry })
         }
         RecordKind::Node => None,
         RecordKind::Overlay => {
             let pairs = layout::node::decode_pairs(record.payload, "overlay").map_err(drop)?;
+            let leaf = NodeId { level: LEAF_LEVEL, index: block };
+            ensure(block < bounds.blocks.div_ceil(NODE_ENTRIES as u64))?;
+            ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;
             Some(Told::Overlay { leaf: block, extra: record.header.extra, pairs })
         }
     })
@@ -288,20 +330,21 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry) -> Result<Option<Told
 
 /// The planted mistake: takes a pack at its header's word, as far as its records can be walked.
 #[cfg(feature = "planted-bugs")]
-fn parse_unchecked(bytes: &[u8], header: PackHeader, geometry: Geometry) -> Parsed {
-    let start = geometry.segment_offset(header.segment) + u64::from(header.offset);
+fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed {
+    let start = bounds.geometry.segment_offset(header.segment) + u64::from(header.offset);
     let used = &bytes[..header.used as usize];
     let mut told = Vec::new();
     let _ = layout::pack::walk_records(used, header.records, |at, raw| {
         let decoded = layout::RecordHeader::decode(raw)?;
         let payload_at = decoded.payload_offset();
         let payload = &raw[payload_at..payload_at + usize::from(decoded.payload_len)];
-        let origin = decoded.moved.then(|| Entry(u64::from_le_bytes(raw[16..24].try_into().unwrap_or_default())));
+        let origin =
+            decoded.moved.then(|| Entry(u64::from_le_bytes(raw[16..24].try_into().unwrap_or_default())));
         let record = layout::record::Record { header: decoded, origin, payload };
-        if let Ok(Some(one)) = tell(&record, Entry::record(start + u64::from(at), raw.len())) {
+        if let Ok(Some(one)) = tell(&record, Entry::record(start + u64::from(at), raw.len()), bounds) {
             told.push(one);
         }
         Ok(())
     });
-    Parsed { header, told }
+    Parsed { header, told, malformed: false }
 }

@@ -1,0 +1,162 @@
+//! Finding the newest superblock and the newest checkpoint among their slots and copies.
+
+use futures::future::join_all;
+use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{
+    BLOCK_BYTES, Checkpoint, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse, Superblock,
+};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::log::PACK_HARD_BYTES;
+
+/// Checkpoints are numbered below this, so that counting on never overflows.
+const NUMBER_LIMIT: u64 = 1 << 62;
+/// Segments whose first pages are read at once.
+const SEGMENTS_AT_ONCE: u32 = 64;
+/// A new drive hands out its lowest segments first: who looks for traces of its first checkpoints looks at so many.
+const FIRST_SEGMENTS: u32 = 16;
+
+/// The checkpoint to start from.
+pub(crate) struct Found {
+    pub(crate) checkpoint: Checkpoint,
+    /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
+    pub(crate) alone: bool,
+}
+
+async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
+    if offset + len as u64 > media.size_bytes() {
+        return Err(Error::Corrupt("the backing is too small to hold a drive".into()));
+    }
+    let (buf, result) = media.read(offset, IoBuf::pooled(len)).await;
+    result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
+}
+
+/// The valid copy with the highest update number.
+pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<Superblock, Error> {
+    let mut best: Option<Superblock> = None;
+    let mut why = None;
+    for copy in 0..SUPERBLOCK_COPIES {
+        let page = match read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
+            Ok(page) => page,
+            Err(error) => {
+                why.get_or_insert(error);
+                continue;
+            }
+        };
+        match Superblock::decode(&page) {
+            Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
+            Ok(_) | Err(DecodeError::Magic(_)) => {}
+            Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
+                why.get_or_insert(Error::Corrupt(error.to_string()));
+            }
+            // Whole, but not for this program: it must not go on by an older copy.
+            Err(error) => return Err(Error::Corrupt(error.to_string())),
+        }
+    }
+    let none = || Error::Corrupt("there is no Pumice drive here".into());
+    best.ok_or_else(|| why.unwrap_or_else(none))
+}
+
+/// The valid checkpoint with the highest number.
+pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
+    let mut found: Vec<Checkpoint> = Vec::new();
+    let mut why = Error::Corrupt("no valid checkpoint".into());
+    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        match read_copy(media, superblock, slot, copy).await {
+            Ok(checkpoint) => found.extend(checkpoint),
+            Err(error) => why = error,
+        }
+    }
+    let Some(newest) = found.iter().map(|c| c.number).max() else { return Err(why) };
+    let alone = !found.iter().any(|c| c.number + 1 == newest);
+    let checkpoint = found.into_iter().find(|c| c.number == newest);
+    checkpoint.map(|checkpoint| Found { checkpoint, alone }).ok_or(why)
+}
+
+/// The checkpoint in one place, if it is a valid one that belongs there.
+async fn read_copy<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    slot: usize,
+    copy: usize,
+) -> Result<Option<Checkpoint>, Error> {
+    let geometry = superblock.geometry;
+    let offset = geometry.checkpoint_offset(slot, copy);
+    let page = read_pages(media, offset, PAGE_BYTES).await?;
+    // More would be read than there is room for.
+    if Checkpoint::decode_segments(&page).ok() != Some(geometry.segments()) {
+        return Ok(None);
+    }
+    let bytes = read_pages(media, offset, Checkpoint::encoded_len(geometry.segments() as usize)).await?;
+    let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+    let valid = |found: &Checkpoint| {
+        found.uuid == superblock.uuid
+            && found.number % 2 == slot as u64
+            && found.number < NUMBER_LIMIT
+            // What a change to a leaf not loaded replaced still counts: twice the capacity at the most.
+            && found.live_blocks <= 2 * blocks
+            && found.fill_blocks <= 2 * blocks
+            && found.validate(&geometry).is_ok()
+    };
+    Ok(Checkpoint::decode(&bytes).ok().filter(valid))
+}
+
+/// Looks for a pack that knows a newer checkpoint than the newest found; answers what was found.
+///
+/// Checkpoints alternate between the slots, so the one before the newest is in the other slot, unless a power cut tore
+/// the next one there, which nobody misses, or both copies of the next one went bad after it was durable. Then the log
+/// behind the older checkpoint may well end without a gap, for a run's first segments are told of by that run's first
+/// checkpoint alone: all that it wrote would silently be gone. So in this rare case the first page of every segment is
+/// looked at. Any segment opened once a newer checkpoint was durable begins with a pack that says so; and if none was
+/// opened, the heads went on behind the places that the older checkpoint's log leads to (whose packs say so too), or
+/// nothing was written after the newer one.
+///
+/// What remains undetectable: that the newest checkpoint is bad in both copies and so is every first pack of a segment
+/// opened since; and that of its two copies one went bad and the other write never reached the medium although the
+/// backing said so (the old checkpoint there, two numbers older, is whole and raises no suspicion) where no pack of the
+/// log behind the older one knows better.
+pub(crate) async fn find_successor<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+) -> Result<Option<String>, Error> {
+    let count = superblock.geometry.segments();
+    // A new drive has its other slot blank: no reason to look at all of it.
+    let until = if checkpoint.number == 1 { count.min(FIRST_SEGMENTS) } else { count };
+    let mut from = 0;
+    while from < until {
+        let to = until.min(from + SEGMENTS_AT_ONCE);
+        let looks = (from..to).map(|segment| knows(media, superblock, segment, checkpoint.number));
+        for (segment, knows) in (from..to).zip(join_all(looks).await) {
+            if let Some(newer) = knows? {
+                let usage = checkpoint.rows.get(segment as usize).map_or(SegmentUse::Free, |row| row.usage);
+                return Ok(Some(format!(
+                    "segment {segment} ({usage:?}) knows checkpoint {newer}, the newest found is {}",
+                    checkpoint.number
+                )));
+            }
+        }
+        from = to;
+    }
+    Ok(None)
+}
+
+/// The checkpoint that a segment's first pack knows, if it is newer than `number`.
+async fn knows<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    segment: u32,
+    number: u64,
+) -> Result<Option<u64>, Error> {
+    let start = superblock.geometry.segment_offset(segment);
+    let page = read_pages(media, start, PAGE_BYTES).await?;
+    let header = match PackHeader::decode(&page[..PACK_HEADER_BYTES]) {
+        Ok(h) if h.uuid == superblock.uuid && h.checkpoint > number && h.len as usize <= PACK_HARD_BYTES => h,
+        _ => return Ok(None),
+    };
+    let bytes = read_pages(media, start, header.len as usize).await?;
+    let place = Place { uuid: &superblock.uuid, segment, generation: header.generation, offset: 0 };
+    Ok(decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header.checkpoint))
+}

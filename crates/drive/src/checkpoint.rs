@@ -179,7 +179,8 @@ impl Core {
         }
         if old.is_record() {
             self.segments.release(old);
-            progress.rows[self.segments.of(old) as usize].live_units -= old.units();
+            let live = &mut progress.rows[self.segments.of(old) as usize].live_units;
+            *live = live.saturating_sub(old.units());
         }
         if let Some((parent, _)) = id.parent()
             && !(old.is_unmapped() && image.is_unmapped())

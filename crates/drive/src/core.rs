@@ -101,13 +101,13 @@ impl Core {
         }
     }
 
-    /// A record or fill died.
+    /// A record or fill died. The counts come from a checkpoint, whose checksum proves nothing: they may be wrong.
     pub(crate) fn release(&mut self, entry: Entry) {
         if entry.is_record() {
             self.segments.release(entry);
-            self.map.live_blocks -= 1;
+            self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
         } else if !entry.is_unmapped() {
-            self.map.fill_blocks -= 1;
+            self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
         }
     }
 

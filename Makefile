@@ -1,6 +1,8 @@
 # What a developer types. `make test` is what continuous integration runs.
 
 CARGO ?= cargo
+# Where rustup puts it.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails.
 SIM_SEEDS ?= 500
 
@@ -10,16 +12,17 @@ build:
 	$(CARGO) build --release -p pumice
 
 # All of it in a minute, on a temporary drive.
-demo: build
+demo: deps build
 	$(CARGO) run --release -q -p pumice -- demo
 
 # Everything that must hold: unit tests, properties, fuzz inputs, real clients, the simulator.
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) scripts/test.sh
 
-# Microbenchmarks of codec and engine.
-bench:
-	$(CARGO) bench --workspace
+# Codec and engine against the bare codec; then the drive over NBD against nbdkit (see docs/performance.md).
+bench: deps
+	$(CARGO) bench -p codec -p drive
+	scripts/bench-nbd.sh
 
 lint:
 	$(CARGO) fmt --all --check

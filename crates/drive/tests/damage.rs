@@ -1,0 +1,326 @@
+//! Damaged backings: what is whole is used, what is not is told.
+
+mod common;
+#[path = "common/image.rs"]
+mod image;
+
+use std::sync::Arc;
+
+use codec::testdata::random;
+use common::{create_options, new_drive, open, run, spawner};
+use drive::{Drive, Error, OpenOptions, State};
+use image::Image;
+use layout::RecordKind;
+use media::{IoBuf, Media, MemoryMedia};
+
+const BLOCK: u64 = 4096;
+
+fn refusal(media: &Arc<MemoryMedia>) -> String {
+    match run(Drive::open(media.clone(), OpenOptions::new(9, spawner()))) {
+        Err(Error::Corrupt(why)) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("a damaged drive was opened"),
+    }
+}
+
+fn rescue(media: &Arc<MemoryMedia>) -> Drive<MemoryMedia> {
+    let options = OpenOptions { read_only: true, accept_damage: true, ..OpenOptions::new(9, spawner()) };
+    run(Drive::open(media.clone(), options)).expect("a rescue")
+}
+
+fn read(drive: &Drive<MemoryMedia>, block: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; BLOCK as usize];
+    run(drive.read(block * BLOCK, &mut bytes)).map(|()| bytes)
+}
+
+fn write(drive: &Drive<MemoryMedia>, block: u64) {
+    run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
+}
+
+fn assert_holds(drive: &Drive<MemoryMedia>, block: u64) {
+    assert!(read(drive, block).expect("read") == random(block, BLOCK as usize), "block {block}");
+}
+
+fn closed_with(blocks: u64) -> (Arc<MemoryMedia>, Image) {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    (0..blocks).for_each(|block| write(&drive, block));
+    run(drive.close()).expect("close");
+    let image = Image::of(&media);
+    (media, image)
+}
+
+#[test]
+fn a_flipped_bit_is_told_with_its_block_and_the_others_are_read() {
+    let (media, image) = closed_with(50);
+    image.flip_bit(image.newest(RecordKind::Data, 7).payload() + 100);
+    let drive = open(&media, 2);
+    let error = read(&drive, 7).expect_err("a flipped bit");
+    assert!(matches!(&error, Error::Corrupt(why) if why.contains("block 7 ")), "{error}");
+    (0..50).filter(|block| *block != 7).for_each(|block| assert_holds(&drive, block));
+    assert_eq!(drive.status().counters.corrupt_records_count, 1);
+}
+
+#[test]
+fn a_block_that_was_corrupt_can_be_written_again() {
+    let (media, image) = closed_with(5);
+    image.flip_bit(image.newest(RecordKind::Data, 3).position + 5);
+    let drive = open(&media, 2);
+    read(&drive, 3).expect_err("a flipped bit");
+    write(&drive, 3);
+    assert_holds(&drive, 3);
+}
+
+#[test]
+fn the_second_superblock_stands_in_for_the_first() {
+    let (media, image) = closed_with(5);
+    image.flip_bit(40);
+    assert_holds(&open(&media, 2), 4);
+}
+
+#[test]
+fn a_superblock_without_magic_is_not_the_last_word() {
+    let (media, image) = closed_with(5);
+    image.zero(0, 4096);
+    assert_holds(&open(&media, 2), 4);
+}
+
+#[test]
+fn without_any_superblock_the_error_says_so() {
+    let (media, image) = closed_with(5);
+    image.zero(0, 4096);
+    image.zero(65536, 4096);
+    assert_eq!(refusal(&media), "there is no Pumice drive here");
+}
+
+#[test]
+fn with_both_superblocks_damaged_the_error_says_so() {
+    let (media, image) = closed_with(5);
+    image.flip_bit(40);
+    image.flip_bit(65536 + 40);
+    assert_eq!(refusal(&media), "superblock: checksum mismatch");
+}
+
+#[test]
+fn a_superblock_of_a_later_version_is_not_passed_over() {
+    let (media, image) = closed_with(5);
+    let mut page = image.read(0, 4096);
+    page[8] = 2;
+    page[12..16].fill(0);
+    let crc = crc32c::crc32c(&page);
+    page[12..16].copy_from_slice(&crc.to_le_bytes());
+    image.write(0, &page);
+    assert!(refusal(&media).contains("version 2"));
+}
+
+#[test]
+fn one_copy_of_the_newest_checkpoint_is_enough() {
+    for copy in 0..2 {
+        let (media, image) = closed_with(5);
+        image.flip_bit(image.copies_of(image.newest_checkpoint())[copy] + 60);
+        let drive = open(&media, 2);
+        assert!(drive.status().recovered.clean);
+        assert_holds(&drive, 4);
+    }
+}
+
+#[test]
+fn without_the_newest_checkpoint_its_run_is_rolled_forward() {
+    let (media, image) = closed_with(5);
+    image.copies_of(image.newest_checkpoint()).into_iter().for_each(|at| image.flip_bit(at + 60));
+    let drive = open(&media, 2);
+    assert!(drive.status().recovered.packs_count > 0);
+    (0..5).for_each(|block| assert_holds(&drive, block));
+}
+
+#[test]
+fn losing_the_only_checkpoint_that_tells_of_a_run_is_noticed() {
+    let (media, _) = closed_with(5);
+    let drive = open(&media, 2);
+    write(&drive, 77);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let image = Image::of(&media);
+    let newest = image.newest_checkpoint();
+    image.copies_of(newest).into_iter().for_each(|at| image.flip_bit(at + 60));
+    let why = refusal(&media);
+    assert!(why.contains(&format!("checkpoint {newest}")), "{why}");
+    let drive = rescue(&media);
+    assert!(matches!(drive.status().state, State::ReadOnly(why) if why.contains("damaged")));
+    (0..5).for_each(|block| assert_holds(&drive, block));
+}
+
+#[test]
+fn losing_the_first_checkpoint_of_a_new_drive_is_noticed() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    write(&drive, 1);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let image = Image::of(&media);
+    image.copies_of(image.newest_checkpoint()).into_iter().for_each(|at| image.zero(at, 8192));
+    assert!(refusal(&media).contains("checkpoint 2"));
+}
+
+#[test]
+fn a_checkpoint_torn_before_it_was_durable_is_not_missed() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    write(&drive, 1);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    // Where the next one would go is the only other slot.
+    let image = Image::of(&media);
+    image.copies_of(image.newest_checkpoint() + 1).into_iter().for_each(|at| image.write(at, &[0xa5; 4096]));
+    assert_holds(&open(&media, 2), 1);
+}
+
+#[test]
+fn without_any_checkpoint_the_error_says_so() {
+    let (media, image) = closed_with(5);
+    for number in 0..2 {
+        image.copies_of(number).into_iter().for_each(|at| image.flip_bit(at + 60));
+    }
+    assert_eq!(refusal(&media), "no valid checkpoint");
+}
+
+/// A drive with three flushed writes behind its checkpoint; the pack of the second is gone.
+fn with_a_gap() -> Arc<MemoryMedia> {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    for block in 0..3 {
+        write(&drive, block);
+        run(drive.flush()).expect("flush");
+    }
+    drop(drive);
+    let image = Image::of(&media);
+    let pack = image.newest(RecordKind::Data, 1).pack;
+    image.zero(pack, 4096);
+    media
+}
+
+#[test]
+fn a_gap_in_what_was_durable_is_refused() {
+    let why = refusal(&with_a_gap());
+    assert!(why.contains("missing or torn") && why.contains("--accept-damage"), "{why}");
+}
+
+#[test]
+fn a_gap_is_refused_read_only_too_unless_damage_is_accepted() {
+    let media = with_a_gap();
+    let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
+    assert!(matches!(run(Drive::open(media, options)), Err(Error::Corrupt(_))));
+}
+
+#[test]
+fn damage_is_accepted_only_read_only() {
+    let media = with_a_gap();
+    let options = OpenOptions { accept_damage: true, ..OpenOptions::new(9, spawner()) };
+    assert!(matches!(run(Drive::open(media, options)), Err(Error::Corrupt(_))));
+}
+
+#[test]
+fn before_an_accepted_gap_everything_is_read() {
+    let media = with_a_gap();
+    let drive = rescue(&media);
+    assert_holds(&drive, 0);
+    assert_eq!(read(&drive, 2).expect("read"), vec![0; 4096]);
+    assert!(matches!(drive.status().state, State::ReadOnly(why) if why.contains("missing or torn")));
+    assert!(matches!(run(drive.write(0, &[1; 4096], false)), Err(Error::ReadOnly(_))));
+}
+
+#[test]
+fn a_rescue_writes_nothing() {
+    let media = with_a_gap();
+    let before = Image::of(&media).read(0, 64 << 20);
+    let drive = rescue(&media);
+    assert_holds(&drive, 0);
+    run(drive.flush()).expect("nothing to flush");
+    drive.tick();
+    run(drive.close()).expect("close");
+    assert!(Image::of(&media).read(0, 64 << 20) == before);
+}
+
+#[test]
+fn a_torn_pack_that_nothing_vouches_for_ends_the_log() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    write(&drive, 0);
+    run(drive.flush()).expect("flush");
+    write(&drive, 1);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let image = Image::of(&media);
+    image.flip_bit(image.newest(RecordKind::Data, 1).payload());
+    let drive = open(&media, 2);
+    assert_holds(&drive, 0);
+    assert_eq!(read(&drive, 1).expect("read"), vec![0; 4096]);
+}
+
+#[test]
+fn a_backing_that_was_cut_short_is_refused() {
+    let (media, image) = closed_with(5);
+    let bytes = image.read(0, 63 << 20);
+    let short = Arc::new(MemoryMedia::new(63 << 20));
+    let mut buf = IoBuf::zeroed(bytes.len());
+    buf.copy_from_slice(&bytes);
+    run(short.write(0, Arc::new(buf))).expect("write");
+    drop(media);
+    assert!(refusal(&short).contains("cut short"));
+}
+
+#[test]
+fn another_drive_s_records_are_not_taken_for_ours() {
+    let (media, _) = closed_with(5);
+    let options = drive::CreateOptions { uuid: [8; 16], ..create_options(64 << 20, 128 << 20) };
+    run(Drive::create(&*media, &options)).expect("create");
+    let drive = open(&media, 3);
+    assert_eq!(read(&drive, 0).expect("read"), vec![0; 4096]);
+}
+
+/// A closed drive with a segment most of which is dead: blocks 0 and 1 live in it.
+fn worth_cleaning() -> (Arc<MemoryMedia>, Image) {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    (0..600).for_each(|block| write(&drive, block));
+    run(drive.trim(2 * BLOCK, 500 * BLOCK, false)).expect("trim");
+    run(drive.close()).expect("close");
+    let image = Image::of(&media);
+    (media, image)
+}
+
+#[test]
+fn a_segment_with_a_flipped_bit_is_set_aside() {
+    // In the payload, in the record's header, and in the header of its pack.
+    for at in 0..3 {
+        let (media, image) = worth_cleaning();
+        let record = image.newest(RecordKind::Data, 1);
+        image.flip_bit([record.payload() + 9, record.position + 4, record.pack + 41][at]);
+        let drive = open(&media, 2);
+        let mut rounds = 0;
+        while run(drive.clean()).expect("clean") {
+            rounds += 1;
+            assert!(rounds < 100, "cleaning goes on for ever");
+        }
+        let notes = drive.status().notes;
+        assert!(notes.len() == 1 && notes[0].contains("set aside"), "{notes:?}");
+        run(drive.checkpoint()).expect("checkpoint");
+        while run(drive.clean()).expect("clean") {}
+        assert_eq!(drive.status().notes, notes, "once is enough");
+        assert_holds(&drive, 0);
+        (502..600).for_each(|block| assert_holds(&drive, block));
+        run(drive.close()).expect("close");
+        let drive = open(&media, 3);
+        while run(drive.clean()).expect("clean") {}
+        assert!(drive.status().notes.is_empty(), "still set aside");
+        assert_holds(&drive, 0);
+    }
+}
+
+#[test]
+fn a_corrupt_leaf_does_not_stop_cleaning() {
+    let (media, image) = worth_cleaning();
+    // Another run's checkpoint comes after it: roll-forward does not read it.
+    run(open(&media, 2).close()).expect("close");
+    image.flip_bit(image.node(0, 0).payload() + 20);
+    let drive = open(&media, 3);
+    while run(drive.clean()).expect("clean") {}
+    assert!(!drive.status().notes.is_empty());
+    assert_holds(&drive, 599);
+    write(&drive, 700);
+    run(drive.close()).expect("close");
+}

@@ -220,7 +220,8 @@ fn a_moved_record_from_outside_the_segments_is_refused() {
     drive.tick();
     drop(drive);
     let image = Image::of(&media);
-    let moved = image.records(RecordKind::Data).into_iter().rfind(|r| r.header.moved).expect("a moved record");
+    let moved =
+        image.records(RecordKind::Data).into_iter().rfind(|r| r.header.moved).expect("a moved record");
     image.change(&moved, moved.position + 16, &Entry::record(1 << 40, 4112).0.to_le_bytes());
     assert_damaged(&media);
 }

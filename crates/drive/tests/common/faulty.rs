@@ -1,0 +1,148 @@
+//! A backing in memory that fails, waits and counts as told, and an executor that polls by hand.
+#![allow(dead_code, unreachable_pub)]
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+
+use drive::{Drive, OpenOptions, Spawner};
+use media::{IoBuf, Media, MemoryMedia};
+use parking_lot::Mutex;
+
+pub struct Faulty {
+    memory: MemoryMedia,
+    pub fail_reads: AtomicBool,
+    pub fail_writes: AtomicBool,
+    pub fail_syncs: AtomicBool,
+    pub fail_discards: AtomicBool,
+    /// Writes and syncs wait while set.
+    pub hold_writes: AtomicBool,
+    pub hold_syncs: AtomicBool,
+    pub writes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub discards: AtomicU64,
+}
+
+impl Faulty {
+    pub fn new(size_bytes: u64) -> Faulty {
+        Faulty {
+            memory: MemoryMedia::new(size_bytes),
+            fail_reads: AtomicBool::new(false),
+            fail_writes: AtomicBool::new(false),
+            fail_syncs: AtomicBool::new(false),
+            fail_discards: AtomicBool::new(false),
+            hold_writes: AtomicBool::new(false),
+            hold_syncs: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            discards: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Waits while a switch is on. Wakes nobody: everything here is polled by hand.
+async fn held(switch: &AtomicBool) {
+    std::future::poll_fn(|_| if switch.load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }).await;
+}
+
+fn fails(switch: &AtomicBool) -> io::Result<()> {
+    if switch.load(SeqCst) { Err(io::Error::other("injected")) } else { Ok(()) }
+}
+
+impl Media for Faulty {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        match fails(&self.fail_reads) {
+            Ok(()) => self.memory.read(offset, buf).await,
+            Err(error) => (buf, Err(error)),
+        }
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.writes.fetch_add(1, SeqCst);
+        held(&self.hold_writes).await;
+        fails(&self.fail_writes)?;
+        self.memory.write(offset, buf).await
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
+        held(&self.hold_syncs).await;
+        fails(&self.fail_syncs)
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.discards.fetch_add(1, SeqCst);
+        if self.fail_discards.load(SeqCst) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.memory.discard(offset, len).await
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What was spawned and has not ended.
+#[derive(Clone, Default)]
+pub struct Tasks(Arc<Mutex<Vec<Task>>>);
+
+impl Tasks {
+    pub fn spawner(&self) -> Spawner {
+        let tasks = self.0.clone();
+        Arc::new(move |task| tasks.lock().push(task))
+    }
+
+    /// Polls every task once.
+    pub fn turn(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock());
+        for mut task in tasks {
+            if poll(task.as_mut()).is_none() {
+                self.0.lock().push(task);
+            }
+        }
+    }
+
+    /// Polls a future and the tasks in turn until the future ends.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        for _ in 0..1_000_000 {
+            if let Some(answer) = poll(future.as_mut()) {
+                return answer;
+            }
+            self.turn();
+        }
+        panic!("the future waits for something that never comes");
+    }
+
+    /// Polls a future and the tasks so many times and gives it up then. Answers what it came to, if it did.
+    pub fn give_up<T>(&self, future: impl Future<Output = T>, polls: usize) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        for _ in 0..polls {
+            if let Some(answer) = poll(future.as_mut()) {
+                return Some(answer);
+            }
+            self.turn();
+        }
+        None
+    }
+
+    pub fn open(&self, media: &Arc<Faulty>, options: impl FnOnce(&mut OpenOptions)) -> Drive<Faulty> {
+        let mut with = OpenOptions::new(media.writes.load(SeqCst), self.spawner());
+        options(&mut with);
+        self.run(Drive::open(media.clone(), with)).expect("open")
+    }
+}
+
+/// Polls once.
+pub fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}

@@ -25,7 +25,7 @@ fn io(error: std::io::Error) -> Error {
 /// The drive as the backing has it: the newest complete snapshot, and every entry after it up to the first that is
 /// missing or torn. If a later one says that that one was durable, this is no crash but damage.
 pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: bool) -> Result<State, Error> {
-    let half = media.size_bytes() / 2;
+    let half = media.size_bytes() / PAGE / 2 * PAGE;
     let mut best: Option<State> = None;
     let mut newest = (0, 0);
     for number in 0..2 {

@@ -1,5 +1,7 @@
 //! Rolling forward: reads the packs behind a checkpoint, in their one order, up to the first that is missing or torn.
 
+use std::collections::HashSet;
+
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
 use layout::record::decode_range;
 use layout::{
@@ -238,7 +240,8 @@ impl<'a, M: Media> Reader<'a, M> {
     }
 
     /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
-    /// that follows in the heads' segments, page by page where no pack leads on.
+    /// that follows in the heads' segments, and in those that packs behind the gap tell of, page by page where no pack
+    /// leads on.
     async fn vouched(&mut self, checkpoint: &Checkpoint, missing: u64) -> Result<Option<String>, Error> {
         if checkpoint.durable >= missing {
             return Ok(Some(format!(
@@ -246,37 +249,43 @@ impl<'a, M: Media> Reader<'a, M> {
                 checkpoint.number, checkpoint.durable
             )));
         }
-        for i in 0..HEADS {
-            let places = [(self.cursors[i].current, self.cursors[i].offset), (self.cursors[i].next, 0)];
-            for (segment, from) in places {
-                if !segment.is_some() || segment.segment >= self.geometry.segments() {
+        let mut places = Vec::new();
+        for (i, cursor) in self.cursors.iter().enumerate() {
+            places.extend([(i, cursor.current, cursor.offset), (i, cursor.next, 0)]);
+        }
+        let key = |segment: NextSegment| (segment.segment, segment.generation);
+        let mut seen: HashSet<(u32, u32)> = places.iter().map(|place| key(place.1)).collect();
+        while let Some((i, segment, from)) = places.pop() {
+            if !segment.is_some() || segment.segment >= self.geometry.segments() {
+                continue;
+            }
+            let mut offset = from;
+            while offset < self.geometry.segment_bytes {
+                let candidate = match self.header_at(i, segment.segment, offset).await? {
+                    Some(h) if h.uuid == self.uuid && h.generation == segment.generation => {
+                        self.pack_at(i, segment, offset).await?
+                    }
+                    _ => None,
+                };
+                let Some(Parsed { header, .. }) = candidate else {
+                    offset += PAGE_BYTES as u32;
                     continue;
+                };
+                if header.checkpoint > checkpoint.number {
+                    return Ok(Some(format!(
+                        "pack {missing} is missing or torn, and pack {} knows checkpoint {}, the newest found is {}",
+                        header.sequence, header.checkpoint, checkpoint.number
+                    )));
                 }
-                let mut offset = from;
-                while offset < self.geometry.segment_bytes {
-                    let candidate = match self.header_at(i, segment.segment, offset).await? {
-                        Some(h) if h.uuid == self.uuid && h.generation == segment.generation => {
-                            self.pack_at(i, segment, offset).await?
-                        }
-                        _ => None,
-                    };
-                    offset += match candidate {
-                        Some(pack) if pack.header.checkpoint > checkpoint.number => {
-                            return Ok(Some(format!(
-                                "pack {missing} is missing or torn, and pack {} knows checkpoint {}, the newest found is {}",
-                                pack.header.sequence, pack.header.checkpoint, checkpoint.number
-                            )));
-                        }
-                        Some(pack) if pack.header.durable >= missing => {
-                            return Ok(Some(format!(
-                                "pack {missing} is missing or torn, but pack {} says everything up to {} was durable",
-                                pack.header.sequence, pack.header.durable
-                            )));
-                        }
-                        Some(pack) => pack.header.len,
-                        None => PAGE_BYTES as u32,
-                    };
+                if header.durable >= missing {
+                    return Ok(Some(format!(
+                        "pack {missing} is missing or torn, but pack {} says everything up to {} was durable",
+                        header.sequence, header.durable
+                    )));
                 }
+                let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
+                places.extend(on.map(|(head, next)| (head, next, 0)));
+                offset += header.len;
             }
         }
         Ok(None)

@@ -324,3 +324,22 @@ fn a_corrupt_leaf_does_not_stop_cleaning() {
     write(&drive, 700);
     run(drive.close()).expect("close");
 }
+
+#[test]
+fn a_gap_is_noticed_also_when_only_later_segments_tell() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    // All in the first segment, and nothing of it known to be durable until the second.
+    (0..400).for_each(|block| write(&drive, block));
+    run(drive.flush()).expect("flush");
+    write(&drive, 400);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let image = Image::of(&media);
+    let first = image.newest(RecordKind::Data, 0).pack;
+    let packs = image.packs();
+    let segment_of = |at: u64| image.geometry().locate(at).map(|(segment, _)| segment);
+    let teller = packs.iter().find(|(_, header)| header.durable > 2).expect("a pack that knows");
+    assert_ne!(segment_of(teller.0), segment_of(first));
+    image.zero(first, 4096);
+    assert!(refusal(&media).contains("missing or torn"));
+}

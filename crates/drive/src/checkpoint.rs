@@ -85,6 +85,15 @@ impl Core {
         });
         self.log.reset_since_checkpoint();
         self.records_since_checkpoint = 0;
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::ReuseSegmentEarly) {
+            for segment in 0..self.segments.count() {
+                let row = self.segments.get(segment);
+                if row.state == State::Sealed && row.live_units == 0 {
+                    self.segments.free(segment);
+                }
+            }
+        }
     }
 
     /// Writes some nodes.
@@ -303,30 +312,23 @@ impl<M: Media> Shared<M> {
             let written = self.media.write(offset, buf.clone()).await;
             result = result.and(written);
         }
-        #[cfg(feature = "planted-bugs")]
-        if self.core().has_bug(crate::PlantedBug::ReuseSegmentEarly) {
-            self.core().commit_checkpoint();
+        if let Err(error) = result {
+            let why = format!("writing checkpoint {number} failed: {error}");
+            let mut core = self.core();
+            core.counters.write_errors_count += 1;
+            core.poison(why.clone());
+            drop(core);
+            self.progress.notify(usize::MAX);
+            return Err(Error::ReadOnly(why));
         }
-        if result.is_ok() {
-            result = self.media.sync().await;
+        self.sync_once().await?;
+        {
+            let mut core = self.core();
+            core.counters.physical_written_bytes += 2 * buf.len() as u64;
+            core.counters.map_written_bytes += 2 * buf.len() as u64;
+            core.commit_checkpoint();
         }
-        let mut core = self.core();
-        core.counters.physical_written_bytes += 2 * buf.len() as u64;
-        core.counters.map_written_bytes += 2 * buf.len() as u64;
-        let answer = match result {
-            Ok(()) => {
-                core.commit_checkpoint();
-                Ok(())
-            }
-            Err(error) => {
-                core.counters.write_errors_count += 1;
-                let why = format!("writing checkpoint {number} failed: {error}");
-                core.poison(why.clone());
-                Err(Error::ReadOnly(why))
-            }
-        };
-        drop(core);
         self.progress.notify(usize::MAX);
-        answer
+        Ok(())
     }
 }

@@ -39,8 +39,10 @@ pub(crate) struct Core {
     pub(crate) poisoned: Option<String>,
     pub(crate) closed: bool,
     pub(crate) in_progress: Option<InProgress>,
-    /// A sync is under way.
+    /// A sync is under way: never two at a time.
     pub(crate) syncing: bool,
+    /// Syncs that have ended.
+    pub(crate) syncs_count: u64,
     /// Somebody does maintenance.
     pub(crate) maintaining: bool,
     /// Live units promised to requests of several batches.
@@ -50,6 +52,8 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
+    /// A discard is under way.
+    pub(crate) discarding: bool,
     /// The backing cannot discard.
     pub(crate) discard_unsupported: bool,
     pub(crate) notes: Vec<String>,

@@ -62,12 +62,36 @@ impl<M: Media> Shared<M> {
         Some(Ok(Some(core.log.written())))
     }
 
+    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one under way: of
+    /// two at a time, one could swallow the error that concerns the other's writes, and report success.
+    pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
+        let begun = self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None if core.syncing => None,
+            None => {
+                core.syncing = true;
+                Some(Ok((core.syncs_count, core.log.written())))
+            }
+        });
+        let (done_before, mark) = begun.await?;
+        let shared = self.clone();
+        (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+        self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None => (core.syncs_count > done_before).then_some(Ok(())),
+        })
+        .await
+    }
+
     async fn sync(self: Arc<Self>, mark: u64) {
         let result = self.media.sync().await;
         {
             let mut core = self.core();
             core.syncing = false;
+            core.syncs_count += 1;
             match result {
+                // After a failed write or sync, success says nothing any more about what was written before.
+                Ok(()) if core.poisoned.is_some() => {}
                 Ok(()) => core.log.synced(mark),
                 Err(error) => {
                     core.counters.write_errors_count += 1;

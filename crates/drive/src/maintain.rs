@@ -60,7 +60,7 @@ impl Core {
             if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoint_bytes / 4) {
                 return Wanted::Checkpoint;
             }
-            if !self.discard_unsupported && self.segments.has_discard() {
+            if !self.discard_unsupported && !self.discarding && self.segments.has_discard() {
                 return Wanted::Discard;
             }
         }
@@ -99,7 +99,7 @@ impl<M: Media> Drive<M> {
                     shared.write_checkpoint(false).await?;
                 }
             }
-            Wanted::Discard => return shared.discard_one().await,
+            Wanted::Discard => return Ok(shared.discard_one()),
         }
         shared.progress.notify(usize::MAX);
         Ok(true)
@@ -126,6 +126,9 @@ impl<M: Media> Drive<M> {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
+            if core.writable().is_err() {
+                return;
+            }
             core.log.tick(&mut core.segments);
             core.log.take_outbox()
         };
@@ -250,37 +253,32 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// Gives one freed segment's space back to the backing.
-    async fn discard_one(self: &Arc<Self>) -> Result<bool, Error> {
-        let Some((segment, offset, len)) = ({
+    /// Gives one freed segment's space back to the backing. In the background, to its end: while it is under way the
+    /// segment must not be written.
+    fn discard_one(self: &Arc<Self>) -> bool {
+        let taken = {
             let mut core = self.core();
             let segment = core.segments.take_for_discard();
+            core.discarding = segment.is_some();
             segment.map(|s| (s, core.geometry().segment_offset(s), u64::from(core.geometry().segment_bytes)))
-        }) else {
-            return Ok(false);
         };
-        let back = Discarding { shared: self.clone(), segment };
-        let result = self.media.discard(offset, len).await;
-        drop(back);
-        let mut core = self.core();
-        match result {
-            Ok(()) => core.counters.discarded_bytes += len,
-            // Not worth an error: the space is merely not given back.
-            Err(_) => core.discard_unsupported = true,
-        }
-        Ok(true)
-    }
-}
-
-/// Puts a segment back on the free list, whatever happens to the request that discards it.
-struct Discarding<M: Media> {
-    shared: Arc<Shared<M>>,
-    segment: u32,
-}
-
-impl<M: Media> Drop for Discarding<M> {
-    fn drop(&mut self) {
-        self.shared.core().segments.discarded(self.segment);
+        let Some((segment, offset, len)) = taken else { return false };
+        let shared = self.clone();
+        (self.spawner)(Box::pin(async move {
+            let result = shared.media.discard(offset, len).await;
+            {
+                let mut core = shared.core();
+                core.segments.discarded(segment);
+                core.discarding = false;
+                match result {
+                    Ok(()) => core.counters.discarded_bytes += len,
+                    // Not worth an error: the space is merely not given back.
+                    Err(_) => core.discard_unsupported = true,
+                }
+            }
+            shared.progress.notify(usize::MAX);
+        }));
+        true
     }
 }
 

@@ -4,7 +4,7 @@
 //! never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is accounted
 //! when the leaf is loaded. Until then the replaced record counts as live.
 
-use layout::{Entry, NODE_ENTRIES, NodeId, ROOT};
+use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
 
 use crate::node::{Base, Form, Node, Slot};
@@ -268,7 +268,9 @@ impl Map {
             node.round = round;
             self.dirty_bytes += node.form.memory_bytes();
             self.dirty.push(node.id);
-        } else if node.round < round {
+        } else if node.round < round && node.id.level == LEAF_LEVEL {
+            // Nodes above the leaves belong to the checkpoint that is being written as they are, whatever asks for them
+            // to be rewritten meanwhile: only it changes them.
             node.round = round;
             if let Some(frozen) = &mut self.frozen {
                 frozen.entry(node.id).or_insert_with(|| node.form.clone());

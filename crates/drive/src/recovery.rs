@@ -69,7 +69,10 @@ impl<M: Media> Drive<M> {
         let shared = Shared::new(media, core, policy, &options);
         let drive = Drive(Arc::new(shared));
         if !read_only {
+            // What was read may so far stand in a cache only (after a kill without a power cut): the checkpoint is going to
+            // call it durable.
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
+            drive.0.sync_once().await?;
             drive.checkpoint().await?;
         }
         Ok(drive)
@@ -137,12 +140,14 @@ fn recover(
         closed: false,
         in_progress: None,
         syncing: false,
+        syncs_count: 0,
         maintaining: false,
         reserved_units: 0,
         checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
         records_since_checkpoint: 0,
         ticks: 0,
         last_host_tick: 0,
+        discarding: false,
         discard_unsupported: false,
         notes: Vec::new(),
         recovered: crate::status::Recovered {

@@ -61,12 +61,17 @@ struct Parsed {
     malformed: bool,
 }
 
+/// Segments of a head that are searched, behind a gap in the log, for packs that vouch for what is missing.
+const VOUCHING_SEGMENTS_MAX: usize = 64;
+
 /// Where a head's next pack is expected.
 struct Cursor {
     head: Head,
     current: NextSegment,
     offset: u32,
-    next: NextSegment,
+    /// Segments promised to the head that it has not been seen in yet, in order. More than one when other heads' packs
+    /// tell of a promise made after the head moved on, and the first pack behind the move is still to come.
+    promised: Vec<NextSegment>,
     /// The pack found there, or that there is none.
     peeked: Option<Option<Parsed>>,
     /// Part of the current segment: offset in the segment, bytes.
@@ -90,7 +95,7 @@ impl<'a, M: Media> Reader<'a, M> {
             head,
             current: position.current,
             offset: position.offset,
-            next: position.next,
+            promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
             peeked: None,
             window: None,
         };
@@ -140,15 +145,17 @@ impl<'a, M: Media> Reader<'a, M> {
     fn step(&mut self, header: &PackHeader) {
         for (cursor, next) in self.cursors.iter_mut().zip(header.next) {
             if cursor.head == header.head {
-                if cursor.current.segment != header.segment || cursor.current.generation != header.generation
-                {
-                    cursor.current = NextSegment { segment: header.segment, generation: header.generation };
+                let current = NextSegment { segment: header.segment, generation: header.generation };
+                if cursor.current != current {
+                    cursor.current = current;
                     cursor.window = None;
+                    let reached = cursor.promised.iter().position(|p| *p == current).map_or(0, |at| at + 1);
+                    cursor.promised.drain(..reached);
                 }
                 cursor.offset = header.offset + header.len;
-                cursor.next = next;
-            } else if cursor.next != next {
-                cursor.next = next;
+            }
+            if next.is_some() && next != cursor.current && cursor.promised.last() != Some(&next) {
+                cursor.promised.push(next);
                 if matches!(cursor.peeked, Some(None)) {
                     cursor.peeked = None;
                 }
@@ -166,8 +173,10 @@ impl<'a, M: Media> Reader<'a, M> {
         if current.is_some() && u64::from(offset) < u64::from(self.geometry.segment_bytes) {
             parsed = self.pack_at(i, current, offset).await?;
         }
-        let next = self.cursors[i].next;
-        if parsed.is_none() && next.is_some() && next.segment < self.geometry.segments() {
+        let next = self.cursors[i].promised.first().copied();
+        if parsed.is_none()
+            && let Some(next) = next.filter(|next| next.segment < self.geometry.segments())
+        {
             parsed = self.pack_at(i, next, 0).await?;
         }
         self.cursors[i].peeked = Some(parsed);
@@ -251,7 +260,8 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let mut places = Vec::new();
         for (i, cursor) in self.cursors.iter().enumerate() {
-            places.extend([(i, cursor.current, cursor.offset), (i, cursor.next, 0)]);
+            places.push((i, cursor.current, cursor.offset));
+            places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0)));
         }
         let key = |segment: NextSegment| (segment.segment, segment.generation);
         let mut seen: HashSet<(u32, u32)> = places.iter().map(|place| key(place.1)).collect();

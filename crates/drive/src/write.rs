@@ -9,11 +9,13 @@ use media::Media;
 use crate::batch::Batch;
 use crate::core::Stall;
 use crate::error::Error;
-use crate::shared::{Drive, Shared};
+use crate::shared::{Drive, Shared, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Others go on changing the map: without a limit, a write to a full drive might settle accounts for ever.
 const SETTLEMENTS_MAX: u32 = 64;
+/// Likewise for space that others take as soon as it is made.
+const ATTEMPTS_MAX: u32 = 10_000;
 
 impl<M: Media> Drive<M> {
     /// Writes `data` at `offset`; with `fua` it is durable before this returns.
@@ -166,6 +168,8 @@ impl<M: Media> Shared<M> {
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
         let mut settlements = SETTLEMENTS_MAX;
+        let mut attempts = ATTEMPTS_MAX;
+        let mut tried_last = false;
         loop {
             let (result, packs) = {
                 let mut core = self.core();
@@ -187,9 +191,15 @@ impl<M: Media> Shared<M> {
                     }
                 }
                 Err(Stall::Space) => {
-                    if !self.make_space().await? {
+                    attempts -= 1;
+                    let made = self.make_space().await?;
+                    // What frees space needs less than make_space looks for: it is tried once more.
+                    let last_try = batch.frees() && !std::mem::replace(&mut tried_last, true);
+                    if attempts == 0 || !(made || last_try) {
                         return Err(Error::NoSpace);
                     }
+                    // A free segment may be pinned by a reader, who must get a turn.
+                    yield_now().await;
                 }
                 Err(Stall::Busy) => self.relieve().await?,
             }

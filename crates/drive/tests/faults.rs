@@ -114,7 +114,7 @@ fn a_failed_read_is_an_error_of_that_read_alone() {
 #[test]
 fn an_unreadable_segment_does_not_stop_cleaning_for_good() {
     let (media, tasks, drive) = new_drive();
-    (0..600).for_each(|block| write(&tasks, &drive, block));
+    (0..630).for_each(|block| write(&tasks, &drive, block));
     tasks.run(drive.trim(0, 500 * BLOCK, false)).expect("trim");
     tasks.run(drive.checkpoint()).expect("checkpoint");
     media.fail_reads.store(true, SeqCst);
@@ -127,7 +127,7 @@ fn an_unreadable_segment_does_not_stop_cleaning_for_good() {
     assert!(drive.status().notes.is_empty(), "an error of the medium may pass");
     tasks.run(drive.checkpoint()).expect("checkpoint");
     assert!(tasks.run(drive.clean()).expect("clean"));
-    (500..600).for_each(|block| assert_holds(&tasks, &drive, block));
+    (500..630).for_each(|block| assert_holds(&tasks, &drive, block));
 }
 
 #[test]
@@ -251,6 +251,14 @@ fn requests_that_are_given_up_leave_the_drive_usable() {
     assert_eq!(tasks.run(tasks.open(&media, |_| {}).check(true)).expect("check"), Vec::<String>::new());
 }
 
+/// Does all the maintenance there is to do.
+fn maintain(tasks: &Tasks, drive: &Drive<Faulty>) {
+    for _ in 0..100 {
+        while tasks.run(drive.maintain()).expect("maintain") {}
+        tasks.turn();
+    }
+}
+
 /// A drive that is idle and has freed segments.
 fn idle() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
     let (media, tasks, drive) = new_drive();
@@ -258,7 +266,7 @@ fn idle() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
     tasks.run(drive.trim(0, 1000 * BLOCK, false)).expect("trim");
     tasks.run(drive.checkpoint()).expect("checkpoint");
     assert_eq!(media.discards.load(SeqCst), 0, "not while it is busy");
-    for _ in 0..60 {
+    for _ in 0..63 {
         drive.tick();
         tasks.turn();
     }
@@ -268,7 +276,7 @@ fn idle() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
 #[test]
 fn freed_space_is_given_back_when_idle() {
     let (media, tasks, drive) = idle();
-    while tasks.run(drive.maintain()).expect("maintain") {}
+    maintain(&tasks, &drive);
     let discards = media.discards.load(SeqCst);
     assert!(discards >= 3, "{discards}");
     assert_eq!(drive.status().counters.discarded_bytes, discards << 20);
@@ -282,11 +290,35 @@ fn freed_space_is_given_back_when_idle() {
 fn a_backing_that_cannot_discard_is_asked_once() {
     let (media, tasks, drive) = idle();
     media.fail_discards.store(true, SeqCst);
-    while tasks.run(drive.maintain()).expect("maintain") {}
+    maintain(&tasks, &drive);
     assert_eq!(media.discards.load(SeqCst), 1);
     assert_eq!(drive.status().counters.discarded_bytes, 0);
     write(&tasks, &drive, 5);
     assert_holds(&tasks, &drive, 5);
+}
+
+#[test]
+fn cleaning_after_a_checkpoint_was_given_up_leaves_a_whole_map() {
+    for polls in 1..40 {
+        let (media, tasks, drive) = new_drive();
+        // More leaves below one node than a checkpoint writes in one step.
+        for round in 0..3 {
+            for leaf in 0..63 {
+                write(&tasks, &drive, leaf * 512 + round % 2);
+            }
+            if round == 0 {
+                tasks.run(drive.checkpoint()).expect("checkpoint");
+            }
+        }
+        tasks.give_up(drive.checkpoint(), polls);
+        while tasks.run(drive.clean()).expect("clean") {}
+        tasks.run(drive.flush()).expect("flush");
+        drop(drive);
+        let drive = tasks.open(&media, |_| {});
+        (0..63).for_each(|leaf| assert_holds(&tasks, &drive, leaf * 512));
+        (0..63).for_each(|leaf| assert_holds(&tasks, &drive, leaf * 512 + 1));
+        assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -61,9 +61,6 @@ struct Parsed {
     malformed: bool,
 }
 
-/// Segments of a head that are searched, behind a gap in the log, for packs that vouch for what is missing.
-const VOUCHING_SEGMENTS_MAX: usize = 64;
-
 /// Where a head's next pack is expected.
 struct Cursor {
     head: Head,

@@ -69,10 +69,10 @@ impl<M: Media> Drive<M> {
         let shared = Shared::new(media, core, policy, &options);
         let drive = Drive(Arc::new(shared));
         if !read_only {
-            // What was read may so far stand in a cache only (after a kill without a power cut): the checkpoint is going to
-            // call it durable.
-            // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
+            // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
+            // to call it durable.
             drive.0.sync_once().await?;
+            // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
         }
         Ok(drive)

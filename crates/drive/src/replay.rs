@@ -6,17 +6,24 @@ use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, dec
 use layout::record::decode_range;
 use layout::{
     BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
+    SegmentUse,
 };
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
+use crate::slots::first_packs;
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// Most blocks that one record gives an entry: writers take small steps, and a longer one would take up all memory.
 const RANGE_MAX_BLOCKS: u64 = 1 << 20;
+
+/// Segments looked at for packs behind a gap, at most: those that a checkpoint's log may fill by default, twice.
+const OPENED_MAX_BYTES: u64 = 2 << 30;
+/// The same where segments are large: each head has opened a few.
+const OPENED_MIN_COUNT: u64 = 64;
 
 /// Something the log tells about the map.
 #[derive(Clone, Debug)]
@@ -247,7 +254,11 @@ impl<'a, M: Media> Reader<'a, M> {
 
     /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
     /// that follows in the heads' segments, and in those that packs behind the gap tell of, page by page where no pack
-    /// leads on.
+    /// leads on. The missing pack may have been the only one to tell where the log goes on, so segments that may have
+    /// been opened since the checkpoint are looked at too.
+    ///
+    /// A pack that an earlier run left behind says nothing here, whatever its number: what it calls durable was found by
+    /// the runs since, and their packs are numbered above it.
     async fn vouched(&mut self, checkpoint: &Checkpoint, missing: u64) -> Result<Option<String>, Error> {
         if checkpoint.durable >= missing {
             return Ok(Some(format!(
@@ -260,6 +271,7 @@ impl<'a, M: Media> Reader<'a, M> {
             places.push((i, cursor.current, cursor.offset));
             places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0)));
         }
+        places.extend(self.opened_since(checkpoint, missing).await?);
         let key = |segment: NextSegment| (segment.segment, segment.generation);
         let mut seen: HashSet<(u32, u32)> = places.iter().map(|place| key(place.1)).collect();
         while let Some((i, segment, from)) = places.pop() {
@@ -296,6 +308,33 @@ impl<'a, M: Media> Reader<'a, M> {
             }
         }
         Ok(None)
+    }
+}
+
+impl<M: Media> Reader<'_, M> {
+    /// Segments that begin with a pack behind the missing one, of those that were free for this log: by head and place.
+    /// The lowest numbers are handed out first.
+    async fn opened_since(
+        &self,
+        checkpoint: &Checkpoint,
+        missing: u64,
+    ) -> Result<Vec<(usize, NextSegment, u32)>, Error> {
+        if checkpoint.clean {
+            // Nothing was written after it: the next run's first checkpoint comes before its first pack of data.
+            return Ok(Vec::new());
+        }
+        let most = (OPENED_MAX_BYTES / u64::from(self.geometry.segment_bytes)).max(OPENED_MIN_COUNT) as usize;
+        let rows = (0..).zip(&checkpoint.rows);
+        let was_free = rows.filter(|(_, row)| row.usage == SegmentUse::Free || row.live_units == 0);
+        let candidates = was_free.map(|(segment, _)| segment).take(most).collect();
+        let place = (&self.uuid, self.geometry);
+        let behind = |header: &PackHeader| header.sequence > missing;
+        let found = first_packs(self.media, place, candidates, behind, false).await?;
+        let to_place = |header: PackHeader| {
+            let segment = NextSegment { segment: header.segment, generation: header.generation };
+            (header.head as usize, segment, 0)
+        };
+        Ok(found.into_iter().map(to_place).collect())
     }
 }
 

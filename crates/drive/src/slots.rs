@@ -14,7 +14,7 @@ use crate::log::PACK_HARD_BYTES;
 /// Checkpoints are numbered below this, so that counting on never overflows.
 const NUMBER_LIMIT: u64 = 1 << 62;
 /// Segments whose first pages are read at once.
-const SEGMENTS_AT_ONCE: u32 = 64;
+const SEGMENTS_AT_ONCE: usize = 64;
 /// A new drive hands out its lowest segments first: who looks for traces of its first checkpoints looks at so many.
 const FIRST_SEGMENTS: u32 = 16;
 
@@ -125,38 +125,44 @@ pub(crate) async fn find_successor<M: Media>(
     let count = superblock.geometry.segments();
     // A new drive has its other slot blank: no reason to look at all of it.
     let until = if checkpoint.number == 1 { count.min(FIRST_SEGMENTS) } else { count };
-    let mut from = 0;
-    while from < until {
-        let to = until.min(from + SEGMENTS_AT_ONCE);
-        let looks = (from..to).map(|segment| knows(media, superblock, segment, checkpoint.number));
-        for (segment, knows) in (from..to).zip(join_all(looks).await) {
-            if let Some(newer) = knows? {
-                let usage = checkpoint.rows.get(segment as usize).map_or(SegmentUse::Free, |row| row.usage);
-                return Ok(Some(format!(
-                    "segment {segment} ({usage:?}) knows checkpoint {newer}, the newest found is {}",
-                    checkpoint.number
-                )));
-            }
-        }
-        from = to;
-    }
-    Ok(None)
+    let place = (&superblock.uuid, superblock.geometry);
+    let newer = |header: &PackHeader| header.checkpoint > checkpoint.number;
+    let found = first_packs(media, place, (0..until).collect(), newer, true).await?;
+    Ok(found.first().map(|header| {
+        let usage = checkpoint.rows.get(header.segment as usize).map_or(SegmentUse::Free, |row| row.usage);
+        format!(
+            "segment {} ({usage:?}) knows checkpoint {}, the newest found is {}",
+            header.segment, header.checkpoint, checkpoint.number
+        )
+    }))
 }
 
-/// The checkpoint that a segment's first pack knows, if it is newer than `number`.
-async fn knows<M: Media>(
+/// Headers of the packs that these segments begin with, whole ones that are `wanted`. A page that cannot be read counts as
+/// empty: it may be any page of a drive's free space. With `one` the search ends at the first.
+pub(crate) async fn first_packs<M: Media>(
     media: &M,
-    superblock: &Superblock,
-    segment: u32,
-    number: u64,
-) -> Result<Option<u64>, Error> {
-    let start = superblock.geometry.segment_offset(segment);
-    let page = read_pages(media, start, PAGE_BYTES).await?;
-    let header = match PackHeader::decode(&page[..PACK_HEADER_BYTES]) {
-        Ok(h) if h.uuid == superblock.uuid && h.checkpoint > number && h.len as usize <= PACK_HARD_BYTES => h,
-        _ => return Ok(None),
-    };
-    let bytes = read_pages(media, start, header.len as usize).await?;
-    let place = Place { uuid: &superblock.uuid, segment, generation: header.generation, offset: 0 };
-    Ok(decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header.checkpoint))
+    (uuid, geometry): (&[u8; 16], Geometry),
+    segments: Vec<u32>,
+    wanted: impl Fn(&PackHeader) -> bool,
+    one: bool,
+) -> Result<Vec<PackHeader>, Error> {
+    let mut found = Vec::new();
+    for some in segments.chunks(SEGMENTS_AT_ONCE) {
+        let look = async |segment: u32| {
+            let start = geometry.segment_offset(segment);
+            let page = read_pages(media, start, PAGE_BYTES).await.ok()?;
+            let header = PackHeader::decode(&page[..PACK_HEADER_BYTES]).ok()?;
+            if header.uuid != *uuid || header.len as usize > PACK_HARD_BYTES || !wanted(&header) {
+                return None;
+            }
+            let bytes = read_pages(media, start, header.len as usize).await.ok()?;
+            let place = Place { uuid, segment, generation: header.generation, offset: 0 };
+            decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header)
+        };
+        found.extend(join_all(some.iter().map(|segment| look(*segment))).await.into_iter().flatten());
+        if one && !found.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
 }

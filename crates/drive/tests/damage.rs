@@ -343,3 +343,22 @@ fn a_gap_is_noticed_also_when_only_later_segments_tell() {
     image.zero(first, 4096);
     assert!(refusal(&media).contains("missing or torn"));
 }
+
+#[test]
+fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log_goes_on() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    // Flushed 64 blocks at a time, over five segments and more.
+    for round in 0..24 {
+        (round * 64..(round + 1) * 64).for_each(|block| write(&drive, block));
+        run(drive.flush()).expect("flush");
+    }
+    drop(drive);
+    let image = Image::of(&media);
+    let geometry = image.geometry();
+    let home = geometry.locate(image.newest(RecordKind::Data, 700).pack).expect("in a segment").0;
+    let first = geometry.locate(image.newest(RecordKind::Data, 0).pack).expect("in a segment").0;
+    let last = geometry.locate(image.newest(RecordKind::Data, 1535).pack).expect("in a segment").0;
+    assert!(first < home && home + 1 < last, "{first}, {home}, {last}");
+    image.zero(geometry.segment_offset(home), geometry.segment_bytes as usize);
+    assert!(refusal(&media).contains("missing or torn"));
+}

@@ -51,6 +51,7 @@ fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
         codec: policy,
         uuid: [1; 16],
         created_unix_seconds: 0,
+        endurance_bytes: 0,
     };
     let options =
         OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
@@ -327,6 +328,7 @@ fn space() {
             codec: Policy::Zstd(1),
             uuid: [1; 16],
             created_unix_seconds: 0,
+            endurance_bytes: 0,
         };
         wait(async {
             Drive::create(&*media, &options).await?;

@@ -46,6 +46,7 @@ impl<M: Media> Drive<M> {
             codec_policy,
             codec_level,
             created_unix_seconds: options.created_unix_seconds,
+            endurance_bytes: options.endurance_bytes,
         };
         let free = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
         let checkpoint = Checkpoint {

@@ -27,6 +27,8 @@ pub struct CreateOptions {
     pub uuid: [u8; 16],
     /// Creation time in seconds since 1970, 0 if unknown.
     pub created_unix_seconds: u64,
+    /// Bytes that may be written to the backing over its life (its maker's TBW), 0 if unknown.
+    pub endurance_bytes: u64,
 }
 
 /// How a drive is opened.

@@ -25,7 +25,7 @@ impl<M: Media> Drive<M> {
     /// [`Error::Corrupt`] if this is no drive, or if something that was durable is missing (see
     /// [`OpenOptions::accept_damage`]).
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
-        let superblock = read_superblock(&*media).await?;
+        let (superblock, superblock_corrected) = read_superblock(&*media).await?;
         if media.size_bytes() < superblock.geometry.physical_size_bytes {
             return Err(Error::Corrupt(format!(
                 "the backing has {} bytes, the drive on it needs {}: it was cut short",
@@ -57,6 +57,8 @@ impl<M: Media> Drive<M> {
             read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
         }
         let mut core = recover(superblock, &checkpoint, &tail, &options, read_only);
+        core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
+        core.counters.opens_count += u64::from(!options.read_only);
         if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
             if !accepts {
                 return Err(Error::Corrupt(fault));

@@ -23,6 +23,8 @@ pub(crate) struct Found {
     pub(crate) checkpoint: Checkpoint,
     /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
     pub(crate) alone: bool,
+    /// One of its copies could not be read, or is bad although the drive was closed after it.
+    pub(crate) corrected: bool,
 }
 
 async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
@@ -33,46 +35,57 @@ async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBu
     result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
 }
 
-/// The valid copy with the highest update number.
-pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<Superblock, Error> {
+/// The valid copy with the highest update number, and whether the other copy was bad.
+pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, bool), Error> {
     let mut best: Option<Superblock> = None;
     let mut why = None;
+    let mut bad_copies = 0;
     for copy in 0..SUPERBLOCK_COPIES {
         let page = match read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
             Ok(page) => page,
             Err(error) => {
                 why.get_or_insert(error);
+                bad_copies += 1;
                 continue;
             }
         };
         match Superblock::decode(&page) {
             Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
-            Ok(_) | Err(DecodeError::Magic(_)) => {}
+            Ok(_) => {}
+            Err(DecodeError::Magic(_)) => bad_copies += 1,
             Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
                 why.get_or_insert(Error::Corrupt(error.to_string()));
+                bad_copies += 1;
             }
             // Whole, but not for this program: it must not go on by an older copy.
             Err(error) => return Err(Error::Corrupt(error.to_string())),
         }
     }
     let none = || Error::Corrupt("there is no Pumice drive here".into());
-    best.ok_or_else(|| why.unwrap_or_else(none))
+    best.map(|found| (found, bad_copies > 0)).ok_or_else(|| why.unwrap_or_else(none))
 }
 
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
     let mut found: Vec<Checkpoint> = Vec::new();
     let mut why = Error::Corrupt("no valid checkpoint".into());
+    let mut unreadable = [false; 2];
     for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         match read_copy(media, superblock, slot, copy).await {
             Ok(checkpoint) => found.extend(checkpoint),
-            Err(error) => why = error,
+            Err(error) => {
+                unreadable[slot] = true;
+                why = error;
+            }
         }
     }
     let Some(newest) = found.iter().map(|c| c.number).max() else { return Err(why) };
     let alone = !found.iter().any(|c| c.number + 1 == newest);
-    let checkpoint = found.into_iter().find(|c| c.number == newest);
-    checkpoint.map(|checkpoint| Found { checkpoint, alone }).ok_or(why)
+    let copies = found.iter().filter(|c| c.number == newest).count();
+    let checkpoint = found.into_iter().find(|c| c.number == newest).ok_or(why)?;
+    // After a crash a copy may be torn or older: that is no error of the backing.
+    let corrected = copies == 1 && (checkpoint.clean || unreadable[(newest % 2) as usize]);
+    Ok(Found { checkpoint, alone, corrected })
 }
 
 /// The checkpoint in one place, if it is a valid one that belongs there.

@@ -42,6 +42,8 @@ pub struct Status {
     pub codec: codec::Policy,
     pub write_cache: bool,
     pub created_unix_seconds: u64,
+    /// Bytes that may be written to the backing over its life, 0 if unknown.
+    pub endurance_bytes: u64,
     pub logical_capacity_bytes: u64,
     pub physical_size_bytes: u64,
     /// Blocks that hold something, fills in.
@@ -127,6 +129,7 @@ impl<M: Media> Drive<M> {
             codec: self.0.codec,
             write_cache: self.0.write_cache,
             created_unix_seconds: core.superblock.created_unix_seconds,
+            endurance_bytes: core.superblock.endurance_bytes,
             logical_capacity_bytes: core.superblock.logical_capacity_bytes,
             physical_size_bytes: geometry.physical_size_bytes,
             logical_used_bytes: logical_used,
@@ -156,6 +159,11 @@ impl<M: Media> Drive<M> {
             engine_nanoseconds: self.0.engine_nanoseconds(),
             notes: core.notes.clone(),
         }
+    }
+
+    /// Counts time that the drive was open for writing; the engine has no clock. Kept by the next checkpoint.
+    pub fn count_powered(&self, seconds: u64) {
+        self.0.core().counters.powered_seconds += seconds;
     }
 
     /// What the host sees, in bytes.

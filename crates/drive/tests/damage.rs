@@ -74,7 +74,27 @@ fn a_block_that_was_corrupt_can_be_written_again() {
 fn the_second_superblock_stands_in_for_the_first() {
     let (media, image) = closed_with(5);
     image.flip_bit(40);
-    assert_holds(&open(&media, 2), 4);
+    let drive = open(&media, 2);
+    assert_holds(&drive, 4);
+    assert_eq!(drive.status().counters.corrected_reads_count, 1);
+}
+
+#[test]
+fn nothing_is_corrected_on_a_whole_drive_and_openings_are_counted() {
+    let (media, _) = closed_with(5);
+    let drive = open(&media, 2);
+    drive.count_powered(90);
+    let counters = drive.status().counters;
+    // `closed_with` opened it before.
+    assert_eq!((counters.corrected_reads_count, counters.opens_count), (0, 2));
+    run(drive.close()).expect("close");
+    let drive = open(&media, 3);
+    // Dropped, not closed: the next finds it unclean, which is no error of the backing.
+    write(&drive, 9);
+    drop(drive);
+    let counters = open(&media, 4).status().counters;
+    assert_eq!((counters.corrected_reads_count, counters.opens_count), (0, 4));
+    assert_eq!(counters.powered_seconds, 90, "kept over openings");
 }
 
 #[test]
@@ -119,6 +139,7 @@ fn one_copy_of_the_newest_checkpoint_is_enough() {
         image.flip_bit(image.copies_of(image.newest_checkpoint())[copy] + 60);
         let drive = open(&media, 2);
         assert!(drive.status().recovered.clean);
+        assert_eq!(drive.status().counters.corrected_reads_count, 1);
         assert_holds(&drive, 4);
     }
 }

@@ -110,9 +110,15 @@ pub struct Counters {
     pub corrupt_records_count: u64,
     pub unclean_opens_count: u64,
     pub host_trimmed_bytes: u64,
+    /// Reads of a superblock or checkpoint that failed, and were served by the other copy.
+    pub corrected_reads_count: u64,
+    /// Openings for writing.
+    pub opens_count: u64,
+    /// Time it was open for writing, as far as checkpoints tell of it: a crash loses what passed since the last one.
+    pub powered_seconds: u64,
 }
 
-const COUNTER_COUNT: usize = 15;
+const COUNTER_COUNT: usize = 18;
 
 impl Counters {
     fn to_array(self) -> [u64; COUNTER_COUNT] {
@@ -132,6 +138,9 @@ impl Counters {
             self.corrupt_records_count,
             self.unclean_opens_count,
             self.host_trimmed_bytes,
+            self.corrected_reads_count,
+            self.opens_count,
+            self.powered_seconds,
         ]
     }
 
@@ -152,6 +161,9 @@ impl Counters {
             corrupt_records_count: a[12],
             unclean_opens_count: a[13],
             host_trimmed_bytes: a[14],
+            corrected_reads_count: a[15],
+            opens_count: a[16],
+            powered_seconds: a[17],
         }
     }
 }

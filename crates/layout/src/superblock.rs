@@ -19,6 +19,7 @@ pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 ///  64  4  sector size, bytes         68  1  codec policy      69  1  codec level (signed)
 ///  72  8  incompatible features: unknown bits refuse opening (encryption, snapshots, frames to come)
 ///  80  8  creation time, seconds since 1970, 0 if unknown
+///  88  8  endurance of the backing: bytes that may be written to it over its life, 0 if unknown
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -38,6 +39,9 @@ pub struct Superblock {
     pub codec_level: i8,
     /// Seconds since 1970.
     pub created_unix_seconds: u64,
+    /// Bytes that may be written to the backing over its life (its maker's TBW); 0 if unknown, as on drives made before
+    /// the field was.
+    pub endurance_bytes: u64,
 }
 
 const WHAT: &str = "superblock";
@@ -58,6 +62,7 @@ impl Superblock {
         b[68] = self.codec_policy;
         b[69] = self.codec_level as u8;
         put(&mut b, 80, &self.created_unix_seconds.to_le_bytes());
+        put(&mut b, 88, &self.endurance_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&b);
         put(&mut b, 12, &crc.to_le_bytes());
         b
@@ -99,6 +104,7 @@ impl Superblock {
             codec_policy: b[68],
             codec_level: b[69] as i8,
             created_unix_seconds: u64_at(&b, 80),
+            endurance_bytes: u64_at(&b, 88),
         };
         superblock.geometry.validate()?;
         validate_capacity(superblock.logical_capacity_bytes)?;

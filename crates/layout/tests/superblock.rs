@@ -16,6 +16,7 @@ fn sample() -> Superblock {
         codec_policy: 2,
         codec_level: -5,
         created_unix_seconds: 1_700_000_000,
+        endurance_bytes: 600_000_000_000_000,
     }
 }
 
@@ -86,6 +87,18 @@ fn bytes_behind_the_page_do_not_matter() {
 fn other_version_is_named() {
     let error = with(8, &7_u32.to_le_bytes()).expect_err("version 7");
     assert_eq!(error, DecodeError::Version { what: "superblock", found: 7, known: layout::FORMAT_VERSION });
+}
+
+#[test]
+fn endurance_that_was_never_written_is_unknown() {
+    let mut page = sample().encode();
+    // As a program wrote it that did not know the field.
+    page[88..].fill(0);
+    seal::superblock(&mut page);
+    let old = Superblock::decode(&page);
+    assert_eq!(old, Ok(Superblock { endurance_bytes: 0, ..sample() }));
+    let told = with(88, &7_u64.to_le_bytes());
+    assert_eq!(told, Ok(Superblock { endurance_bytes: 7, ..sample() }));
 }
 
 #[test]

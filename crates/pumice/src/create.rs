@@ -32,6 +32,10 @@ pub(crate) struct Args {
     /// How data is compressed: auto, lz4, zstd, zstd:LEVEL or none
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
+    /// Bytes that may be written to the backing over its life, as its maker promises (TBW), such as 600TB: status then
+    /// tells how much of it is used
+    #[arg(long, value_name = "TBW")]
+    endurance: Option<Size>,
     /// Take all space of a new file from the filesystem now
     #[arg(long)]
     preallocate: bool,
@@ -126,6 +130,7 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
         segment_bytes: segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?,
         codec: args.codec,
         uuid: uuid::Uuid::new_v4().into_bytes(),
+        endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
         created_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
     };
     Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;

@@ -67,6 +67,7 @@ impl Subject for Drive<SimMedia> {
             codec: config.codec,
             uuid: config.uuid,
             created_unix_seconds: 0,
+            endurance_bytes: 0,
         };
         Drive::create(media, &options).await
     }

@@ -33,6 +33,7 @@ pub fn create_options(physical: u64, logical: u64) -> CreateOptions {
         codec: codec::Policy::Lz4,
         uuid: [7; 16],
         created_unix_seconds: 0,
+        endurance_bytes: 0,
     }
 }
 

@@ -31,21 +31,21 @@ pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
 }
 
 pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
-    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, u64)>())
-        .prop_map(
-            |(uuid, update, geometry, blocks, large, (codec_policy, codec_level, created_unix_seconds))| {
-                Superblock {
-                    uuid,
-                    update,
-                    geometry,
-                    logical_capacity_bytes: blocks * 4096,
-                    sector_bytes: if large { 4096 } else { 512 },
-                    codec_policy,
-                    codec_level,
-                    created_unix_seconds,
-                }
-            },
-        )
+    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, u64, u64)>())
+        .prop_map(|(uuid, update, geometry, blocks, large, rest)| {
+            let (codec_policy, codec_level, created_unix_seconds, endurance_bytes) = rest;
+            Superblock {
+                uuid,
+                update,
+                geometry,
+                logical_capacity_bytes: blocks * 4096,
+                sector_bytes: if large { 4096 } else { 512 },
+                codec_policy,
+                codec_level,
+                created_unix_seconds,
+                endurance_bytes,
+            }
+        })
 }
 
 pub(crate) fn segment_row() -> impl Strategy<Value = SegmentRow> {
@@ -77,7 +77,7 @@ fn head_position() -> impl Strategy<Value = HeadPosition> {
 
 fn counters() -> impl Strategy<Value = Counters> {
     // Every field another number: two that change places are seen.
-    any::<[u64; 15]>().prop_map(|n| Counters {
+    any::<[u64; 18]>().prop_map(|n| Counters {
         host_written_bytes: n[0],
         host_read_bytes: n[1],
         physical_written_bytes: n[2],
@@ -93,6 +93,9 @@ fn counters() -> impl Strategy<Value = Counters> {
         corrupt_records_count: n[12],
         unclean_opens_count: n[13],
         host_trimmed_bytes: n[14],
+        corrected_reads_count: n[15],
+        opens_count: n[16],
+        powered_seconds: n[17],
     })
 }
 

@@ -1,0 +1,31 @@
+//! What the measuring commands show: tables for the terminal, charts, and HTML pages that are one file.
+//!
+//! A page holds everything it needs: no script, no font, no picture, no style from elsewhere, so that it can be mailed and
+//! opened without a network. All text is escaped; nothing given here is taken as markup.
+//!
+//! ```
+//! use report::{BarChart, Page, Table};
+//!
+//! let mut table = Table::new(["codec", "MB/s"]).right_from(1);
+//! table.row(["lz4", "639"]);
+//! let chart = BarChart::new("Compression", "MB/s per core").series(["4 KiB"]).group("lz4", [639.0]);
+//! let page = Page::new("Codecs").paragraph("Measured on one core.").table(&table).chart(&chart.draw());
+//! assert!(page.to_html().starts_with("<!DOCTYPE html>"));
+//! print!("{}", table.to_text());
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod bars;
+mod chart;
+mod lines;
+mod page;
+mod table;
+mod tornado;
+
+pub use bars::{Bar, BarChart};
+pub use chart::Chart;
+pub use lines::{LineChart, Point};
+pub use page::Page;
+pub use table::Table;
+pub use tornado::Tornado;

@@ -1,0 +1,76 @@
+//! Tables, for the terminal and for pages.
+
+use comfy_table::{CellAlignment, presets};
+
+/// A table: a head and rows of text. The same table goes to the terminal and into a page.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    right_from: Option<usize>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Table {
+        Table { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), right_from: None }
+    }
+
+    /// Sets columns from this one (counted from 0) to the right: for numbers.
+    pub fn right_from(mut self, column: usize) -> Table {
+        self.right_from = Some(column);
+        self
+    }
+
+    /// Adds a row. What it lacks in cells stays empty.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Table {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// True while it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The names of the columns.
+    pub(crate) fn head(&self) -> &[String] {
+        &self.head
+    }
+
+    /// Rows, each as long as the table is wide.
+    pub(crate) fn full_rows(&self) -> impl Iterator<Item = Vec<&str>> {
+        let width = self.rows.iter().map(Vec::len).chain([self.head.len()]).max().unwrap_or(0);
+        self.rows.iter().map(move |row| (0..width).map(|at| row.get(at).map_or("", String::as_str)).collect())
+    }
+
+    /// Whether a column is set to the right.
+    pub(crate) fn is_right(&self, column: usize) -> bool {
+        self.right_from.is_some_and(|from| column >= from)
+    }
+
+    /// For a terminal or a file of plain text, with a newline at the end. As wide as its text: nothing is cut or wrapped.
+    /// Control characters of the text are shown as spaces.
+    pub fn to_text(&self) -> String {
+        let clean =
+            |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        if !self.head.is_empty() {
+            table.set_header(self.head.iter().map(|cell| clean(cell)));
+        }
+        for row in self.full_rows() {
+            table.add_row(row.into_iter().map(clean));
+        }
+        for (at, column) in table.column_iter_mut().enumerate() {
+            if self.is_right(at) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let mut text: String = table.lines().map(|line| line.trim_end().to_string() + "\n").collect();
+        if text.is_empty() {
+            text.push('\n');
+        }
+        text
+    }
+}

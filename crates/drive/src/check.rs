@@ -210,13 +210,13 @@ impl<M: Media> Shared<M> {
         };
         let (pairs, cleared) = match form {
             Some(Form::Page(entries)) => return Ok(entries),
-            Some(Form::Uniform(entry)) => return Ok(Box::new([entry; NODE_ENTRIES])),
+            Some(Form::Uniform { entry, base: Base::Empty }) => return Ok(Box::new([entry; NODE_ENTRIES])),
             Some(Form::Sparse { pairs, base: Base::Empty }) => {
                 let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
                 pairs.iter().for_each(|(slot, entry)| entries[usize::from(*slot)] = *entry);
                 return Ok(entries);
             }
-            Some(Form::Sparse { pairs, base }) => (pairs, base == Base::MediaCleared),
+            Some(form) => (form.changes().collect(), form.base() == Base::MediaCleared),
             None => (Vec::new(), false),
         };
         let mut entries = match fetch {

@@ -1,7 +1,8 @@
 //! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments come free.
 //!
 //! A checkpoint has a cut: a sequence number. It describes the drive as it was then, while writes go on. Leaves come
-//! first, then their parents, up to the root; leaves of which only changes are in memory are written as overlays.
+//! in rising order, and each node above as soon as all below it are written, so that it need not stay in memory to the
+//! end. Leaves of which only changes are in memory are written as overlays.
 //! When all of that is durable, the slot is written. A checkpoint that was begun is carried on by whoever next does
 //! maintenance, should the one who began it be given up.
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use layout::pack::HEADS;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{
-    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader,
+    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT, RecordHeader,
     RecordKind, SegmentRow, SegmentUse,
 };
 use media::{IoBuf, Media};
@@ -20,7 +21,7 @@ use crate::batch::sum;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::map::{Map, Missing};
-use crate::node::{Base, Form};
+use crate::node::Base;
 use crate::segments::{Claim, State};
 use crate::shared::{Shared, yield_now};
 
@@ -42,11 +43,33 @@ pub(crate) struct InProgress {
     rows: Vec<SegmentRow>,
     /// Segments that were sealed at the cut.
     sealed: Vec<u32>,
+    /// Leaves still to be written, in rising order.
     leaves: VecDeque<NodeId>,
     /// Nodes above the leaves that have to be written, lowest level first.
     upper: BTreeSet<NodeId>,
     overlay_records: u64,
     encode_buffer: Vec<u8>,
+}
+
+impl InProgress {
+    /// The node to write next: one above the leaves that no leaf to come lies under, the lowest first, else a leaf.
+    fn next(&self) -> Option<NodeId> {
+        let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
+        let ready = |level: u8| {
+            let first = self.upper.range(NodeId { level, index: 0 }..).next()?;
+            (*first < leaf.ancestor(level)).then_some(*first)
+        };
+        (LEAF_LEVEL + 1..=ROOT.level).find_map(ready).or(Some(*leaf))
+    }
+
+    /// A node was dealt with.
+    fn done(&mut self, id: NodeId) {
+        if id.level == LEAF_LEVEL {
+            self.leaves.pop_front();
+        } else {
+            self.upper.remove(&id);
+        }
+    }
 }
 
 /// What a step of writing nodes came to.
@@ -101,6 +124,9 @@ impl Core {
         let Some(mut progress) = self.in_progress.take() else { return Step::Done };
         let step = self.write_nodes(&mut progress);
         self.in_progress = Some(progress);
+        if self.map.over_budget() {
+            self.map.evict();
+        }
         step
     }
 
@@ -109,12 +135,12 @@ impl Core {
             if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
                 return Step::Wait;
             }
-            let Some(id) = progress.leaves.front().or(progress.upper.first()).copied() else {
+            let Some(id) = progress.next() else {
                 self.log.seal(Head::Map, &mut self.segments);
                 return Step::Done;
             };
             if id.level == LEAF_LEVEL && !self.map.belongs_to_cut(id) {
-                progress.leaves.pop_front();
+                progress.done(id);
                 continue;
             }
             let overlay = |map: &Map| map.at_cut(id).is_some_and(|form| !form.is_complete());
@@ -132,27 +158,25 @@ impl Core {
             } else {
                 self.write_node(id, progress)
             }
-            if progress.leaves.pop_front().is_none() {
-                progress.upper.pop_first();
-            }
+            progress.done(id);
             self.log.seal_if_full(Head::Map, &mut self.segments);
         }
         Step::More
     }
 
     fn write_overlay(&mut self, id: NodeId, progress: &mut InProgress) {
-        let Some(Form::Sparse { pairs, base }) = self.map.at_cut(id) else { return };
+        let Some(form) = self.map.at_cut(id) else { return };
         let payload = &mut progress.encode_buffer;
         payload.clear();
-        layout::node::encode_pairs(pairs.iter().copied(), payload);
+        let coding = layout::node::encode_overlay(|| form.changes(), payload);
         let mut header = RecordHeader {
             crc: 0,
             block: id.index,
             payload_len: payload.len() as u16,
             kind: RecordKind::Overlay,
             moved: false,
-            codec: 0,
-            extra: overlay_extra(progress.number, *base == Base::MediaCleared),
+            codec: coding as u8,
+            extra: overlay_extra(progress.number, form.base() == Base::MediaCleared),
         };
         sum(&mut header, &[], payload);
         self.log.append(Head::Map, &header, [payload, &[]]);

@@ -138,11 +138,8 @@ impl Core {
                 self.map.clear_leaf(leaf, |e| dead.push(e));
                 dead.into_iter().for_each(|e| self.release(e));
                 if !entry.is_unmapped() {
-                    if self.map.fill_leaf(leaf, entry) {
-                        self.map.fill_blocks += NODE_ENTRIES as u64;
-                    } else {
-                        (at..until).for_each(|b| self.publish(b, entry));
-                    }
+                    self.map.fill_leaf(leaf, entry);
+                    self.map.fill_blocks += NODE_ENTRIES as u64;
                 }
             } else {
                 (at..until).for_each(|b| self.publish(b, entry));

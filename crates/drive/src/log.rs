@@ -72,7 +72,8 @@ pub(crate) struct Log {
     outbox: Vec<SealedPack>,
     pool: Vec<IoBuf>,
     tick: u64,
-    /// Bytes of log since the last checkpoint's cut.
+    /// Bytes of log since the last checkpoint's cut, but for the map's: those are of the checkpoint itself, and another
+    /// would not make them fewer.
     since_checkpoint: u64,
 }
 
@@ -295,7 +296,9 @@ impl Log {
         let buf = Arc::new(open.buf);
         self.in_memory.insert(position, buf.clone());
         self.unwritten_bytes += len as u64;
-        self.since_checkpoint += len as u64;
+        if head != Head::Map {
+            self.since_checkpoint += len as u64;
+        }
         self.outbox.push(SealedPack {
             sequence: self.sequence,
             head,

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use layout::Head;
+use layout::{Head, NodeId};
 use media::Media;
 
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
 
-/// Leaves loaded at once to settle what changes to them replaced.
+/// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
+/// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
+const LEAVES_A_CHECKPOINT_MIN: usize = 64;
 /// Records of log that roll-forward should have to hold at most.
 const RECORDS_MAX: u64 = 1 << 20;
 
@@ -93,8 +95,9 @@ impl<M: Media> Drive<M> {
         match wanted {
             Wanted::Nothing => return Ok(false),
             Wanted::Checkpoint => shared.checkpoint_with_overlays().await?,
-            Wanted::LoadOverlays => shared.load_overlays(LEAVES_A_ROUND).await?,
-            Wanted::Clean => {
+            // What cannot be read does not keep the rest from being cleaned.
+            Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
+            Wanted::LoadOverlays | Wanted::Clean => {
                 if !shared.clean_one().await? {
                     shared.write_checkpoint(false).await?;
                 }
@@ -158,29 +161,70 @@ impl<M: Media> Shared<M> {
         Maintenance(self.clone())
     }
 
-    /// A checkpoint; before it, leaves with many changes are loaded if changes take much of the cache.
+    /// A checkpoint; before it, leaves are loaded of which only changes are in memory: those that were cleared, and if
+    /// changes take much of the cache or of the free segments, those with most changes. Written as overlays they would
+    /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
+    /// the map still waits for it.
     async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
-        let crowded = {
+        let leaves = {
             let core = self.core();
-            core.in_progress.is_none()
-                && core.map.overlays() > 0
-                && core.map.dirty_bytes() > core.map.budget_bytes() / 2
-        };
-        if crowded {
+            let crowded =
+                core.map.dirty_bytes() > core.map.budget_bytes() / 2 || core.segments.map_need() > 0;
             // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at a time.
-            let leaves = self.core().map.budget_bytes() as usize / 16 / layout::BLOCK_BYTES;
-            self.load_overlays(leaves).await?;
-        }
-        self.write_checkpoint(false).await
+            let some = core.map.budget_bytes() as usize / 16 / layout::BLOCK_BYTES;
+            let leaves = if crowded { some.max(LEAVES_A_CHECKPOINT_MIN) } else { 0 };
+            core.in_progress.is_none().then_some(leaves)
+        };
+        let loaded = match leaves {
+            Some(leaves) => self.load_overlays(leaves).await,
+            None => Ok(()),
+        };
+        self.write_checkpoint(false).await?;
+        loaded.or_else(|error| if self.core().map_pressure() { Err(error) } else { Ok(()) })
     }
 
-    /// Loads some leaves of which only changes are in memory.
+    /// Loads some leaves of which only changes are in memory: up to `max`, and cleared ones. Fails if there are any and
+    /// none could be loaded.
     async fn load_overlays(self: &Arc<Self>, max: usize) -> Result<(), Error> {
-        const AT_ONCE: usize = 32;
-        let missing = self.core().map.overlays_to_load(max);
-        for some in missing.chunks(AT_ONCE) {
-            let loads = some.iter().map(|m| self.load(*m));
-            futures::future::join_all(loads).await.into_iter().collect::<Result<(), Error>>()?;
+        // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
+        const AT_ONCE: usize = 16;
+        let leaves = {
+            let core = self.core();
+            if core.map.overlays() == 0 {
+                return Ok(());
+            }
+            // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
+            // for it.
+            let spare = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
+            let spare_bytes = u64::from(spare) * u64::from(core.geometry().segment_bytes);
+            let max = max.min((spare_bytes / 2 / layout::BLOCK_BYTES as u64) as usize);
+            core.map.overlays_to_load(LEAVES_A_ROUND, max)
+        };
+        let (mut loaded, mut failed) = (0, None);
+        for some in leaves.chunks(AT_ONCE) {
+            for result in futures::future::join_all(some.iter().map(|leaf| self.load_whole(*leaf))).await {
+                match result {
+                    Ok(()) => loaded += 1,
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        {
+            let mut core = self.core();
+            let bytes = core.map.write_estimate_bytes();
+            core.segments.set_map_need(bytes);
+        }
+        failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
+    }
+
+    /// Loads a leaf of which only changes are in memory, with what leads to it.
+    async fn load_whole(&self, leaf: NodeId) -> Result<(), Error> {
+        // A path at a time, and again should others have evicted or moved part of it.
+        const LOADS_MAX: u32 = 16;
+        for _ in 0..LOADS_MAX {
+            let missing = self.core().map.overlay_image(leaf);
+            let Some(missing) = missing else { break };
+            self.load(missing).await?;
         }
         Ok(())
     }
@@ -189,9 +233,12 @@ impl<M: Media> Shared<M> {
     /// the map not written yet is estimated: makes both exact. False if they were.
     pub(crate) async fn settle_accounts(self: &Arc<Self>) -> Result<bool, Error> {
         let _right = self.maintenance().await;
-        if self.core().map.overlays() > 0 {
+        let overlays = self.core().map.overlays();
+        if overlays > 0 {
             self.load_overlays(LEAVES_A_ROUND).await?;
-            return Ok(true);
+            if self.core().map.overlays() < overlays {
+                return Ok(true);
+            }
         }
         if self.core().map.dirty_bytes() == 0 {
             return Ok(false);
@@ -208,10 +255,13 @@ impl<M: Media> Shared<M> {
             if self.core().segments.host_may_take() {
                 return Ok(true);
             }
-            let before = self.core().segments.live_units();
+            let (before, overlays) = {
+                let core = self.core();
+                (core.segments.live_units(), core.map.overlays())
+            };
             let mut cleaned = false;
             if self.core().segments.map_need() > 0 {
-                self.write_checkpoint(false).await?;
+                self.checkpoint_with_overlays().await?;
             }
             while {
                 let core = self.core();
@@ -229,7 +279,8 @@ impl<M: Media> Shared<M> {
             let free = self.core().segments.free_count();
             self.write_checkpoint(false).await?;
             let core = self.core();
-            if !cleaned && core.segments.free_count() <= free && core.segments.live_units() >= before {
+            let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
+            if !cleaned && idle && core.map.overlays() >= overlays {
                 break;
             }
         }

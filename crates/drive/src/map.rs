@@ -43,8 +43,8 @@ pub(crate) struct Map {
     dirty_bytes: u64,
     memory_bytes: u64,
     budget_bytes: u64,
-    /// Nodes above the leaves that the capacity can have.
-    upper_nodes: u64,
+    /// Nodes above the leaves that the capacity can have, by level.
+    upper_nodes: [u64; ROOT.level as usize],
     hand: usize,
     /// Counts nodes brought in.
     arrivals: u64,
@@ -52,6 +52,8 @@ pub(crate) struct Map {
     round: u64,
     /// While a checkpoint is being written: its view of nodes changed meanwhile.
     frozen: Option<Frozen>,
+    /// Nodes that this checkpoint's cut found dirty.
+    leaves_at_cut: u64,
     /// Blocks with a record, and blocks that are a fill (accounted).
     pub(crate) live_blocks: u64,
     pub(crate) fill_blocks: u64,
@@ -75,7 +77,8 @@ impl Map {
             dirty_bytes: 0,
             memory_bytes: 0,
             budget_bytes: budget_bytes.max(64 << 10),
-            upper_nodes: (1..=u32::from(ROOT.level)).map(nodes_at).sum(),
+            upper_nodes: [nodes_at(1), nodes_at(2), nodes_at(3)],
+            leaves_at_cut: 0,
             hand: 0,
             arrivals: 0,
             round: 0,
@@ -230,19 +233,16 @@ impl Map {
         self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
     }
 
-    /// Gives every block of a leaf the same fill. Answers false where that cannot be told in one: part of what is there
-    /// is not known. The leaf must have been cleared.
-    pub(crate) fn fill_leaf(&mut self, leaf: NodeId, entry: Entry) -> bool {
+    /// Gives every block of a leaf the same fill. The leaf must have been cleared.
+    pub(crate) fn fill_leaf(&mut self, leaf: NodeId, entry: Entry) {
         let at = self.touch(leaf);
         let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
-        if !node.form.is_complete() {
-            return false;
-        }
+        let base = node.form.base();
+        debug_assert!(base != Base::Media, "cleared");
         let before = node.form.memory_bytes();
-        node.form = Form::Uniform(entry);
+        node.form = Form::Uniform { entry, base };
         let after = node.form.memory_bytes();
         self.resize(before, after);
-        true
     }
 
     /// The slab index of a leaf that is about to change: made if absent, marked dirty, kept as it was for a
@@ -325,27 +325,15 @@ impl Map {
         mut release: impl FnMut(Entry),
     ) {
         let Some(&at) = self.index.get(&id) else {
-            self.insert(id, Form::Page(entries));
+            self.insert(id, Form::of(entries));
             return;
         };
         let round = self.round;
         self.arrivals += 1;
         let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
         node.arrival = self.arrivals;
-        let Form::Sparse { pairs, base } = &node.form else { return };
-        if *base == Base::Empty {
+        if node.form.is_complete() {
             return;
-        }
-        if *base == Base::MediaCleared {
-            for entry in entries.iter_mut().filter(|e| !e.is_unmapped()) {
-                release(std::mem::take(entry));
-            }
-        }
-        for (slot, entry) in pairs {
-            let old = std::mem::replace(&mut entries[usize::from(*slot)], *entry);
-            if !old.is_unmapped() {
-                release(old);
-            }
         }
         // A checkpoint in progress still writes the changes, with the accounting as it was at its cut.
         if node.dirty
@@ -357,7 +345,19 @@ impl Map {
             self.dirty.push(id);
         }
         let before = node.form.memory_bytes();
-        node.form = Form::Page(entries);
+        if node.form.base() == Base::MediaCleared {
+            // The image had to be read for its accounting only: the leaf is what it was, and takes no more memory.
+            entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| release(*e));
+            node.form.settle();
+        } else {
+            for (slot, entry) in node.form.changes() {
+                let old = std::mem::replace(&mut entries[usize::from(slot)], entry);
+                if !old.is_unmapped() {
+                    release(old);
+                }
+            }
+            node.form = Form::of(entries);
+        }
         let after = node.form.memory_bytes();
         self.memory_bytes = self.memory_bytes + after - before;
         if node.dirty {
@@ -389,13 +389,17 @@ impl Map {
         }
     }
 
-    /// Begins a checkpoint's cut: answers the nodes it has to write, in any order, some perhaps twice or no longer
-    /// dirty: see [`Map::belongs_to_cut`].
+    /// Begins a checkpoint's cut: answers the nodes it has to write, in rising order, some perhaps no longer dirty: see
+    /// [`Map::belongs_to_cut`].
     pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
         debug_assert!(self.frozen.is_none());
         self.round += 1;
         self.frozen = Some(Frozen::default());
-        std::mem::take(&mut self.dirty)
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
+        self.leaves_at_cut = dirty.len() as u64;
+        dirty
     }
 
     /// Whether a node has changes from before the cut that were not written yet.
@@ -407,6 +411,7 @@ impl Map {
     /// Ends a checkpoint (written or given up).
     pub(crate) fn thaw(&mut self) {
         self.frozen = None;
+        self.leaves_at_cut = 0;
     }
 
     /// A node as it was at the cut.
@@ -490,28 +495,27 @@ impl Map {
 
     /// Takes over an overlay of a checkpoint, at opening.
     pub(crate) fn load_overlay(&mut self, leaf: NodeId, cleared: bool, pairs: Vec<(u16, Entry)>) {
-        let base = if cleared { Base::MediaCleared } else { Base::Media };
-        let at = self.insert(leaf, Form::Sparse { pairs, base });
+        let at = self.insert(leaf, Form::of_overlay(pairs, cleared));
         self.mark_dirty(at);
     }
 
-    /// Leaves with changes over an image not loaded, those with most changes first, at most `max`: worth loading.
-    pub(crate) fn overlays_to_load(&mut self, max: usize) -> Vec<Missing> {
-        let changes = |n: &Node| match &n.form {
-            Form::Sparse { pairs, base: Base::Media | Base::MediaCleared } => Some(pairs.len()),
-            _ => None,
-        };
-        let mut leaves: Vec<_> =
-            self.nodes.iter().flatten().filter_map(|n| Some((changes(n)?, n.id))).collect();
-        if leaves.len() > max {
-            leaves.select_nth_unstable_by(max, |a, b| b.cmp(a));
-            leaves.truncate(max);
+    /// Leaves with changes over an image not loaded that are worth loading, in rising order: up to `cleared_max` that
+    /// were cleared (they take no more memory when loaded, and may owe most), and up to `max` others, those with most
+    /// changes first.
+    pub(crate) fn overlays_to_load(&self, cleared_max: usize, max: usize) -> Vec<NodeId> {
+        let of = |base: Base| self.nodes.iter().flatten().filter(move |node| node.form.base() == base);
+        let mut leaves: Vec<NodeId> = of(Base::MediaCleared).map(|node| node.id).take(cleared_max).collect();
+        if max > 0 {
+            let mut others: Vec<_> =
+                of(Base::Media).map(|node| (node.form.changes().count(), node.id)).collect();
+            if others.len() > max {
+                others.select_nth_unstable_by(max, |a, b| b.cmp(a));
+                others.truncate(max);
+            }
+            leaves.extend(others.into_iter().map(|(_, leaf)| leaf));
         }
-        let mut missing: Vec<Missing> =
-            leaves.into_iter().filter_map(|(_, leaf)| self.overlay_image(leaf)).collect();
-        missing.sort_unstable_by_key(|m| m.image.position_bytes());
-        missing.dedup();
-        missing
+        leaves.sort_unstable();
+        leaves
     }
 
     /// A leaf is known by now to have no image: the changes to it are everything.
@@ -537,7 +541,10 @@ impl Map {
     }
 
     /// What is to be loaded to make a leaf with changes whole: itself or an ancestor. Settles it if it has no image.
-    fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
+    pub(crate) fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
+        if self.node(leaf).is_none_or(|node| node.form.is_complete()) {
+            return None;
+        }
         match self.image(leaf) {
             Image::At(image) => Some(Missing { id: leaf, image }),
             Image::Behind(missing) => Some(missing),
@@ -560,10 +567,17 @@ impl Map {
         self.dirty_bytes
     }
 
-    /// Bytes that writing all changed nodes and their ancestors takes at most, roughly.
+    /// Bytes that writing all changed nodes and their ancestors takes at most.
     pub(crate) fn write_estimate_bytes(&self) -> u64 {
+        // As many records as there can be ancestors, each of so many bytes; or, where the drive holds little, headers
+        // (with padding), and a pair for each child, of which there are no more than blocks and nodes that changed.
         const NODE_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 32;
-        self.dirty_bytes + (self.dirty.len() as u64).min(self.upper_nodes) * NODE_BYTES
+        const HEADER_BYTES: u64 = 32;
+        const PAIR_BYTES: u64 = 10;
+        let changed = self.dirty.len() as u64 + self.leaves_at_cut;
+        let ancestors: u64 = self.upper_nodes.iter().map(|&nodes| nodes.min(changed)).sum();
+        let children = self.live_blocks + self.fill_blocks + changed + ancestors;
+        self.dirty_bytes + (ancestors * NODE_BYTES).min(ancestors * HEADER_BYTES + children * PAIR_BYTES)
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {

@@ -4,6 +4,8 @@ use layout::{Entry, NODE_ENTRIES, NodeId};
 
 /// From so many pairs on, a page takes less memory.
 const PAGE_FROM_PAIRS: usize = 160;
+/// Up to so many mapped entries a node that is loaded takes the sparse form: a quarter of a page, with room to grow.
+const SPARSE_UP_TO_PAIRS: usize = 64;
 
 /// What lies under the pairs of a sparse node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +23,8 @@ pub(crate) enum Base {
 pub(crate) enum Form {
     /// All of them.
     Page(Box<[Entry; NODE_ENTRIES]>),
-    /// All of them the same fill.
-    Uniform(Entry),
+    /// All of them the same fill. Over `Media` that cannot be: all of the image is replaced.
+    Uniform { entry: Entry, base: Base },
     /// Pairs of slot and entry in rising order, over a base.
     Sparse { pairs: Vec<(u16, Entry)>, base: Base },
 }
@@ -54,15 +56,52 @@ impl Form {
         Form::Sparse { pairs: Vec::new(), base: Base::Empty }
     }
 
-    /// Whether every slot is known.
+    /// The form that takes least memory for these entries, with room to grow.
+    pub(crate) fn of(entries: Box<[Entry; NODE_ENTRIES]>) -> Form {
+        let first = entries[0];
+        if first.fill_word().is_some() && entries.iter().all(|e| *e == first) {
+            return Form::Uniform { entry: first, base: Base::Empty };
+        }
+        let mapped = || (0..).zip(entries.iter().copied()).filter(|(_, e)| !e.is_unmapped());
+        if mapped().count() > SPARSE_UP_TO_PAIRS {
+            return Form::Page(entries);
+        }
+        Form::Sparse { pairs: mapped().collect(), base: Base::Empty }
+    }
+
+    /// The form of an overlay record's changes.
+    pub(crate) fn of_overlay(pairs: Vec<(u16, Entry)>, cleared: bool) -> Form {
+        let base = if cleared { Base::MediaCleared } else { Base::Media };
+        match pairs.first() {
+            Some(&(_, entry))
+                if cleared
+                    && pairs.len() == NODE_ENTRIES
+                    && entry.fill_word().is_some()
+                    && pairs.iter().all(|p| p.1 == entry) =>
+            {
+                Form::Uniform { entry, base }
+            }
+            _ => Form::Sparse { pairs, base },
+        }
+    }
+
+    /// What lies under what is known.
+    pub(crate) fn base(&self) -> Base {
+        match self {
+            Form::Page(_) => Base::Empty,
+            Form::Uniform { base, .. } | Form::Sparse { base, .. } => *base,
+        }
+    }
+
+    /// Whether every slot is known and accounted.
     pub(crate) fn is_complete(&self) -> bool {
-        !matches!(self, Form::Sparse { base: Base::Media | Base::MediaCleared, .. })
+        self.base() == Base::Empty
     }
 
     pub(crate) fn get(&self, slot: usize) -> Slot {
         match self {
             Form::Page(entries) => Slot::Known(entries[slot]),
-            Form::Uniform(entry) => Slot::Known(*entry),
+            Form::Uniform { entry, .. } => Slot::Known(*entry),
             Form::Sparse { pairs, base } => match pairs.binary_search_by_key(&(slot as u16), |p| p.0) {
                 Ok(at) => Slot::Known(pairs[at].1),
                 Err(_) if *base == Base::Media => Slot::Unknown,
@@ -76,12 +115,17 @@ impl Form {
     pub(crate) fn set(&mut self, slot: usize, entry: Entry) -> Entry {
         match self {
             Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
-            Form::Uniform(all) => {
-                let old = *all;
+            Form::Uniform { entry: all, base } => {
+                let (old, base) = (*all, *base);
                 if old != entry {
                     let mut entries = Box::new([old; NODE_ENTRIES]);
                     entries[slot] = entry;
-                    *self = Form::Page(entries);
+                    *self = if base == Base::Empty {
+                        Form::Page(entries)
+                    } else {
+                        let pairs = (0..).zip(entries.iter().copied()).filter(|(_, e)| !e.is_unmapped());
+                        Form::Sparse { pairs: pairs.collect(), base }
+                    };
                 }
                 old
             }
@@ -96,11 +140,7 @@ impl Form {
                     }
                 };
                 if *base == Base::Empty && pairs.len() >= PAGE_FROM_PAIRS {
-                    let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
-                    for (slot, entry) in pairs.iter() {
-                        entries[usize::from(*slot)] = *entry;
-                    }
-                    *self = Form::Page(entries);
+                    *self = page_of(pairs);
                 }
                 old
             }
@@ -114,12 +154,12 @@ impl Form {
                 entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| each(*e));
                 *self = Form::empty();
             }
-            Form::Uniform(entry) => {
+            Form::Uniform { entry, base } => {
                 (0..NODE_ENTRIES).for_each(|_| each(*entry));
-                *self = Form::empty();
+                *self = Form::Sparse { pairs: Vec::new(), base: *base };
             }
             Form::Sparse { pairs, base } => {
-                pairs.drain(..).filter(|p| !p.1.is_unmapped()).for_each(|p| each(p.1));
+                std::mem::take(pairs).iter().filter(|p| !p.1.is_unmapped()).for_each(|p| each(p.1));
                 if *base == Base::Media {
                     *base = Base::MediaCleared;
                 }
@@ -127,11 +167,27 @@ impl Form {
         }
     }
 
-    /// There turned out to be no image under the changes.
+    /// There turned out to be no image under the changes, or all that was in it is accounted by now.
     pub(crate) fn settle(&mut self) {
-        if let Form::Sparse { pairs, base } = self {
-            pairs.retain(|p| !p.1.is_unmapped());
-            *base = Base::Empty;
+        match self {
+            Form::Page(_) => {}
+            Form::Uniform { base, .. } => *base = Base::Empty,
+            Form::Sparse { pairs, base } => {
+                pairs.retain(|p| !p.1.is_unmapped());
+                *base = Base::Empty;
+                if pairs.len() >= PAGE_FROM_PAIRS {
+                    *self = page_of(pairs);
+                }
+            }
+        }
+    }
+
+    /// Slots that are known, in rising order: what an overlay record tells. Unmapped ones among them, where they hide
+    /// what is in the image.
+    pub(crate) fn changes(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
+        match self {
+            Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied()),
+            Form::Page(_) | Form::Uniform { .. } => self.mapped(),
         }
     }
 
@@ -145,7 +201,7 @@ impl Form {
                     .filter(|(_, e)| !e.is_unmapped())
                     .map(|(slot, e)| (slot as u16, *e)),
             ),
-            Form::Uniform(entry) => Box::new((0..NODE_ENTRIES as u16).map(|slot| (slot, *entry))),
+            Form::Uniform { entry, .. } => Box::new((0..NODE_ENTRIES as u16).map(|slot| (slot, *entry))),
             Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied().filter(|p| !p.1.is_unmapped())),
         }
     }
@@ -156,9 +212,15 @@ impl Form {
         const FIXED: usize = 112;
         let variable = match self {
             Form::Page(_) => NODE_ENTRIES * size_of::<Entry>(),
-            Form::Uniform(_) => 0,
+            Form::Uniform { .. } => 0,
             Form::Sparse { pairs, .. } => pairs.capacity() * size_of::<(u16, Entry)>(),
         };
         (FIXED + variable) as u64
     }
+}
+
+fn page_of(pairs: &[(u16, Entry)]) -> Form {
+    let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+    pairs.iter().for_each(|(slot, entry)| entries[usize::from(*slot)] = *entry);
+    Form::Page(entries)
 }

@@ -374,7 +374,7 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
         }
         RecordKind::Node => None,
         RecordKind::Overlay => {
-            let pairs = layout::node::decode_pairs(record.payload, "overlay").map_err(drop)?;
+            let pairs = layout::node::decode_overlay(record.header.codec, record.payload).map_err(drop)?;
             let leaf = NodeId { level: LEAF_LEVEL, index: block };
             ensure(block < bounds.blocks.div_ceil(NODE_ENTRIES as u64))?;
             ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;

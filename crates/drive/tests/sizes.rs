@@ -225,8 +225,7 @@ fn trimming_a_tebibyte_is_quick_and_leaves_nothing() {
 #[test]
 fn the_map_keeps_within_its_budget_and_is_right_after_reopening() {
     const BUDGET: u64 = 1 << 20;
-    // While a checkpoint is written, the nodes above its leaves: 4 KiB for each GiB of capacity.
-    const MOST: u64 = BUDGET + BUDGET / 2 + 1024 * 4208;
+    const MOST: u64 = BUDGET + BUDGET / 2;
     let media = create(&create_options(512 * MIB, 1 << 40)).expect("create");
     let open = |entropy| {
         let options = OpenOptions { map_budget_bytes: BUDGET, ..OpenOptions::new(entropy, spawner()) };

@@ -72,13 +72,7 @@ pub fn encode_node<I: Iterator<Item = (u16, Entry)>>(
     mapped: impl Fn() -> I,
     out: &mut Vec<u8>,
 ) -> NodeCoding {
-    let (mut count, mut runs) = (0, 0);
-    let mut last: Option<(u16, Entry)> = None;
-    for (slot, entry) in mapped() {
-        count += 1;
-        runs += usize::from(last != Some((slot.wrapping_sub(1), entry)));
-        last = Some((slot, entry));
-    }
+    let (count, runs) = count_runs(mapped());
     if runs * RUN_BYTES < (count * PAIR_BYTES).min(NODE_ENTRIES * 8) {
         encode_runs(mapped(), out);
         return NodeCoding::Runs;
@@ -115,7 +109,7 @@ pub fn decode_node(
                 entries[usize::from(slot)] = entry;
             }
         }
-        2 => decode_runs(payload, entries)?,
+        2 => decode_runs(payload, WHAT, |slots, entry| entries[slots].fill(entry))?,
         0 => return Err(DecodeError::Truncated(WHAT)),
         _ => return Err(DecodeError::Field(WHAT, "unknown coding")),
     }
@@ -149,21 +143,82 @@ fn encode_runs(mapped: impl Iterator<Item = (u16, Entry)>, out: &mut Vec<u8>) {
     finish(run);
 }
 
-fn decode_runs(payload: &[u8], entries: &mut [Entry; NODE_ENTRIES]) -> Result<(), DecodeError> {
-    const WHAT: &str = "map node";
+/// Calls `each` with the slots and the entry of every run.
+fn decode_runs(
+    payload: &[u8],
+    what: &'static str,
+    mut each: impl FnMut(std::ops::Range<usize>, Entry),
+) -> Result<(), DecodeError> {
     if !payload.len().is_multiple_of(RUN_BYTES) {
-        return Err(DecodeError::Truncated(WHAT));
+        return Err(DecodeError::Truncated(what));
     }
     let mut least = 0;
     for raw in payload.chunks_exact(RUN_BYTES) {
         let (first, count) = (usize::from(u16_at(raw, 0)), usize::from(u16_at(raw, 2)));
         if first < least || count == 0 || first + count > NODE_ENTRIES {
-            return Err(DecodeError::Field(WHAT, "runs out of order"));
+            return Err(DecodeError::Field(what, "runs out of order"));
+        }
+        let entry = Entry(u64_at(raw, 4));
+        if !entry.is_valid() {
+            return Err(DecodeError::Field(what, "malformed entry"));
         }
         least = first + count;
-        entries[first..least].fill(Entry(u64_at(raw, 4)));
+        each(first..least, entry);
     }
     Ok(())
+}
+
+/// How an overlay's payload is written: the codec byte of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayCoding {
+    /// Pairs, as [`encode_pairs`] writes them.
+    Pairs = 0,
+    /// Runs of equal entries, as those of [`NodeCoding::Runs`].
+    Runs = 2,
+}
+
+/// Appends an overlay's payload to `out`, in the smaller coding; `changes` gives (slot, entry) in rising order, unmapped
+/// ones too.
+pub fn encode_overlay<I: Iterator<Item = (u16, Entry)>>(
+    changes: impl Fn() -> I,
+    out: &mut Vec<u8>,
+) -> OverlayCoding {
+    let (count, runs) = count_runs(changes());
+    if runs * RUN_BYTES < count * PAIR_BYTES {
+        encode_runs(changes(), out);
+        OverlayCoding::Runs
+    } else {
+        encode_pairs(changes(), out);
+        OverlayCoding::Pairs
+    }
+}
+
+/// Reads a payload of [`encode_overlay`]: slots in range and strictly rising.
+pub fn decode_overlay(coding: u8, payload: &[u8]) -> Result<Vec<(u16, Entry)>, DecodeError> {
+    const WHAT: &str = "overlay";
+    match coding {
+        0 => decode_pairs(payload, WHAT),
+        2 => {
+            let mut pairs = Vec::new();
+            decode_runs(payload, WHAT, |slots, entry| {
+                pairs.extend(slots.map(|slot| (slot as u16, entry)));
+            })?;
+            Ok(pairs)
+        }
+        _ => Err(DecodeError::Field(WHAT, "unknown coding")),
+    }
+}
+
+/// Entries, and runs of equal ones in neighbouring slots.
+fn count_runs(entries: impl Iterator<Item = (u16, Entry)>) -> (usize, usize) {
+    let (mut count, mut runs) = (0, 0);
+    let mut last: Option<(u16, Entry)> = None;
+    for (slot, entry) in entries {
+        count += 1;
+        runs += usize::from(last != Some((slot.wrapping_sub(1), entry)));
+        last = Some((slot, entry));
+    }
+    (count, runs)
 }
 
 /// Appends (slot, entry) pairs; unmapped entries are allowed here (an overlay says what became unmapped).

@@ -2,7 +2,10 @@
 
 mod common;
 
-use layout::node::{NodeCoding, NodeId, decode_node, decode_pairs, encode_node, encode_pairs};
+use layout::node::{
+    NodeCoding, NodeId, OverlayCoding, decode_node, decode_overlay, decode_pairs, encode_node,
+    encode_overlay, encode_pairs,
+};
 use layout::{Entry, NODE_ENTRIES, ROOT};
 use proptest::prelude::*;
 
@@ -78,6 +81,21 @@ proptest! {
     }
 
     #[test]
+    fn overlays_decode_as_encoded(pairs in pairs(), runs in prop::collection::vec((0..512_usize, 1..200_usize, 0..3_u64), 0..4)) {
+        let mut slots: Vec<Option<Entry>> = vec![None; NODE_ENTRIES];
+        pairs.into_iter().for_each(|(slot, entry)| slots[usize::from(slot)] = Some(entry));
+        for (from, len, kind) in runs {
+            let entry = [Entry::UNMAPPED, Entry::fill(0), Entry::fill(9)][kind as usize];
+            slots[from..(from + len).min(NODE_ENTRIES)].fill(Some(entry));
+        }
+        let changes: Vec<(u16, Entry)> = (0..).zip(slots).filter_map(|(slot, e)| Some((slot, e?))).collect();
+        let mut payload = Vec::new();
+        let coding = encode_overlay(|| changes.iter().copied(), &mut payload);
+        prop_assert!(payload.len() <= changes.len() * 10);
+        prop_assert_eq!(decode_overlay(coding as u8, &payload), Ok(changes));
+    }
+
+    #[test]
     fn any_bytes_are_refused_or_valid(
         coding in 0..4_u8,
         payload in prop::collection::vec(any::<u8>(), 0..6000),
@@ -91,7 +109,10 @@ proptest! {
         if let Some(entries) = decode(coding, &payload) {
             prop_assert!(entries.iter().all(|e| e.is_valid()));
         }
-        let _ = decode_pairs(&payload, "overlay");
+        if let Ok(pairs) = decode_overlay(coding, &payload) {
+            prop_assert!(pairs.len() <= NODE_ENTRIES && pairs.is_sorted_by(|a, b| a.0 < b.0));
+            prop_assert!(pairs.iter().all(|(slot, e)| usize::from(*slot) < NODE_ENTRIES && e.is_valid()));
+        }
     }
 
     #[test]
@@ -174,6 +195,21 @@ fn impossible_runs_are_refused() {
     ];
     for (what, payload) in wrong {
         assert_eq!(decode(2, &payload), None, "{what}");
+        assert!(decode_overlay(2, &payload).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn overlay_of_one_fill_takes_one_run() {
+    let mut payload = Vec::new();
+    let coding = encode_overlay(|| (0..512).map(|slot| (slot, Entry::fill(9))), &mut payload);
+    assert_eq!((coding, payload.len()), (OverlayCoding::Runs, 12));
+}
+
+#[test]
+fn overlay_of_unknown_coding_is_refused() {
+    for coding in (1..=255).filter(|coding| *coding != 2) {
+        assert!(decode_overlay(coding, &[]).is_err());
     }
 }
 

@@ -34,6 +34,6 @@ fn check(bytes: &[u8], mask: u32) {
             }
         }
         RecordKind::Node => node::check_node(header.codec, record.payload),
-        RecordKind::Overlay => node::check_pairs(record.payload),
+        RecordKind::Overlay => node::check_overlay(header.codec, record.payload),
     }
 }

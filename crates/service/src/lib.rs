@@ -12,6 +12,7 @@
 mod admin;
 mod background;
 pub mod device;
+mod drives;
 mod error;
 mod open;
 mod report;
@@ -22,6 +23,7 @@ mod workers;
 
 pub use admin::{AdminSocket, StatusAnswer, ask_status, find_served};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+pub use drives::Drives;
 pub use error::ServiceError;
 pub use open::{OpenSettings, inspect};
 pub use report::{

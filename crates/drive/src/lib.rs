@@ -31,13 +31,13 @@ mod slots;
 mod status;
 mod write;
 
-pub use check::{CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, find_copies};
 pub use error::Error;
 pub use extents::{Extent, ExtentKind};
 pub use options::{
     Clock, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, PlantedBug,
     Spawner,
 };
+pub use recovery::READ_ONLY_REQUESTED;
 pub use shared::Drive;
 pub use status::{Recovered, State, Status};
 

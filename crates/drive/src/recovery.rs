@@ -18,6 +18,9 @@ use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared};
 use crate::slots::{find_successor, read_checkpoint, read_superblock};
 
+/// Why a drive is read-only that was opened so.
+pub const READ_ONLY_REQUESTED: &str = "opened read-only";
+
 impl<M: Media> Drive<M> {
     /// Opens a drive, recovering from a crash where there was one.
     ///
@@ -47,7 +50,7 @@ impl<M: Media> Drive<M> {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
         let accepts = options.read_only && options.accept_damage;
-        let mut read_only = options.read_only.then(|| "opened read-only".to_string());
+        let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
         if let Some(damage) = &tail.damage {
             if !accepts {
                 return Err(Error::Corrupt(format!(

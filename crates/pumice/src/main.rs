@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it talks to people")]
 
+mod capacity;
 mod check;
 mod create;
 mod demo;
@@ -35,6 +36,8 @@ enum Command {
     Serve(serve::Args),
     /// Tell how drives are: space, ratio, wear, errors
     Status(status::Args),
+    /// Tell the space of drives in one line each, for scripts
+    Capacity(capacity::Args),
     /// Check every structure of a drive that is not being served; nothing is written
     Check(check::Args),
     /// All of it in a minute, on a temporary drive
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Create(args) => create::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Capacity(args) => capacity::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
     };

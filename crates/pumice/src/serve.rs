@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use media::Direct;
 use nbd::{Accepted, Acceptor, Shared, Shutdown};
-use service::{AdminSocket, IoChoice, OpenSettings, ServedDrive, Workers};
+use service::{AdminSocket, IoChoice, MonitorSettings, OpenSettings, ServedDrive, WarnAt, Workers};
 use tokio::task::JoinSet;
 
 use crate::logging;
@@ -61,6 +61,15 @@ pub(crate) struct Args {
     /// Allow TCP without TLS beyond this machine
     #[arg(long)]
     insecure: bool,
+    /// Levels of physical space in use, in percent, at which there is an event; or off
+    #[arg(long, value_name = "LEVELS", default_value_t)]
+    warn_at: WarnAt,
+    /// Run for each event by `sh -c`, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
+    #[arg(long, value_name = "COMMAND")]
+    on_event: Option<String>,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: logging::Format,
     /// How the backing is reached
     #[arg(long, default_value = "auto", env = "PUMICE_IO", value_parser = ["auto", "uring", "plain"])]
     io: String,
@@ -81,6 +90,7 @@ impl Args {
                 "off" => Direct::Off,
                 _ => Direct::Auto,
             },
+            monitor: MonitorSettings { warn_at: self.warn_at.clone(), on_event: self.on_event.clone() },
         }
     }
 
@@ -94,7 +104,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    logging::start();
+    logging::start(args.log_format);
     let config = exports::nbd_config(args)?;
     let workers = Arc::new(Workers::start(args.threads.map(usize::from), args.io())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -133,16 +143,8 @@ async fn open_all(args: &Args, workers: &Workers, drives: &mut Vec<Arc<ServedDri
     let settings = args.settings();
     for (index, path) in args.paths.iter().enumerate() {
         let drive = ServedDrive::open(path, &settings, workers, index).await?;
-        let report = drive.report();
-        tracing::info!(
-            drive = %path.display(),
-            clean = report.recovery.clean,
-            recovered_packs = report.recovery.packs_count,
-            recovered_bytes = report.recovery.log_bytes,
-            direct = report.server.as_ref().is_some_and(|server| server.direct_io),
-            io = workers.backend().name(),
-            "opened"
-        );
+        let direct = drive.report().server.is_some_and(|server| server.direct_io);
+        tracing::debug!(drive = %path.display(), direct, io = workers.backend().name(), "how the backing is reached");
         drives.push(drive);
     }
     Ok(())

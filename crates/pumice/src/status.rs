@@ -1,5 +1,6 @@
 //! `pumice status`
 
+mod listing;
 mod table;
 
 use std::io::Write;
@@ -19,10 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let drives = match &args.path {
-        Some(path) => vec![one(path)?],
-        None => find_served(None),
-    };
+    let drives = find(args.path.as_deref())?;
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &StatusAnswer { drives }).map_err(std::io::Error::from)?;
@@ -36,6 +34,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The drive at `path`, or all drives that are being served.
+pub(crate) fn find(path: Option<&Path>) -> Result<Vec<StatusReport>> {
+    match path {
+        Some(path) => Ok(vec![one(path)?]),
+        None => Ok(find_served(None)),
+    }
 }
 
 /// The drive at `path`: as its server tells, else as it lies there.
@@ -53,19 +59,13 @@ fn idle(path: &Path) -> Result<StatusReport> {
             inspect(path, accept_damage, spawner).await.map(|drive| drive.status())
         })?
     };
-    let (status, state) = match look(false) {
-        Ok(status) => (status, "idle"),
+    let (status, damaged) = match look(false) {
+        Ok(status) => (status, false),
         // What a damaged drive can still tell.
         Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-            let status = look(true).map_err(|_| anyhow!("{}: {why}", path.display()))?;
-            (status, "damaged")
+            (look(true).map_err(|_| anyhow!("{}: {why}", path.display()))?, true)
         }
         Err(error) => return Err(error.into()),
     };
-    let mut report = StatusReport::new(&absolute, &status);
-    report.state = state.to_string();
-    if state == "idle" {
-        report.state_reason = None;
-    }
-    Ok(report)
+    Ok(StatusReport::idle(&absolute, &status, damaged))
 }

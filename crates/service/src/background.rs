@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drive::{Drive, State};
+use drive::Drive;
 use media::AnyMedia;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -74,11 +74,7 @@ async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Re
             }
         };
         if drive.writable().is_err() {
-            // Read-only, for as long as it is open: there will be no work. If that was not asked for, it is told here,
-            // once, whichever request met the failure.
-            if let State::Poisoned(why) = drive.status().state {
-                tracing::error!(drive = %name, %why, "the drive is read-only from now on; restart it when the cause is gone");
-            }
+            // Read-only, for as long as it is open: there will be no work. The monitor tells of it.
             return;
         }
         let rest = async {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! front-end ── Device trait ──> ServedDrive ── counts, refuses when closing ──> drive::Drive
-//!     │                             │
+//!     │                             ├── monitor: events, growth, latencies, the devices under it
 //!     └── Workers: one thread a core, each with a runtime and an io_uring; a connection lives on one of them
 //!                                   └── background: tick, cleaning, checkpoints
 //! ```
@@ -11,9 +11,15 @@
 
 mod admin;
 mod background;
+mod backing;
 pub mod device;
-mod drives;
 mod error;
+mod events;
+mod growth;
+mod health;
+mod hook;
+mod latency;
+mod monitor;
 mod open;
 mod report;
 mod requests;
@@ -22,12 +28,18 @@ mod served;
 mod workers;
 
 pub use admin::{AdminSocket, StatusAnswer, ask_status, find_served};
+pub use backing::{BackingReport, DeviceReport};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
-pub use drives::Drives;
 pub use error::ServiceError;
+pub use events::{EventCount, EventKind, EventsReport, RecentEvent, WarnAt};
+pub use growth::TimeToFull;
+pub use health::{CriticalWarning, Warning};
+pub use latency::{Kind, Latencies};
+pub use monitor::MonitorSettings;
 pub use open::{OpenSettings, inspect};
 pub use report::{
-    CacheReport, CleaningReport, ErrorReport, RecoveryReport, RequestReport, ServerReport, StatusReport,
+    BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
+    RequestReport, ServerReport, StatusReport, WearReport,
 };
 pub use requests::Requests;
 pub use runtime_dir::{make_runtime_dir, runtime_dirs};

@@ -10,6 +10,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use crate::error::ServiceError;
+use crate::monitor::MonitorSettings;
 
 /// How long a backing that is in use is tried again, and how often.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub struct OpenSettings {
     pub accept_damage: bool,
     /// Whether I/O goes around the page cache.
     pub direct: Direct,
+    /// How a served drive is watched.
+    pub monitor: MonitorSettings,
 }
 
 impl Default for OpenSettings {
@@ -38,6 +41,7 @@ impl Default for OpenSettings {
             read_only: false,
             accept_damage: false,
             direct: Direct::Auto,
+            monitor: MonitorSettings::default(),
         }
     }
 }

@@ -2,14 +2,52 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use drive::{State, Status};
 use serde::{Deserialize, Serialize};
 
+use crate::backing::{BackingReport, Prober};
+use crate::events::{EventsReport, WarnAt};
+use crate::growth::TimeToFull;
+use crate::health::{CriticalWarning, Warning};
+use crate::latency::{Snapshot, Timed};
 use crate::requests::Requests;
 
-/// Status of one drive.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Model that every drive tells.
+const MODEL: &str = "Pumice";
+/// Digits of the drive's id that make its serial number.
+const SERIAL_DIGITS: usize = 16;
+/// Bytes of an NVMe data unit: a thousand sectors of 512 bytes (NVM Express Base Specification 2.0, figure 207).
+const DATA_UNIT_BYTES: u64 = 512_000;
+
+/// What the map and the host's data may fill: physical size without fixed areas and reserve. Space in use, reclaimable
+/// and free space add up to it, but for what cleaning cannot reach.
+pub(crate) fn limit_bytes(status: &Status) -> u64 {
+    let segments = u64::from(status.segments_count) * u64::from(status.segment_bytes);
+    segments.saturating_sub(status.physical_reserve_bytes)
+}
+
+/// Physical space in use of what may be filled: 1 is full. All percentages of space are this times 100.
+pub(crate) fn used_ratio(status: &Status) -> f64 {
+    match limit_bytes(status) {
+        0 => 1.0,
+        limit => status.physical_used_bytes as f64 / limit as f64,
+    }
+}
+
+/// Logical bytes that can still be written: what is left at the ratio of the data there is (1 where there is none), and
+/// no more than the capacity leaves.
+fn logical_available_bytes(status: &Status) -> u64 {
+    let left = limit_bytes(status).saturating_sub(status.physical_used_bytes);
+    let ratio = if status.compression_ratio > 0.0 { status.compression_ratio } else { 1.0 };
+    let capacity = status.logical_capacity_bytes.saturating_sub(status.logical_used_bytes);
+    ((left as f64 * ratio) as u64).min(capacity)
+}
+
+/// Status of one drive. Keys are only ever added; `docs/status.md` explains each.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs, reason = "the names are the interface and say it")]
 pub struct StatusReport {
     pub path: PathBuf,
@@ -18,20 +56,33 @@ pub struct StatusReport {
     /// Why it is not online.
     pub state_reason: Option<String>,
     pub uuid: String,
+    pub model: String,
+    /// The beginning of `uuid`, without its dashes.
+    pub serial: String,
     /// Of the program that answers.
     pub program_version: String,
     pub format_version: u32,
     pub created_unix_seconds: u64,
     pub sector_bytes: u32,
     pub segment_bytes: u32,
+    /// Largest write that is atomic across a power cut; always on.
+    pub atomic_write_bytes: u64,
     pub codec: String,
     pub write_cache: bool,
     pub logical_capacity_bytes: u64,
     pub logical_used_bytes: u64,
     /// Of these, fills (zeros above all) that take no space.
     pub logical_fill_bytes: u64,
+    /// What can still be written, at the ratio of the data there is.
+    pub logical_available_bytes: u64,
     pub physical_size_bytes: u64,
+    /// What host data and map may fill.
+    pub physical_limit_bytes: u64,
     pub physical_used_bytes: u64,
+    /// Used of the limit: 1 is full.
+    pub physical_used_ratio: f64,
+    /// Limit without used: free and reclaimable.
+    pub physical_available_bytes: u64,
     pub physical_reclaimable_bytes: u64,
     pub physical_free_bytes: u64,
     pub physical_reserve_bytes: u64,
@@ -45,6 +96,16 @@ pub struct StatusReport {
     pub host_flushes_count: u64,
     pub physical_written_bytes: u64,
     pub physical_read_bytes: u64,
+    /// Read and written by the host, in thousands of 512 bytes, rounded up, as NVMe counts.
+    pub data_units_read_count: u64,
+    pub data_units_written_count: u64,
+    /// Time open for writing, over the drive's life.
+    pub power_on_seconds: u64,
+    pub opens_count: u64,
+    pub critical_warning: CriticalWarning,
+    pub wear: WearReport,
+    pub time_to_full: TimeToFull,
+    pub backing: BackingReport,
     pub map_cache: CacheReport,
     pub cleaning: CleaningReport,
     pub errors: ErrorReport,
@@ -56,7 +117,8 @@ pub struct StatusReport {
 }
 
 /// The map's memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct CacheReport {
     pub memory_bytes: u64,
@@ -68,7 +130,8 @@ pub struct CacheReport {
 }
 
 /// The log and the space it turns over.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct CleaningReport {
     pub segments_count: u32,
@@ -85,17 +148,36 @@ pub struct CleaningReport {
 }
 
 /// Errors over the drive's life.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct ErrorReport {
     pub read_errors_count: u64,
     pub write_errors_count: u64,
     pub corrupt_records_count: u64,
+    /// Reads of a superblock or checkpoint that its other copy served.
+    pub corrected_reads_count: u64,
     pub unclean_opens_count: u64,
 }
 
+/// What the backing has endured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct WearReport {
+    /// Bytes that may be written to it over its life, as told when the drive was made.
+    pub endurance_bytes: Option<u64>,
+    /// Bytes that this drive has written to it over its life.
+    pub written_bytes: u64,
+    /// Life used: written of endurance; without endurance, what the most worn device says of itself. May exceed 100.
+    pub percentage_used: Option<f64>,
+    /// `endurance` or `device`.
+    pub source: Option<String>,
+}
+
 /// How the last opening went.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct RecoveryReport {
     /// The drive had been closed properly.
@@ -105,7 +187,8 @@ pub struct RecoveryReport {
 }
 
 /// The server that has the drive.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct ServerReport {
     pub pid: u32,
@@ -116,10 +199,90 @@ pub struct ServerReport {
     /// Around the page cache.
     pub direct_io: bool,
     pub requests: RequestReport,
+    /// Since the drive was opened.
+    pub latency: LatencyReport,
+    /// Of the last minute, or since the drive was opened if that is less.
+    pub latency_recent: LatencyReport,
+    pub events: EventsReport,
+}
+
+/// How long requests took that ended well.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct LatencyReport {
+    /// The time that this is of.
+    pub window_seconds: f64,
+    pub read: KindReport,
+    pub write: KindReport,
+    pub flush: KindReport,
+    pub trim: KindReport,
+}
+
+/// Latencies of one kind of requests. To two significant digits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct KindReport {
+    pub count: u64,
+    pub sum_seconds: f64,
+    /// `None` where there was no request, as all the others.
+    pub p50_seconds: Option<f64>,
+    pub p90_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+    pub p999_seconds: Option<f64>,
+    pub max_seconds: Option<f64>,
+    /// Requests that took no longer than each bound.
+    pub buckets: Vec<BucketReport>,
+}
+
+/// A bound and how many requests took no longer.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct BucketReport {
+    pub le_seconds: f64,
+    pub count: u64,
+}
+
+impl LatencyReport {
+    pub(crate) fn new(window: Duration, snapshot: &Snapshot) -> LatencyReport {
+        let [read, write, flush, trim] = &snapshot.0;
+        LatencyReport {
+            window_seconds: window.as_secs_f64(),
+            read: KindReport::from(read),
+            write: KindReport::from(write),
+            flush: KindReport::from(flush),
+            trim: KindReport::from(trim),
+        }
+    }
+
+    /// Kinds by name.
+    pub fn kinds(&self) -> [(&'static str, &KindReport); 4] {
+        [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("trim", &self.trim)]
+    }
+}
+
+impl From<&Timed> for KindReport {
+    fn from(timed: &Timed) -> KindReport {
+        let seen = |seconds: f64| (timed.count() > 0).then_some(seconds);
+        let bucket = |(le_seconds, count)| BucketReport { le_seconds, count };
+        KindReport {
+            count: timed.count(),
+            sum_seconds: timed.sum_seconds(),
+            p50_seconds: seen(timed.percentile_seconds(50.0)),
+            p90_seconds: seen(timed.percentile_seconds(90.0)),
+            p99_seconds: seen(timed.percentile_seconds(99.0)),
+            p999_seconds: seen(timed.percentile_seconds(99.9)),
+            max_seconds: seen(timed.max_seconds()),
+            buckets: timed.buckets().into_iter().map(bucket).collect(),
+        }
+    }
 }
 
 /// Requests since the drive was opened.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct RequestReport {
     pub in_flight_count: u64,
@@ -129,6 +292,8 @@ pub struct RequestReport {
     pub trims_count: u64,
     pub extents_count: u64,
     pub errors_count: u64,
+    /// Of the errors: refused for want of physical space.
+    pub no_space_count: u64,
 }
 
 impl From<&Requests> for RequestReport {
@@ -141,6 +306,7 @@ impl From<&Requests> for RequestReport {
             trims_count: requests.trims.load(Ordering::Relaxed),
             extents_count: requests.extents.load(Ordering::Relaxed),
             errors_count: requests.errors.load(Ordering::Relaxed),
+            no_space_count: requests.no_space.load(Ordering::Relaxed),
         }
     }
 }
@@ -155,23 +321,32 @@ impl StatusReport {
             State::Closed => ("closed", None),
         };
         let counters = &status.counters;
+        let uuid = uuid::Uuid::from_bytes(status.uuid);
+        let limit = limit_bytes(status);
         StatusReport {
             path: path.to_path_buf(),
             state: state.to_string(),
             state_reason,
-            uuid: uuid::Uuid::from_bytes(status.uuid).to_string(),
+            uuid: uuid.to_string(),
+            model: MODEL.to_string(),
+            serial: uuid.simple().to_string()[..SERIAL_DIGITS].to_uppercase(),
             program_version: env!("CARGO_PKG_VERSION").to_string(),
             format_version: status.format_version,
             created_unix_seconds: status.created_unix_seconds,
             sector_bytes: status.sector_bytes,
             segment_bytes: status.segment_bytes,
+            atomic_write_bytes: drive::ATOMIC_WRITE_BYTES,
             codec: status.codec.to_string(),
             write_cache: status.write_cache,
             logical_capacity_bytes: status.logical_capacity_bytes,
             logical_used_bytes: status.logical_used_bytes,
             logical_fill_bytes: status.logical_fill_bytes,
+            logical_available_bytes: logical_available_bytes(status),
             physical_size_bytes: status.physical_size_bytes,
+            physical_limit_bytes: limit,
             physical_used_bytes: status.physical_used_bytes,
+            physical_used_ratio: used_ratio(status),
+            physical_available_bytes: limit.saturating_sub(status.physical_used_bytes),
             physical_reclaimable_bytes: status.physical_reclaimable_bytes,
             physical_free_bytes: status.physical_free_bytes,
             physical_reserve_bytes: status.physical_reserve_bytes,
@@ -185,6 +360,18 @@ impl StatusReport {
             host_flushes_count: counters.flushes_count,
             physical_written_bytes: counters.physical_written_bytes,
             physical_read_bytes: counters.physical_read_bytes,
+            data_units_read_count: counters.host_read_bytes.div_ceil(DATA_UNIT_BYTES),
+            data_units_written_count: counters.host_written_bytes.div_ceil(DATA_UNIT_BYTES),
+            power_on_seconds: counters.powered_seconds,
+            opens_count: counters.opens_count,
+            critical_warning: CriticalWarning::default(),
+            wear: WearReport {
+                endurance_bytes: Some(status.endurance_bytes).filter(|bytes| *bytes > 0),
+                written_bytes: counters.physical_written_bytes,
+                ..WearReport::default()
+            },
+            time_to_full: TimeToFull::unknown("not served"),
+            backing: BackingReport::default(),
             map_cache: CacheReport {
                 memory_bytes: status.map_memory_bytes,
                 budget_bytes: status.map_budget_bytes,
@@ -210,6 +397,7 @@ impl StatusReport {
                 read_errors_count: counters.read_errors_count,
                 write_errors_count: counters.write_errors_count,
                 corrupt_records_count: counters.corrupt_records_count,
+                corrected_reads_count: counters.corrected_reads_count,
                 unclean_opens_count: counters.unclean_opens_count,
             },
             recovery: RecoveryReport {
@@ -220,5 +408,47 @@ impl StatusReport {
             notes: status.notes.clone(),
             server: None,
         }
+    }
+    /// Of the drive at `path`, which no server has; `damaged` if it could be opened only by giving something up.
+    pub fn idle(path: &Path, status: &Status, damaged: bool) -> StatusReport {
+        let mut report = StatusReport::new(path, status);
+        if damaged {
+            report.state = "damaged".to_string();
+        } else {
+            report.state = "idle".to_string();
+            report.state_reason = None;
+        }
+        report.assess(Prober::new().look(path), &WarnAt::default());
+        report
+    }
+
+    /// Sets what follows from the devices under the drive: wear and critical warnings.
+    pub(crate) fn assess(&mut self, backing: BackingReport, warn_at: &WarnAt) {
+        let endured =
+            self.wear.endurance_bytes.map(|bytes| 100.0 * self.wear.written_bytes as f64 / bytes as f64);
+        let source = match (endured, backing.percentage_used) {
+            (Some(_), _) => Some("endurance"),
+            (None, Some(_)) => Some("device"),
+            (None, None) => None,
+        };
+        self.wear.percentage_used = endured.or(backing.percentage_used);
+        self.wear.source = source.map(str::to_string);
+        self.backing = backing;
+        let broken = matches!(self.state.as_str(), "poisoned" | "damaged") || self.unasked_read_only();
+        let worn = [self.wear.percentage_used, self.backing.percentage_used];
+        let doubtful = self.errors.corrupt_records_count > 0 || self.backing.unreliable();
+        self.critical_warning = CriticalWarning::of(&[
+            (Warning::Space, 100.0 * self.physical_used_ratio >= f64::from(warn_at.critical())),
+            (Warning::Temperature, self.backing.too_hot()),
+            (Warning::Reliability, broken || doubtful),
+            (Warning::ReadOnly, broken),
+            (Warning::OutOfSpace, self.out_of_space),
+            (Warning::Wear, worn.iter().flatten().any(|percent| *percent >= 100.0)),
+        ]);
+    }
+
+    /// Read-only for its damage, not because it was asked for.
+    fn unasked_read_only(&self) -> bool {
+        self.state == "read-only" && self.state_reason.as_deref() != Some(drive::READ_ONLY_REQUESTED)
     }
 }

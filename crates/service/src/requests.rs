@@ -1,11 +1,13 @@
-//! Counting requests.
+//! Counting and timing requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::device::DeviceError;
+use crate::latency::{Kind, Latencies};
 
 /// Requests of a served drive since it was opened, and whether new ones are taken.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Requests {
     closing: AtomicBool,
     in_flight: AtomicU64,
@@ -21,37 +23,76 @@ pub struct Requests {
     pub extents: AtomicU64,
     /// Requests that ended in an error.
     pub errors: AtomicU64,
+    /// Of these, refused for want of physical space.
+    pub no_space: AtomicU64,
+    /// How long those took that ended well.
+    pub latencies: Latencies,
 }
 
 /// One request in flight.
-pub(crate) struct InFlight<'a>(&'a Requests);
+pub(crate) struct InFlight<'a> {
+    requests: &'a Requests,
+    kind: Option<Kind>,
+    since: Instant,
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.requests.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl InFlight<'_> {
     /// Counts the request's end.
     pub(crate) fn end<T>(self, result: Result<T, drive::Error>) -> Result<T, DeviceError> {
-        result.map_err(|error| {
-            self.0.errors.fetch_add(1, Ordering::Relaxed);
-            error.into()
-        })
+        match result {
+            Ok(answer) => {
+                if let Some(kind) = self.kind {
+                    self.requests.latencies.record(kind, self.since.elapsed());
+                }
+                Ok(answer)
+            }
+            Err(error) => {
+                self.requests.errors.fetch_add(1, Ordering::Relaxed);
+                if error == drive::Error::NoSpace {
+                    self.requests.no_space.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error.into())
+            }
+        }
     }
 }
 
 impl Requests {
+    /// For requests from so many threads.
+    pub fn new(threads: usize) -> Requests {
+        Requests { latencies: Latencies::new(threads), ..Requests::default() }
+    }
+
     /// Counts a request in, unless the drive is closing.
-    pub(crate) fn begin(&self, kind: &AtomicU64) -> Result<InFlight<'_>, DeviceError> {
+    pub(crate) fn begin(&self, kind: Kind) -> Result<InFlight<'_>, DeviceError> {
+        let count = match kind {
+            Kind::Read => &self.reads,
+            Kind::Write => &self.writes,
+            Kind::Flush => &self.flushes,
+            Kind::Trim => &self.trims,
+        };
+        self.begin_counted(count, Some(kind))
+    }
+
+    /// Likewise for a question about what ranges hold, which is not timed.
+    pub(crate) fn begin_extents(&self) -> Result<InFlight<'_>, DeviceError> {
+        self.begin_counted(&self.extents, None)
+    }
+
+    fn begin_counted(&self, count: &AtomicU64, kind: Option<Kind>) -> Result<InFlight<'_>, DeviceError> {
         // In this order, so that whoever closes either sees the request or the request sees the closing.
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        let request = InFlight(self);
+        let request = InFlight { requests: self, kind, since: Instant::now() };
         if self.closing.load(Ordering::SeqCst) {
             return Err(DeviceError::Shutdown);
         }
-        kind.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
         Ok(request)
     }
 
@@ -63,6 +104,12 @@ impl Requests {
     /// Refuses new requests from now on.
     pub(crate) fn refuse(&self) {
         self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Times a request that does nothing, for `cargo bench -p service`.
+    #[doc(hidden)]
+    pub fn bench_one(&self, kind: Kind) -> Result<(), DeviceError> {
+        self.begin(kind)?.end(Ok(()))
     }
 }
 

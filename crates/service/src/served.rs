@@ -11,6 +11,8 @@ use tokio::sync::Mutex;
 use crate::background::Background;
 use crate::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 use crate::error::ServiceError;
+use crate::latency::Kind;
+use crate::monitor::Monitor;
 use crate::open::{OpenSettings, open};
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
@@ -27,7 +29,8 @@ pub struct ServedDrive {
     read_only: bool,
     backend: IoBackend,
     threads: usize,
-    requests: Requests,
+    requests: Arc<Requests>,
+    monitor: Monitor,
     opened: Instant,
     background: Mutex<Option<Background>>,
 }
@@ -51,6 +54,8 @@ impl ServedDrive {
             opening.await.map_err(|_| ServiceError::WorkerGone)??
         };
         let name: Arc<str> = path.display().to_string().into();
+        let requests = Arc::new(Requests::new(workers.count()));
+        let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
         let background = Background::start(workers, index, name, &drive);
         Ok(Arc::new(ServedDrive {
             path,
@@ -59,7 +64,8 @@ impl ServedDrive {
             read_only: settings.read_only,
             backend: workers.backend(),
             threads: workers.count(),
-            requests: Requests::default(),
+            requests,
+            monitor,
             opened: Instant::now(),
             background: Mutex::new(Some(background)),
         }))
@@ -82,15 +88,18 @@ impl ServedDrive {
 
     /// What the drive tells about itself.
     pub fn report(&self) -> StatusReport {
-        let mut report = StatusReport::new(&self.path, &self.drive.status());
+        let status = self.drive.status();
+        let mut report = StatusReport::new(&self.path, &status);
         report.server = Some(ServerReport {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             io_backend: self.backend.name().to_string(),
             direct_io: self.direct,
-            requests: (&self.requests).into(),
+            requests: (&*self.requests).into(),
+            ..ServerReport::default()
         });
+        self.monitor.complete(&mut report, &status);
         report
     }
 
@@ -112,7 +121,10 @@ impl ServedDrive {
             tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
         }
         background.stop().await;
-        self.drive.close().await.map_err(|source| ServiceError::Drive { path: self.path.clone(), source })
+        self.monitor.stop().await;
+        let closed = self.drive.close().await;
+        self.monitor.closed(&closed).await;
+        closed.map_err(|source| ServiceError::Drive { path: self.path.clone(), source })
     }
 }
 
@@ -129,32 +141,32 @@ impl Device for ServedDrive {
     }
 
     async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let request = self.requests.begin(&self.requests.reads)?;
+        let request = self.requests.begin(Kind::Read)?;
         request.end(self.drive.read(offset, buf).await)
     }
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(&self.requests.writes)?;
+        let request = self.requests.begin(Kind::Write)?;
         request.end(self.drive.write(offset, data, fua).await)
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
-        let request = self.requests.begin(&self.requests.flushes)?;
+        let request = self.requests.begin(Kind::Flush)?;
         request.end(self.drive.flush().await)
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(&self.requests.trims)?;
+        let request = self.requests.begin(Kind::Trim)?;
         request.end(self.drive.trim(offset, len, fua).await)
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(&self.requests.trims)?;
+        let request = self.requests.begin(Kind::Trim)?;
         request.end(self.drive.write_zeroes(offset, len, no_hole, fua).await)
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        let request = self.requests.begin(&self.requests.extents)?;
+        let request = self.requests.begin_extents()?;
         let extents = request.end(self.drive.extents(offset, len, max).await)?;
         Ok(extents.into_iter().map(Extent::from).collect())
     }

@@ -4,7 +4,6 @@ mod client;
 mod handshake;
 mod limits;
 mod listeners;
-mod live_exports;
 mod shutdown;
 mod tls;
 mod transmission;

@@ -1,13 +1,17 @@
 //! A status report for people.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::StatusReport;
+use service::{LatencyReport, StatusReport, TimeToFull};
 
+use super::listing;
 use crate::human;
 
 /// Width of the names.
 const NAME_WIDTH: usize = 26;
+/// Width of the words of the listing, so that values stand in one column with those of the groups.
+const LISTING_WIDTH: usize = 28;
 
 struct Table(String);
 
@@ -42,6 +46,9 @@ pub(super) fn render(drive: &StatusReport) -> String {
     for note in &drive.notes {
         let _ = writeln!(table.0, "  note: {note}");
     }
+    for (word, value) in listing::lines(drive) {
+        let _ = writeln!(table.0, "  {:<LISTING_WIDTH$} {value}", format!("{word}:"));
+    }
     space(&mut table, drive);
     traffic(&mut table, drive);
     inside(&mut table, drive);
@@ -60,6 +67,16 @@ pub(super) fn render(drive: &StatusReport) -> String {
         table.count("flushes", requests.flushes_count);
         table.count("trims", requests.trims_count);
         table.count("failed", requests.errors_count);
+        table.count("  of it for want of space", requests.no_space_count);
+        latencies(&mut table, &server.latency_recent);
+        if !server.events.recent.is_empty() {
+            table.group("Events");
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            for event in &server.events.recent {
+                let ago = now.saturating_sub(event.unix_seconds) as f64;
+                table.row(&format!("{} ago", human::duration(ago)), &event.message);
+            }
+        }
     }
     table.0
 }
@@ -69,7 +86,9 @@ fn space(table: &mut Table, drive: &StatusReport) {
     table.bytes("logical capacity", drive.logical_capacity_bytes);
     table.bytes("logical used", drive.logical_used_bytes);
     table.bytes("  of it zeros and fills", drive.logical_fill_bytes);
+    table.bytes("logical available", drive.logical_available_bytes);
     table.bytes("physical size", drive.physical_size_bytes);
+    table.bytes("physical limit", drive.physical_limit_bytes);
     table.bytes("physical used", drive.physical_used_bytes);
     table.bytes("physical reclaimable", drive.physical_reclaimable_bytes);
     table.bytes("physical free", drive.physical_free_bytes);
@@ -79,6 +98,55 @@ fn space(table: &mut Table, drive: &StatusReport) {
         ratio => format!("{ratio:.2}:1"),
     };
     table.text("compression ratio", &ratio);
+    table.text("time to full", &time_to_full(&drive.time_to_full));
+}
+
+/// The time and its range, or why there is none.
+pub(super) fn time_to_full(told: &TimeToFull) -> String {
+    let range = |told: &TimeToFull| {
+        let latest = told.latest_seconds.map_or("never".to_string(), human::duration);
+        told.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))
+    };
+    let reason = match told.reason.as_deref() {
+        Some("full") => "none: it is full",
+        Some("not growing") => "not growing",
+        Some("capacity first") => "never: all of the capacity fits at the ratio of what is written now",
+        Some("seen too short") => "known after a minute of serving",
+        Some("not served") => "known while it is served",
+        _ => "",
+    };
+    match (told.seconds, range(told)) {
+        (Some(seconds), Some(range)) if reason.is_empty() => {
+            format!("{} ({range})", human::duration(seconds))
+        }
+        (None, Some(range)) => format!("{reason} now; {range} as it grew before"),
+        _ => reason.to_string(),
+    }
+}
+
+/// A table of latencies by kind.
+fn latencies(table: &mut Table, latency: &LatencyReport) {
+    let window = human::duration(latency.window_seconds);
+    let _ = writeln!(
+        table.0,
+        "  {:<29}{:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        format!("Latency, last {window}"),
+        "requests",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max"
+    );
+    for (name, kind) in latency.kinds() {
+        let _ = write!(table.0, "    {name:<27}{:>10}", kind.count);
+        for seconds in
+            [kind.p50_seconds, kind.p90_seconds, kind.p99_seconds, kind.p999_seconds, kind.max_seconds]
+        {
+            let _ = write!(table.0, " {:>8}", seconds.map_or("-".to_string(), human::latency));
+        }
+        table.0.push('\n');
+    }
 }
 
 fn traffic(table: &mut Table, drive: &StatusReport) {
@@ -119,6 +187,9 @@ fn inside(table: &mut Table, drive: &StatusReport) {
     table.count("read errors", errors.read_errors_count);
     table.count("write errors", errors.write_errors_count);
     table.count("corrupt records", errors.corrupt_records_count);
+    table.count("reads a copy served", errors.corrected_reads_count);
+    table.count("openings", drive.opens_count);
+    table.text("open for writing", &human::duration(drive.power_on_seconds as f64));
 }
 
 fn identity(table: &mut Table, drive: &StatusReport) {

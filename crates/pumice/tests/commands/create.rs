@@ -43,6 +43,14 @@ fn takes_capacity_sector_and_codec() {
 }
 
 #[test]
+fn endurance_is_kept() {
+    let drive = Drive::create(&["--size", "64M", "--endurance", "600TB"]);
+    assert_eq!(drive.status()["wear"]["endurance_bytes"], 600_000_000_000_000_u64);
+    let drive = Drive::create(&["--size", "64M"]);
+    assert!(drive.status()["wear"]["endurance_bytes"].is_null(), "not told, not invented");
+}
+
+#[test]
 fn preallocates() -> Outcome {
     use std::os::unix::fs::MetadataExt;
     let drive = Drive::create(&["--size", "64M", "--preallocate"]);

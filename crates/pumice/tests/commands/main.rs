@@ -3,7 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod capacity;
 mod check;
 mod create;
+mod events;
 mod serve;
 mod status;

@@ -70,6 +70,111 @@ fn for_people() {
 }
 
 #[test]
+fn begins_with_the_lines_that_administrators_know() {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M", "--endurance", "1GB"]);
+    let run = drive.pumice(&["status", &text(&drive.path())]);
+    let value = |word: &str| {
+        let line = run.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{word}:")));
+        line.and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim().to_string())
+            .unwrap_or_default()
+    };
+    let serial = drive.status()["serial"].as_str().map(str::to_string);
+    assert_eq!(Some(value("Serial Number")), serial);
+    for (word, wanted) in [
+        ("Model", "Pumice"),
+        ("Software Revision", env!("CARGO_PKG_VERSION")),
+        ("Atomic Write mode", "ON (256 KiB)"),
+        ("Percentage Used", "0% (of 1.000 GB endurance)"),
+        ("Data Written", "0 GiB"),
+        ("Correctable Error Cnt", "0"),
+        ("Uncorrectable Error Cnt", "0"),
+        ("Device Status", "Good"),
+        ("Formatted Capacity", "0.134 GB"),
+        ("Physical Used Ratio", "0.00%"),
+        ("Critical Warning", "0"),
+    ] {
+        assert_eq!(value(word), wanted, "{word} in {}", run.stdout);
+    }
+    // Whatever this machine tells of its disks: something is said.
+    for word in ["Drive Type", "Temperature", "Power Consumption"] {
+        assert!(!value(word).is_empty(), "{word} in {}", run.stdout);
+    }
+}
+
+#[test]
+fn latencies_are_those_of_the_requests() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    succeed(
+        "qemu-io",
+        &["-f", "raw", "-c", "write -P 3 0 64k", "-c", "write -P 4 0 64k", "-c", "flush", server.uri()],
+    );
+    let latency = &drive.status()["server"]["latency"];
+    assert_eq!(latency["write"]["count"], 2);
+    assert!(latency["write"]["p99_seconds"].as_f64() > Some(0.0));
+    assert!(latency["write"]["p50_seconds"].as_f64() <= latency["write"]["max_seconds"].as_f64());
+    assert!(latency["trim"]["p50_seconds"].is_null(), "nothing to tell of");
+    assert_eq!(drive.status()["server"]["latency_recent"]["write"]["count"], 2);
+}
+
+#[test]
+fn a_damaged_drive_warns() {
+    use std::os::unix::fs::FileExt;
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    succeed("qemu-io", &["-f", "raw", "-c", "write -P 3 0 1M", "-c", "flush", server.uri()]);
+    server.kill();
+    assert_eq!(drive.status()["critical_warning"]["bits"], 0);
+    // Both copies of slot 0, which has the checkpoint of the opening: what was written since knows of it.
+    let file = std::fs::File::options().write(true).open(drive.path()).expect("there");
+    for at in [131_072, 131_072 + 2 * 8192] {
+        file.write_all_at(&[0xff; 4096], at).expect("written");
+    }
+    let status = drive.status();
+    assert_eq!(status["state"], "damaged", "{status}");
+    assert_eq!(status["critical_warning"]["bits"], 0xc);
+    assert_eq!(status["critical_warning"]["names"], serde_json::json!(["reliability", "read-only"]));
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| text(&folder.path().join(name));
+    std::fs::write(at("text"), "no drive\n".repeat(10_000)).expect("written");
+    std::fs::write(at("empty"), "").expect("written");
+    std::fs::create_dir(at("dir")).expect("made");
+    std::os::unix::fs::symlink(at("nowhere"), at("dangling")).expect("linked");
+    std::os::unix::fs::symlink(at("loop"), at("loop")).expect("linked");
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bound");
+    let long = at(&"x".repeat(300));
+    let under_file = at("text/below");
+    let paths = ["text", "empty", "dir", "dangling", "loop", "socket", "missing"].map(at);
+    for path in paths.iter().chain([&long, &under_file, &"/dev/null".to_string(), &"a\nb".to_string()]) {
+        for command in [&["status", path][..], &["status", path, "--json"], &["capacity", path]] {
+            let run = crate::common::pumice(command);
+            assert_eq!(run.code, Some(1), "{command:?}: {run:?}");
+            assert_eq!(run.stderr.lines().count(), 1, "{command:?}: {run:?}");
+            assert!(run.stdout.is_empty(), "{command:?}: {run:?}");
+        }
+    }
+    assert_eq!(std::fs::metadata(at("text")).expect("there").len(), 90_000, "nothing was changed");
+    for wrong in
+        [&["status", "a", "b"][..], &["status", "--jsn"], &["capacity", "a", "b"], &["capacity", "--json=3"]]
+    {
+        let run = crate::common::pumice(wrong);
+        assert_eq!(run.code, Some(2), "{wrong:?}: {run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{wrong:?}: {run:?}");
+    }
+}
+
+#[test]
 fn without_a_path_only_what_is_served() {
     let drive = Drive::create(&["--size", "64M"]);
     let all = |drive: &Drive| -> serde_json::Value {

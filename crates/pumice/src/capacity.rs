@@ -1,0 +1,86 @@
+//! `pumice capacity`: the consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`), with its columns and
+//! their order, so that scripts made for it work. Described in Hyperscalers, *Gluster Scale Out Storage for Cloud using
+//! Computational Storage Drives*, 2022, section 6.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use service::StatusReport;
+
+use crate::status;
+
+/// The report counts in sectors of this size, whatever the drive's own are.
+const SECTOR_BYTES: u64 = 512;
+/// The columns, in their order.
+const COLUMNS: [&str; 6] =
+    ["free_space", "physical_size", "logical_size", "comp_ratio", "provisioned_cap", "space_flag"];
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Columns, in sectors of 512 bytes: free_space: physical space left for data, physical_size: physical \
+    space in use, logical_size: data stored, comp_ratio: logical_size / physical_size, provisioned_cap: logical capacity, \
+    space_flag: 1 if out of physical space. Where no PATH is given, a last column tells the drive.\n\n\
+    Example: pumice capacity /srv/drive | awk 'NR > 1 && $6 == 1 { print \"out of space\" }'"
+)]
+pub(crate) struct Args {
+    /// File or block device; without it, all drives that are being served, a line each
+    path: Option<PathBuf>,
+    /// No line with the names of the columns
+    #[arg(long)]
+    no_header: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let drives = status::find(args.path.as_deref())?;
+    let mut out = std::io::stdout().lock();
+    if !args.no_header {
+        let path = if args.path.is_none() { "\tpath" } else { "" };
+        writeln!(out, "{}{path}", COLUMNS.join("\t"))?;
+    }
+    for drive in &drives {
+        write!(out, "{}", values(drive).join("\t"))?;
+        match args.path {
+            Some(_) => writeln!(out)?,
+            None => writeln!(out, "\t{}", drive.path.display())?,
+        }
+    }
+    Ok(())
+}
+
+/// A drive's values, in the order of the columns.
+fn values(drive: &StatusReport) -> [String; 6] {
+    let sectors = |bytes: u64| (bytes / SECTOR_BYTES).to_string();
+    [
+        sectors(drive.physical_available_bytes),
+        sectors(drive.physical_used_bytes),
+        sectors(drive.logical_used_bytes),
+        format!("{:.2}", drive.compression_ratio),
+        sectors(drive.logical_capacity_bytes),
+        u8::from(drive.out_of_space).to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_s_example() {
+        let drive = StatusReport {
+            physical_available_bytes: 5_303_721_064 * 512,
+            physical_used_bytes: 947_512_904 * 512,
+            logical_used_bytes: 3_837_963_264 * 512,
+            compression_ratio: 3_837_963_264.0 / 947_512_904.0,
+            logical_capacity_bytes: 6_251_233_968 * 512,
+            ..StatusReport::default()
+        };
+        assert_eq!(values(&drive).join(" "), "5303721064 947512904 3837963264 4.05 6251233968 0");
+    }
+
+    #[test]
+    fn out_of_space_is_1() {
+        let drive = StatusReport { out_of_space: true, ..StatusReport::default() };
+        assert_eq!(values(&drive)[5], "1");
+    }
+}

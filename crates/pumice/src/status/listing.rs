@@ -1,0 +1,170 @@
+//! The lines that administrators of compressing drives know: the words and order of the status listing of ScaleFlux's
+//! CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022,
+//! figure 6), as far as they have a meaning here. `docs/status.md` says what each is.
+
+use service::StatusReport;
+
+use crate::human;
+
+/// What the machine does not tell.
+const UNKNOWN: &str = "unknown";
+
+/// Words and values, in order.
+pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
+    let backing = &drive.backing;
+    let known = |value: Option<f64>, unit: &str| match value {
+        Some(value) => format!("{value:.0} {unit}"),
+        None => UNKNOWN.to_string(),
+    };
+    let errors = &drive.errors;
+    vec![
+        ("Model", drive.model.clone()),
+        ("Serial Number", drive.serial.clone()),
+        ("Drive Type", drive_type(drive)),
+        ("Software Revision", drive.program_version.clone()),
+        ("Temperature", known(backing.temperature_celsius, "C")),
+        ("Power Consumption", known(backing.power_watts, "W")),
+        ("Atomic Write mode", format!("ON ({} KiB)", drive.atomic_write_bytes >> 10)),
+        ("Percentage Used", percentage_used(drive)),
+        ("Data Read", human::gib(drive.host_read_bytes)),
+        ("Data Written", human::gib(drive.host_written_bytes)),
+        ("Correctable Error Cnt", errors.corrected_reads_count.to_string()),
+        ("Uncorrectable Error Cnt", (errors.corrupt_records_count + errors.read_errors_count).to_string()),
+        ("Device Status", device_status(drive)),
+        ("Formatted Capacity", human::gb(drive.logical_capacity_bytes)),
+        ("Provisioned Capacity", human::gb(drive.physical_limit_bytes)),
+        ("Compression Ratio", compression_ratio(drive.compression_ratio)),
+        ("Physical Used Ratio", format!("{:.2}%", 100.0 * drive.physical_used_ratio)),
+        ("Free Physical Space", human::gb(drive.physical_available_bytes)),
+        ("Critical Warning", critical_warning(drive)),
+    ]
+}
+
+/// What the drive stands on.
+fn drive_type(drive: &StatusReport) -> String {
+    let disks: Vec<String> = drive
+        .backing
+        .devices
+        .iter()
+        .map(|device| match &device.model {
+            Some(model) => format!("{} ({model})", device.name),
+            None => device.name.clone(),
+        })
+        .collect();
+    match disks.is_empty() {
+        true => drive.backing.kind.clone(),
+        false => format!("{} on {}", drive.backing.kind, disks.join(", ")),
+    }
+}
+
+fn percentage_used(drive: &StatusReport) -> String {
+    let Some(percent) = drive.wear.percentage_used else { return UNKNOWN.to_string() };
+    match drive.wear.endurance_bytes {
+        Some(endurance) => format!("{percent:.0}% (of {} endurance)", human::gb(endurance)),
+        None => format!("{percent:.0}% (as the device says)"),
+    }
+}
+
+fn device_status(drive: &StatusReport) -> String {
+    match (drive.critical_warning.bits, drive.state.as_str()) {
+        (0, "online" | "idle" | "read-only" | "closed") => "Good".to_string(),
+        (0, state) => state.to_string(),
+        _ => format!("Warning: {}", drive.critical_warning.names.join(", ")),
+    }
+}
+
+/// As the listing has it: 248% is 2.48:1.
+fn compression_ratio(ratio: f64) -> String {
+    match ratio {
+        0.0 => "- (nothing stored)".to_string(),
+        ratio => format!("{:.0}% ({ratio:.2}:1)", 100.0 * ratio),
+    }
+}
+
+fn critical_warning(drive: &StatusReport) -> String {
+    match drive.critical_warning.bits {
+        0 => "0".to_string(),
+        bits => format!("{bits:#x} ({})", drive.critical_warning.names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use service::{BackingReport, CriticalWarning, DeviceReport, WearReport};
+
+    fn line(drive: &StatusReport, word: &str) -> String {
+        lines(drive).into_iter().find(|(name, _)| *name == word).map(|(_, value)| value).expect(word)
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_to_be_unknown() {
+        let drive = StatusReport::default();
+        for word in ["Temperature", "Power Consumption", "Percentage Used"] {
+            assert_eq!(line(&drive, word), "unknown");
+        }
+        assert_eq!(line(&drive, "Compression Ratio"), "- (nothing stored)");
+        assert_eq!(line(&drive, "Critical Warning"), "0");
+    }
+
+    #[test]
+    fn a_drive_like_that_of_the_document() {
+        let drive = StatusReport {
+            state: "online".into(),
+            atomic_write_bytes: 256 << 10,
+            logical_capacity_bytes: 9_600_000_000_000,
+            physical_limit_bytes: 6_400_000_000_000,
+            physical_available_bytes: 6_398_000_000_000,
+            physical_used_ratio: 0.000_312_5,
+            host_read_bytes: 48_890 << 30,
+            compression_ratio: 8.0,
+            wear: WearReport {
+                endurance_bytes: Some(600_000_000_000_000),
+                percentage_used: Some(8.2),
+                ..WearReport::default()
+            },
+            backing: BackingReport {
+                kind: "file".into(),
+                temperature_celsius: Some(38.2),
+                power_watts: Some(12.0),
+                devices: vec![DeviceReport {
+                    name: "nvme0n1".into(),
+                    model: Some("Disk".into()),
+                    ..DeviceReport::default()
+                }],
+                ..BackingReport::default()
+            },
+            ..StatusReport::default()
+        };
+        for (word, value) in [
+            ("Drive Type", "file on nvme0n1 (Disk)"),
+            ("Temperature", "38 C"),
+            ("Power Consumption", "12 W"),
+            ("Atomic Write mode", "ON (256 KiB)"),
+            ("Percentage Used", "8% (of 600000 GB endurance)"),
+            ("Data Read", "48890 GiB"),
+            ("Device Status", "Good"),
+            ("Formatted Capacity", "9600 GB"),
+            ("Provisioned Capacity", "6400 GB"),
+            ("Compression Ratio", "800% (8.00:1)"),
+            ("Physical Used Ratio", "0.03%"),
+            ("Free Physical Space", "6398 GB"),
+        ] {
+            assert_eq!(line(&drive, word), value, "{word}");
+        }
+    }
+
+    #[test]
+    fn warnings_are_told_by_number_and_name() {
+        let drive = StatusReport {
+            state: "poisoned".into(),
+            critical_warning: CriticalWarning {
+                bits: 0xc,
+                names: vec!["reliability".into(), "read-only".into()],
+            },
+            ..StatusReport::default()
+        };
+        assert_eq!(line(&drive, "Critical Warning"), "0xc (reliability, read-only)");
+        assert_eq!(line(&drive, "Device Status"), "Warning: reliability, read-only");
+    }
+}

@@ -1,0 +1,129 @@
+//! Events of a served drive: what its log, its status and the command of `--on-event` tell.
+
+use std::time::Duration;
+
+use crate::common::server::text;
+use crate::common::{Drive, needs, pumice, succeed};
+
+/// Waits until the status satisfies `until`; the limit of the test's commands ends it.
+fn wait(drive: &Drive, until: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    for _ in 0..600 {
+        let status = drive.status();
+        if until(&status) {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("this never came about: {}", drive.status());
+}
+
+fn count(status: &serde_json::Value, event: &str) -> Option<u64> {
+    let counts = status["server"]["events"]["counts"].as_array()?;
+    counts.iter().find(|count| count["event"] == event)?["count"].as_u64()
+}
+
+/// A file of incompressible data, from a generator with a fixed seed.
+fn random_file(drive: &Drive, mib: usize) -> String {
+    let path = drive.file("random");
+    std::fs::write(&path, codec::testdata::random(7, mib << 20)).expect("written");
+    path
+}
+
+#[test]
+fn a_drive_that_fills_and_is_trimmed_tells_each_level_once() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let (random, out) = (random_file(&drive, 30), drive.file("told"));
+    let command = format!(r#"echo "$PUMICE_EVENT $PUMICE_LEVEL_PERCENT $PUMICE_DRIVE" >> {out}"#);
+    let server = drive.serve(&["--warn-at", "10,50", "--on-event", &command, "--log-format", "json"]);
+    let write = format!("write -s {random} 0 30M");
+    succeed("qemu-io", &["-f", "raw", "-c", &write, "-c", "flush", server.uri()]);
+    let status = wait(&drive, |status| count(status, "space-warning") == Some(2));
+    assert_eq!(status["server"]["events"]["warn_at_percent"], serde_json::json!([10, 50]));
+    assert_eq!(status["critical_warning"]["bits"], 1, "the highest level is reached");
+    succeed("qemu-io", &["-f", "raw", "-d", "unmap", "-c", "discard 0 30M", "-c", "flush", server.uri()]);
+    wait(&drive, |status| count(status, "space-warning-over") == Some(2));
+    assert!(server.stop().success());
+    let path = text(&drive.path());
+    let told = std::fs::read_to_string(out).expect("the command ran");
+    let wanted = [
+        "opened ",
+        "space-warning 10",
+        "space-warning 50",
+        "space-warning-over 50",
+        "space-warning-over 10",
+        "closed ",
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), wanted.map(|event| format!("{event} {path}")));
+    // The same in the log, a JSON object a line.
+    let log = std::fs::read_to_string(drive.file("log")).expect("a log");
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect();
+    let logged: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    assert_eq!(logged, wanted.map(|event| event.split(' ').next().unwrap_or_default()));
+    let warning = lines.iter().find(|line| line["level_percent"] == 50).expect("a warning");
+    assert_eq!((&warning["level"], &warning["drive"]), (&"WARN".into(), &path.into()));
+}
+
+#[test]
+fn a_full_drive_says_so() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let (random, out) = (random_file(&drive, 60), drive.file("told"));
+    let command = format!(r#"[ "$PUMICE_EVENT" != out-of-space ] || echo "$PUMICE_MESSAGE" > {out}"#);
+    let server = drive.serve(&["--on-event", &command]);
+    for mib in 0..60 {
+        // One of these is refused: that is what is wanted.
+        let part = format!("write -s {random} {mib}M 1M");
+        let run = crate::common::in_time("qemu-io", &["-f", "raw", "-c", &part, server.uri()]);
+        if run.code != Some(0) {
+            break;
+        }
+    }
+    let status = wait(&drive, |status| count(status, "out-of-space") == Some(1));
+    assert!(status["server"]["requests"]["no_space_count"].as_u64() >= Some(1), "{status}");
+    assert_eq!(count(&status, "space-warning"), Some(3));
+    assert!(status["server"]["latency"]["write"]["count"].as_u64() >= Some(1));
+    assert!(server.stop().success());
+    let told = std::fs::read_to_string(out).expect("the command ran");
+    assert!(told.starts_with("out of physical space"), "{told}");
+}
+
+#[test]
+fn a_command_that_fails_hurts_nobody() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--on-event", "exit 7"]);
+    assert!(server.stop().success());
+    let log = std::fs::read_to_string(drive.file("log")).expect("a log");
+    assert!(log.contains("exit status: 7"), "{log}");
+    assert_eq!(drive.status()["recovery"]["clean"], true);
+}
+
+#[test]
+fn a_read_only_drive_is_no_warning() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let _server = drive.serve(&["--read-only"]);
+    let status = drive.status();
+    assert_eq!((&status["state"], &status["critical_warning"]["bits"]), (&"read-only".into(), &0.into()));
+}
+
+#[test]
+fn wrong_levels_and_formats_are_wrong_usage() {
+    for arguments in [
+        ["--warn-at", "101"],
+        ["--warn-at", "90,80"],
+        ["--warn-at", ""],
+        ["--warn-at", "80%"],
+        ["--log-format", "xml"],
+    ] {
+        let run = pumice(&[&["serve", "x"], &arguments[..]].concat());
+        assert_eq!(run.code, Some(2), "{arguments:?}: {run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{arguments:?}: {run:?}");
+    }
+}

@@ -1,0 +1,464 @@
+//! What happens to a drive that somebody should know of, told once: how full it is, in steps; writes refused for want of
+//! space; poison; corrupt records.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A level that was reached counts as left when use is this much below it: space in use wavers.
+const HYSTERESIS_PERCENT: f64 = 2.0;
+/// Levels at most.
+const LEVELS_MAX: usize = 16;
+/// Space is back when writes were not refused for so long.
+const QUIET: Duration = Duration::from_secs(10);
+/// Corrupt records found shortly after others are told together.
+const CORRUPT_PAUSE: Duration = Duration::from_secs(60);
+/// Events remembered for the status.
+const REMEMBERED: usize = 16;
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventKind {
+    /// The drive takes requests.
+    Opened,
+    /// It takes none any more.
+    Closed,
+    /// Physical space in use has reached a level.
+    SpaceWarning,
+    /// It has fallen below that level again.
+    SpaceWarningOver,
+    /// Writes are refused for want of physical space.
+    OutOfSpace,
+    /// They are taken again.
+    SpaceBack,
+    /// A write or sync of the backing failed: read-only from now on.
+    Poisoned,
+    /// Records were read that are not what was written.
+    CorruptRecord,
+}
+
+impl EventKind {
+    /// All of them.
+    pub const ALL: [EventKind; 8] = [
+        EventKind::Opened,
+        EventKind::Closed,
+        EventKind::SpaceWarning,
+        EventKind::SpaceWarningOver,
+        EventKind::OutOfSpace,
+        EventKind::SpaceBack,
+        EventKind::Poisoned,
+        EventKind::CorruptRecord,
+    ];
+
+    /// As logs, metrics and hooks call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            EventKind::Opened => "opened",
+            EventKind::Closed => "closed",
+            EventKind::SpaceWarning => "space-warning",
+            EventKind::SpaceWarningOver => "space-warning-over",
+            EventKind::OutOfSpace => "out-of-space",
+            EventKind::SpaceBack => "space-back",
+            EventKind::Poisoned => "poisoned",
+            EventKind::CorruptRecord => "corrupt-record",
+        }
+    }
+}
+
+/// Levels of physical space in use at which there is an event, in percent, rising. As text: `80,90,95`, or `off`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarnAt(Vec<u8>);
+
+impl Default for WarnAt {
+    fn default() -> WarnAt {
+        WarnAt(vec![80, 90, 95])
+    }
+}
+
+impl WarnAt {
+    /// The levels.
+    pub fn levels(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The highest level: from here on space is a critical warning. 95 where there are none.
+    pub fn critical(&self) -> u8 {
+        self.0.last().copied().unwrap_or(95)
+    }
+}
+
+impl fmt::Display for WarnAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels: Vec<String> = self.0.iter().map(u8::to_string).collect();
+        f.write_str(if levels.is_empty() { "off".to_string() } else { levels.join(",") }.as_str())
+    }
+}
+
+impl FromStr for WarnAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WarnAt, String> {
+        if text == "off" {
+            return Ok(WarnAt(Vec::new()));
+        }
+        let level = |text: &str| text.trim().parse().ok().filter(|level| (1..=100).contains(level));
+        let levels: Option<Vec<u8>> = text.split(',').map(level).collect();
+        match levels {
+            Some(levels) if levels.is_sorted_by(|a, b| a < b) && levels.len() <= LEVELS_MAX => {
+                Ok(WarnAt(levels))
+            }
+            _ => Err(format!(
+                "{text:?} are no levels: write up to {LEVELS_MAX} whole percentages from 1 to 100, rising, such as \
+                 80,90,95, or off"
+            )),
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Event {
+    /// What.
+    pub(crate) kind: EventKind,
+    /// When.
+    pub(crate) at: SystemTime,
+    /// One line for people; tells nothing of what is stored on the drive.
+    pub(crate) message: String,
+    /// Physical space in use then, percent of what host data may fill.
+    pub(crate) used_percent: f64,
+    /// What was left then, reclaimable space in; bytes.
+    pub(crate) available_bytes: u64,
+    /// The level that was reached or left.
+    pub(crate) level_percent: Option<u8>,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Since the drive was opened.
+    pub(crate) at: Duration,
+    pub(crate) used_percent: f64,
+    pub(crate) available_bytes: u64,
+    /// Too little is left for the next write.
+    pub(crate) out_of_space: bool,
+    /// Requests refused for want of space so far.
+    pub(crate) no_space_count: u64,
+    /// Corrupt records met over the drive's life.
+    pub(crate) corrupt_records_count: u64,
+    /// The drive is poisoned, and why.
+    pub(crate) poisoned: Option<String>,
+}
+
+impl Seen {
+    /// An event now.
+    pub(crate) fn event(&self, kind: EventKind, message: String) -> Event {
+        Event {
+            kind,
+            at: SystemTime::now(),
+            message,
+            used_percent: self.used_percent,
+            available_bytes: self.available_bytes,
+            level_percent: None,
+        }
+    }
+}
+
+/// Compares each look with those before.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    warn_at: WarnAt,
+    /// How many of the levels are reached.
+    reached: usize,
+    out_of_space: bool,
+    no_space_count: u64,
+    /// When writes were last seen to be refused.
+    refused_at: Duration,
+    corrupt_records_count: u64,
+    corrupt_at: Option<Duration>,
+    poisoned: bool,
+}
+
+impl Watcher {
+    /// Begins with a drive on which so many corrupt records were met before: those are no news.
+    pub(crate) fn new(warn_at: WarnAt, corrupt_records_count: u64) -> Watcher {
+        Watcher {
+            warn_at,
+            reached: 0,
+            out_of_space: false,
+            no_space_count: 0,
+            refused_at: Duration::ZERO,
+            corrupt_records_count,
+            corrupt_at: None,
+            poisoned: false,
+        }
+    }
+
+    /// The levels.
+    pub(crate) fn warn_at(&self) -> &WarnAt {
+        &self.warn_at
+    }
+
+    /// What has happened since the last look.
+    pub(crate) fn look(&mut self, seen: &Seen) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.look_at_levels(seen, &mut events);
+        self.look_at_refusals(seen, &mut events);
+        self.look_at_errors(seen, &mut events);
+        events
+    }
+
+    fn look_at_levels(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        let levels = &self.warn_at.0;
+        let told = |level: u8, kind, how: &str| {
+            let message = format!("physical space in use is {how} {level} %: {:.2} %", seen.used_percent);
+            Event { level_percent: Some(level), ..seen.event(kind, message) }
+        };
+        while let Some(level) = levels.get(self.reached)
+            && seen.used_percent >= f64::from(*level)
+        {
+            self.reached += 1;
+            events.push(told(*level, EventKind::SpaceWarning, "at or above"));
+        }
+        while let Some(level) = self.reached.checked_sub(1).and_then(|highest| levels.get(highest))
+            && seen.used_percent < f64::from(*level) - HYSTERESIS_PERCENT
+        {
+            self.reached -= 1;
+            events.push(told(*level, EventKind::SpaceWarningOver, "below"));
+        }
+    }
+
+    fn look_at_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        let refused = seen.no_space_count > self.no_space_count;
+        self.no_space_count = seen.no_space_count;
+        if seen.out_of_space || refused {
+            self.refused_at = seen.at;
+            if !self.out_of_space {
+                let message =
+                    "out of physical space: writes are refused until data is trimmed or the drive grows";
+                events.push(seen.event(EventKind::OutOfSpace, message.into()));
+            }
+            self.out_of_space = true;
+        } else if self.out_of_space && seen.at.saturating_sub(self.refused_at) >= QUIET {
+            events.push(
+                seen.event(EventKind::SpaceBack, "there is physical space again: writes are taken".into()),
+            );
+            self.out_of_space = false;
+        }
+    }
+
+    fn look_at_errors(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        if let Some(why) = &seen.poisoned
+            && !self.poisoned
+        {
+            self.poisoned = true;
+            let message = format!("read-only from now on: {why}; restart it when the cause is gone");
+            events.push(seen.event(EventKind::Poisoned, message));
+        }
+        let new = seen.corrupt_records_count.saturating_sub(self.corrupt_records_count);
+        let paused = self.corrupt_at.is_some_and(|at| seen.at.saturating_sub(at) < CORRUPT_PAUSE);
+        if new > 0 && !paused {
+            self.corrupt_at = Some(seen.at);
+            self.corrupt_records_count = seen.corrupt_records_count;
+            let message = format!("{new} reads met records that are not what was written; check the backing");
+            events.push(seen.event(EventKind::CorruptRecord, message));
+        }
+    }
+}
+
+/// Events of a drive since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventsReport {
+    /// Levels of physical space in use at which there is an event, percent.
+    pub warn_at_percent: Vec<u8>,
+    /// How often each kind happened; every kind is there.
+    pub counts: Vec<EventCount>,
+    /// The latest, oldest first.
+    pub recent: Vec<RecentEvent>,
+}
+
+/// How often a kind of event happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct EventCount {
+    pub event: String,
+    pub count: u64,
+}
+
+/// An event that is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct RecentEvent {
+    pub event: String,
+    /// Since 1970.
+    pub unix_seconds: u64,
+    pub message: String,
+    pub used_percent: f64,
+    pub level_percent: Option<u8>,
+}
+
+/// Remembers events.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    counts: [u64; EventKind::ALL.len()],
+    recent: VecDeque<RecentEvent>,
+}
+
+impl EventLog {
+    pub(crate) fn add(&mut self, event: &Event) {
+        self.counts[event.kind as usize] += 1;
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(RecentEvent {
+            event: event.kind.name().to_string(),
+            unix_seconds: unix_seconds(event.at),
+            message: event.message.clone(),
+            used_percent: event.used_percent,
+            level_percent: event.level_percent,
+        });
+    }
+
+    pub(crate) fn report(&self, warn_at: &WarnAt) -> EventsReport {
+        let count = |kind: EventKind| EventCount {
+            event: kind.name().to_string(),
+            count: self.counts[kind as usize],
+        };
+        EventsReport {
+            warn_at_percent: warn_at.0.clone(),
+            counts: EventKind::ALL.map(count).to_vec(),
+            recent: self.recent.iter().cloned().collect(),
+        }
+    }
+}
+
+/// Since 1970; 0 for what was before.
+pub(crate) fn unix_seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(seconds: u64) -> Seen {
+        Seen { at: Duration::from_secs(seconds), ..Seen::default() }
+    }
+
+    /// Kinds and levels of what a look finds.
+    fn told(watcher: &mut Watcher, seen: &Seen) -> Vec<(EventKind, Option<u8>)> {
+        watcher.look(seen).into_iter().map(|event| (event.kind, event.level_percent)).collect()
+    }
+
+    fn at_use(watcher: &mut Watcher, used_percent: f64) -> Vec<(EventKind, Option<u8>)> {
+        told(watcher, &Seen { used_percent, ..Seen::default() })
+    }
+
+    #[test]
+    fn levels_are_told_once_each_on_the_way_up() {
+        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let warning = |level| (EventKind::SpaceWarning, Some(level));
+        assert_eq!(at_use(&mut watcher, 79.9), []);
+        assert_eq!(at_use(&mut watcher, 80.0), [warning(80)]);
+        assert_eq!(at_use(&mut watcher, 85.0), []);
+        assert_eq!(at_use(&mut watcher, 97.0), [warning(90), warning(95)]);
+        assert_eq!(at_use(&mut watcher, 99.0), []);
+    }
+
+    #[test]
+    fn wavering_around_a_level_is_told_once() {
+        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        assert_eq!(at_use(&mut watcher, 80.5).len(), 1);
+        for used in [79.5, 80.5, 78.0, 81.0] {
+            assert_eq!(at_use(&mut watcher, used), []);
+        }
+        assert_eq!(at_use(&mut watcher, 77.9), [(EventKind::SpaceWarningOver, Some(80))]);
+        assert_eq!(at_use(&mut watcher, 80.0), [(EventKind::SpaceWarning, Some(80))], "again");
+    }
+
+    #[test]
+    fn all_levels_are_left_in_one_step_highest_first() {
+        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        at_use(&mut watcher, 100.0);
+        let over = |level| (EventKind::SpaceWarningOver, Some(level));
+        assert_eq!(at_use(&mut watcher, 10.0), [over(95), over(90), over(80)]);
+    }
+
+    #[test]
+    fn refusals_are_told_once_until_they_stop() {
+        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let out = [(EventKind::OutOfSpace, None)];
+        let refused = |seconds, no_space_count| Seen { no_space_count, ..seen(seconds) };
+        assert_eq!(told(&mut watcher, &refused(1, 3)), out);
+        assert_eq!(told(&mut watcher, &refused(5, 4)), []);
+        assert_eq!(told(&mut watcher, &refused(14, 4)), [], "too early to say");
+        assert_eq!(told(&mut watcher, &refused(15, 4)), [(EventKind::SpaceBack, None)]);
+        assert_eq!(told(&mut watcher, &refused(16, 4)), []);
+        let full = |seconds| Seen { out_of_space: true, ..refused(seconds, 4) };
+        assert_eq!(told(&mut watcher, &full(17)), out, "also before anybody was refused");
+        assert_eq!(told(&mut watcher, &full(100)), []);
+        assert_eq!(told(&mut watcher, &refused(111, 4)), [(EventKind::SpaceBack, None)]);
+    }
+
+    #[test]
+    fn poison_is_told_once_with_its_reason() {
+        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let poisoned = Seen { poisoned: Some("a sync failed".into()), ..seen(1) };
+        let events = watcher.look(&poisoned);
+        assert_eq!(events.len(), 1);
+        assert!(events[0].message.contains("a sync failed"), "{events:?}");
+        assert_eq!(told(&mut watcher, &poisoned), []);
+    }
+
+    #[test]
+    fn corrupt_records_are_told_together_once_a_minute() {
+        let mut watcher = Watcher::new(WarnAt::default(), 7);
+        let corrupt = |seconds, corrupt_records_count| Seen { corrupt_records_count, ..seen(seconds) };
+        assert_eq!(told(&mut watcher, &corrupt(1, 7)), [], "known from before");
+        let events = watcher.look(&corrupt(2, 8));
+        assert!(events[0].message.starts_with("1 "), "{events:?}");
+        assert_eq!(told(&mut watcher, &corrupt(3, 500)), []);
+        let events = watcher.look(&corrupt(62, 501));
+        assert!(events[0].message.starts_with("493 "), "{events:?}");
+    }
+
+    #[test]
+    fn levels_as_text() {
+        assert_eq!("80,90,95".parse(), Ok(WarnAt::default()));
+        assert_eq!(" 5 , 100".parse(), Ok(WarnAt(vec![5, 100])));
+        assert_eq!("off".parse(), Ok(WarnAt(Vec::new())));
+        assert_eq!(WarnAt(Vec::new()).to_string().parse(), Ok(WarnAt(Vec::new())));
+        assert_eq!(WarnAt::default().to_string(), "80,90,95");
+        let many: Vec<String> = (1..=17).map(|level| level.to_string()).collect();
+        for wrong in ["", "0", "101", "80,80", "90,80", "80,", "80;90", "8.5", "-3", "300", &many.join(",")] {
+            assert!(wrong.parse::<WarnAt>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_log_counts_all_and_remembers_the_latest() {
+        let mut log = EventLog::default();
+        for level in 0..100 {
+            let event =
+                Event { level_percent: Some(level), ..seen(0).event(EventKind::SpaceWarning, "x".into()) };
+            log.add(&event);
+        }
+        log.add(&seen(0).event(EventKind::Closed, "y".into()));
+        let report = log.report(&WarnAt::default());
+        assert_eq!(report.counts.len(), EventKind::ALL.len());
+        let count = |name: &str| report.counts.iter().find(|it| it.event == name).map(|it| it.count);
+        assert_eq!((count("space-warning"), count("closed"), count("opened")), (Some(100), Some(1), Some(0)));
+        assert_eq!(report.recent.len(), REMEMBERED);
+        assert_eq!(report.recent.last().map(|event| event.message.as_str()), Some("y"));
+    }
+
+    #[test]
+    fn kinds_are_numbered_as_listed() {
+        assert!(EventKind::ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+    }
+}

@@ -1,0 +1,239 @@
+//! The command that is run when something happens (`--on-event`).
+//!
+//! What happened is told in environment variables, never in the command's text, so no name of a file can become part of a
+//! command. Commands of all drives run one at a time, each for a limited time.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::events::{Event, unix_seconds};
+
+/// A command that takes longer is killed, with all that it started.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Events that wait for their command; more are dropped, and the log says so.
+const QUEUE: usize = 64;
+/// How long a drive that closes waits for commands still to be run.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// One command at a time in this process.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Runs a command for each event of a drive, in order.
+pub(crate) struct Hook {
+    events: Sender,
+    running: JoinHandle<()>,
+}
+
+/// Where events go that the command is to be run for.
+#[derive(Clone)]
+pub(crate) struct Sender(mpsc::Sender<Event>);
+
+impl Sender {
+    /// Runs the command for an event, after those before it.
+    pub(crate) fn tell(&self, event: &Event) {
+        if self.0.try_send(event.clone()).is_err() {
+            tracing::warn!(
+                event = event.kind.name(),
+                "too many events wait for the command of --on-event: it is not run for this one"
+            );
+        }
+    }
+}
+
+/// The command, and which drive it is told of.
+#[derive(Clone)]
+struct Told {
+    command: String,
+    drive: PathBuf,
+    id: String,
+    timeout: Duration,
+}
+
+impl Hook {
+    /// On the current runtime.
+    pub(crate) fn start(command: String, drive: PathBuf, id: String) -> Hook {
+        Hook::start_with(Told { command, drive, id, timeout: TIMEOUT })
+    }
+
+    fn start_with(told: Told) -> Hook {
+        let (events, mut queue) = mpsc::channel::<Event>(QUEUE);
+        let running = tokio::spawn(async move {
+            while let Some(event) = queue.recv().await {
+                let _turn = TURN.lock().await;
+                if let Err(why) = run(&told, &event).await {
+                    let (drive, event) = (told.drive.display(), event.kind.name());
+                    tracing::warn!(%drive, event, %why, "the command of --on-event failed");
+                }
+            }
+        });
+        Hook { events: Sender(events), running }
+    }
+
+    /// Where to tell of events. All of these must be gone for [`Hook::finish`] to end early.
+    pub(crate) fn sender(&self) -> Sender {
+        self.events.clone()
+    }
+
+    /// Takes no more events; waits a while for those told.
+    pub(crate) async fn finish(self) {
+        drop(self.events);
+        let mut running = self.running;
+        if tokio::time::timeout(CLOSE_PATIENCE, &mut running).await.is_err() {
+            tracing::warn!("the command of --on-event takes too long: not waited for");
+            running.abort();
+        }
+    }
+}
+
+/// The environment of the command.
+fn environment(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
+    let level = event.level_percent.map(|level| level.to_string()).unwrap_or_default();
+    vec![
+        ("PUMICE_EVENT", event.kind.name().into()),
+        ("PUMICE_DRIVE", told.drive.clone().into()),
+        ("PUMICE_ID", told.id.clone().into()),
+        ("PUMICE_TIME", unix_seconds(event.at).to_string().into()),
+        ("PUMICE_MESSAGE", event.message.clone().into()),
+        ("PUMICE_USED_PERCENT", format!("{:.2}", event.used_percent).into()),
+        ("PUMICE_LEVEL_PERCENT", level.into()),
+        ("PUMICE_AVAILABLE_BYTES", event.available_bytes.to_string().into()),
+    ]
+}
+
+async fn run(told: &Told, event: &Event) -> Result<(), String> {
+    let mut child = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(&told.command)
+        .envs(environment(told, event))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Of its own, so that all it starts can be ended together.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("cannot run /bin/sh: {error}"))?;
+    let group = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+    match tokio::time::timeout(told.timeout, child.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(status.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => {
+            if let Some(group) = group {
+                // Gone already is as good.
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.wait().await;
+            Err(format!("not done after {} s: killed", told.timeout.as_secs_f64()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::EventKind;
+    use std::time::SystemTime;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    fn event(kind: EventKind, message: &str) -> Event {
+        Event {
+            kind,
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
+            message: message.into(),
+            used_percent: 90.456,
+            available_bytes: 4711,
+            level_percent: Some(90),
+        }
+    }
+
+    fn told(command: &str, drive: &str) -> Told {
+        Told { command: command.into(), drive: drive.into(), id: "some-id".into(), timeout: TIMEOUT }
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
+        Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+    }
+
+    #[test]
+    fn the_command_learns_what_happened_from_its_environment() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let out = dir.path().join("out").display().to_string();
+        let names = ["EVENT", "ID", "TIME", "USED_PERCENT", "LEVEL_PERCENT", "AVAILABLE_BYTES", "MESSAGE"];
+        let variables = names.map(|name| format!("$PUMICE_{name}")).join("|");
+        let command = format!("echo \"{variables}\" > {out}");
+        block_on(run(&told(&command, "/srv/d"), &event(EventKind::SpaceWarning, "a message")))??;
+        assert_eq!(std::fs::read_to_string(out)?, "space-warning|some-id|1000|90.46|90|4711|a message\n");
+        Ok(())
+    }
+
+    #[test]
+    fn names_are_no_part_of_the_command() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let (out, trap) = (dir.path().join("out"), dir.path().join("trap"));
+        let hostile = format!("/srv/$(touch {0})`touch {0}`; touch {0} #'\"", trap.display());
+        let command = format!("printf %s \"$PUMICE_DRIVE\" > {}", out.display());
+        let hostile_event = event(EventKind::Poisoned, &hostile);
+        block_on(run(&told(&command, &hostile), &hostile_event))??;
+        assert_eq!(std::fs::read_to_string(out)?, hostile);
+        assert!(!trap.exists(), "part of a name was run");
+        Ok(())
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_what_it_started() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let pid_file = dir.path().join("pid");
+        let hangs = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
+        let told = Told { timeout: Duration::from_millis(500), ..told(&hangs, "/srv/d") };
+        let why = block_on(run(&told, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
+        assert!(why.contains("killed"), "{why}");
+        let pid: i32 = std::fs::read_to_string(pid_file)?.trim().parse()?;
+        // A moment may pass until somebody has taken note of its end.
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !gone() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn commands_run_in_order_and_a_failure_stops_nothing() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let out = dir.path().join("out");
+        let command = format!("echo \"$PUMICE_MESSAGE\" >> {}; exit 3", out.display());
+        block_on(async {
+            let hook = Hook::start_with(told(&command, "/srv/d"));
+            (0..10).for_each(|n| hook.events.tell(&event(EventKind::SpaceWarning, &n.to_string())));
+            hook.finish().await;
+        })?;
+        let lines: Vec<String> = (0..10).map(|n| format!("{n}\n")).collect();
+        assert_eq!(std::fs::read_to_string(out)?, lines.concat());
+        Ok(())
+    }
+
+    #[test]
+    fn more_events_than_can_wait_are_dropped() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let out = dir.path().join("out");
+        let command = format!("echo x >> {}", out.display());
+        block_on(async {
+            let hook = Hook::start_with(told(&command, "/srv/d"));
+            // Nothing runs before this task waits.
+            (0..QUEUE + 50).for_each(|_| hook.events.tell(&event(EventKind::SpaceWarning, "")));
+            hook.finish().await;
+        })?;
+        assert_eq!(std::fs::read_to_string(out)?.lines().count(), QUEUE);
+        Ok(())
+    }
+}

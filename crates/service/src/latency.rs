@@ -1,0 +1,256 @@
+//! How long requests take: a histogram a kind, in shards, so that threads do not meet at one lock.
+//!
+//! HDR histograms (Gil Tene) keep every value to two significant digits in a fixed amount of memory. A request costs two
+//! looks at the clock and one addition under a lock that only its own thread takes, as long as there are no more worker
+//! threads than shards; `cargo bench -p service` measures it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+
+/// Kinds of requests that are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Writes, with and without FUA.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Trims and write-zeroes.
+    Trim,
+}
+
+/// Number of [`Kind`]s.
+pub(crate) const KINDS: usize = 4;
+/// Smallest and largest latency told apart; what lies outside counts as the nearest. In nanoseconds.
+const LOWEST_NANOSECONDS: u64 = 16;
+const HIGHEST_NANOSECONDS: u64 = 100_000_000_000;
+/// Significant decimal digits of a value.
+const DIGITS: u8 = 2;
+/// More threads than this share shards: it bounds the memory (about 110 KiB a shard).
+const SHARDS_MAX: usize = 8;
+/// Bounds of the buckets that are told, in nanoseconds: 1, 2 and 5 times powers of ten.
+const BUCKETS_NANOSECONDS: [u64; 21] = [
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
+/// The histograms of one shard. Aligned so that no two shards share a cache line, nor a pair that is prefetched together.
+#[repr(align(128))]
+struct Shard(Mutex<[Timed; KINDS]>);
+
+/// What is known of one kind of requests.
+#[derive(Clone)]
+pub(crate) struct Timed {
+    histogram: Histogram<u64>,
+    sum_nanoseconds: u64,
+}
+
+impl Timed {
+    fn new() -> Timed {
+        // The bounds are constants that the library takes.
+        let histogram = Histogram::new_with_bounds(LOWEST_NANOSECONDS, HIGHEST_NANOSECONDS, DIGITS)
+            .unwrap_or_else(|error| unreachable!("bounds of a histogram: {error}"));
+        Timed { histogram, sum_nanoseconds: 0 }
+    }
+
+    fn record(&mut self, nanoseconds: u64) {
+        self.histogram.saturating_record(nanoseconds);
+        self.sum_nanoseconds = self.sum_nanoseconds.saturating_add(nanoseconds);
+    }
+
+    /// Requests counted.
+    pub(crate) fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Sum of all latencies.
+    pub(crate) fn sum_seconds(&self) -> f64 {
+        self.sum_nanoseconds as f64 / 1e9
+    }
+
+    /// The latency that so many percent of the requests did not exceed; 0 where there was none.
+    pub(crate) fn percentile_seconds(&self, percent: f64) -> f64 {
+        self.histogram.value_at_percentile(percent) as f64 / 1e9
+    }
+
+    /// The longest.
+    pub(crate) fn max_seconds(&self) -> f64 {
+        self.histogram.max() as f64 / 1e9
+    }
+
+    /// Bounds in seconds, and how many requests took no longer, to the precision of the histogram.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        let mut recorded = self.histogram.iter_recorded().peekable();
+        let mut sum = 0;
+        let mut bucket = |bound: &u64| {
+            while let Some(value) = recorded.next_if(|value| value.value_iterated_to() <= *bound) {
+                sum += value.count_since_last_iteration();
+            }
+            (*bound as f64 / 1e9, sum)
+        };
+        BUCKETS_NANOSECONDS.iter().map(&mut bucket).collect()
+    }
+}
+
+/// Histograms of all kinds, at one time.
+#[derive(Clone)]
+pub(crate) struct Snapshot(pub(crate) [Timed; KINDS]);
+
+impl Snapshot {
+    /// Nothing counted.
+    pub(crate) fn empty() -> Snapshot {
+        Snapshot(std::array::from_fn(|_| Timed::new()))
+    }
+
+    /// What was counted after `earlier`.
+    pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
+        let mut since = self.clone();
+        for (timed, before) in since.0.iter_mut().zip(&earlier.0) {
+            // Counts only grow, and both have the same bounds.
+            if let Err(error) = timed.histogram.subtract(&before.histogram) {
+                debug_assert!(false, "an earlier histogram that is none: {error}");
+            }
+            timed.sum_nanoseconds = timed.sum_nanoseconds.saturating_sub(before.sum_nanoseconds);
+        }
+        since
+    }
+}
+
+/// Latencies of a drive's requests since it was opened.
+pub struct Latencies {
+    shards: Box<[Shard]>,
+}
+
+/// Numbers of threads, handed out at their first request.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Latencies {
+    /// For so many threads.
+    pub fn new(threads: usize) -> Latencies {
+        let shard = |_| Shard(Mutex::new(std::array::from_fn(|_| Timed::new())));
+        Latencies { shards: (0..threads.clamp(1, SHARDS_MAX)).map(shard).collect() }
+    }
+
+    /// Counts a request that took so long.
+    pub fn record(&self, kind: Kind, took: Duration) {
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let shard = &self.shards[THREAD.with(|thread| *thread) % self.shards.len()];
+        shard.0.lock()[kind as usize].record(nanoseconds);
+    }
+
+    /// All shards together.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut all = Snapshot::empty();
+        for shard in &self.shards {
+            for (timed, part) in all.0.iter_mut().zip(shard.0.lock().iter()) {
+                // All have the same bounds.
+                if let Err(error) = timed.histogram.add(&part.histogram) {
+                    debug_assert!(false, "histograms of different bounds: {error}");
+                }
+                timed.sum_nanoseconds = timed.sum_nanoseconds.saturating_add(part.sum_nanoseconds);
+            }
+        }
+        all
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    /// Within the two digits that are kept.
+    fn about(found: f64, wanted: f64) -> bool {
+        (found - wanted).abs() <= wanted * 0.01
+    }
+
+    #[test]
+    fn percentiles_of_what_was_recorded() {
+        let latencies = Latencies::new(2);
+        (1..=1000).for_each(|n| latencies.record(Kind::Write, micros(n)));
+        let writes = &latencies.snapshot().0[Kind::Write as usize];
+        assert_eq!(writes.count(), 1000);
+        assert!(about(writes.percentile_seconds(50.0), 500e-6), "{}", writes.percentile_seconds(50.0));
+        assert!(about(writes.percentile_seconds(99.9), 999e-6));
+        assert!(about(writes.max_seconds(), 1000e-6));
+        assert!((writes.sum_seconds() - 0.5005).abs() < 1e-9);
+        assert_eq!(latencies.snapshot().0[Kind::Read as usize].count(), 0);
+    }
+
+    #[test]
+    fn buckets_count_up_and_hold_what_is_within_range() {
+        let latencies = Latencies::new(1);
+        for took in [1, 3, 150, 150, 700_000, 60_000_000] {
+            latencies.record(Kind::Read, micros(took));
+        }
+        let buckets = latencies.snapshot().0[Kind::Read as usize].buckets();
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{buckets:?}");
+        let up_to = |bound: f64| buckets.iter().find(|(le, _)| *le == bound).map(|(_, count)| *count);
+        assert_eq!(up_to(2e-6), Some(1));
+        assert_eq!(up_to(5e-6), Some(2));
+        assert_eq!(up_to(200e-6), Some(4));
+        assert_eq!(up_to(1.0), Some(5));
+        assert_eq!(up_to(10.0), Some(5), "a minute is in no bucket but the count");
+        assert!(buckets.iter().all(|(_, count)| *count <= 6));
+    }
+
+    #[test]
+    fn out_of_range_is_kept_at_the_edge() {
+        let latencies = Latencies::new(1);
+        latencies.record(Kind::Flush, Duration::ZERO);
+        latencies.record(Kind::Flush, Duration::MAX);
+        let flushes = &latencies.snapshot().0[Kind::Flush as usize];
+        assert_eq!(flushes.count(), 2);
+        assert!(flushes.max_seconds() >= 99.0 && flushes.max_seconds() < 200.0);
+    }
+
+    #[test]
+    fn threads_add_up_and_a_later_snapshot_tells_what_is_new() {
+        let latencies = Latencies::new(4);
+        let record = |count: u64| (0..count).for_each(|n| latencies.record(Kind::Trim, micros(n + 1)));
+        std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(|| record(50)))));
+        let before = latencies.snapshot();
+        assert_eq!(before.0[Kind::Trim as usize].count(), 300);
+        latencies.record(Kind::Trim, micros(9000));
+        let since = latencies.snapshot().since(&before);
+        let trims = &since.0[Kind::Trim as usize];
+        assert_eq!(trims.count(), 1);
+        assert!(about(trims.percentile_seconds(50.0), 9e-3));
+        assert!(about(trims.sum_seconds(), 9e-3));
+    }
+}

@@ -1,0 +1,297 @@
+//! What looks at a served drive from time to time: events, growth, latencies of the last minute, the devices under it.
+//!
+//! It runs beside the threads that carry requests, on the runtime that the drive was opened on.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drive::{Drive, State, Status};
+use media::AnyMedia;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::backing::{BackingReport, Prober};
+use crate::events::{Event, EventKind, EventLog, Seen, WarnAt, Watcher};
+use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
+use crate::hook::Hook;
+use crate::latency::Snapshot;
+use crate::report::{LatencyReport, StatusReport, limit_bytes, used_ratio};
+use crate::requests::Requests;
+
+/// How often events are looked for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the devices under the drive are asked.
+const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+/// What latencies are told of besides those since the drive was opened.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// How a drive is watched.
+#[derive(Clone, Debug, Default)]
+pub struct MonitorSettings {
+    /// Levels of physical space in use at which there is an event.
+    pub warn_at: WarnAt,
+    /// Run by `sh -c` for each event.
+    pub on_event: Option<String>,
+}
+
+/// Watches a drive until stopped.
+pub(crate) struct Monitor {
+    watched: Arc<Watched>,
+    stop: watch::Sender<bool>,
+    looking: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    hook: tokio::sync::Mutex<Option<Hook>>,
+}
+
+/// The drive, and what was seen of it.
+struct Watched {
+    drive: Drive<AnyMedia>,
+    path: PathBuf,
+    requests: Arc<Requests>,
+    opened: Instant,
+    memory: Mutex<Memory>,
+}
+
+struct Memory {
+    watcher: Watcher,
+    events: EventLog,
+    growth: Growth,
+    /// Latencies as they were, oldest first.
+    latencies: VecDeque<(Duration, Snapshot)>,
+    backing: BackingReport,
+    /// Time that the drive's own counter has.
+    powered: Duration,
+}
+
+impl Monitor {
+    /// Watches a drive that was just opened, on the current runtime.
+    pub(crate) async fn start(
+        path: &Path,
+        drive: &Drive<AnyMedia>,
+        requests: Arc<Requests>,
+        settings: &MonitorSettings,
+    ) -> Monitor {
+        let status = drive.status();
+        let id = uuid::Uuid::from_bytes(status.uuid).to_string();
+        let hook = settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id));
+        let watched = Arc::new(Watched {
+            drive: drive.clone(),
+            path: path.to_path_buf(),
+            requests,
+            opened: Instant::now(),
+            memory: Mutex::new(Memory {
+                watcher: Watcher::new(settings.warn_at.clone(), status.counters.corrupt_records_count),
+                events: EventLog::default(),
+                growth: Growth::default(),
+                latencies: VecDeque::new(),
+                // The quick part; the disks' own programs are asked later.
+                backing: probe(Prober::sysfs_only(), path.to_path_buf()).await.unwrap_or_default(),
+                powered: Duration::ZERO,
+            }),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let monitor = Monitor {
+            watched: watched.clone(),
+            stop,
+            looking: tokio::sync::Mutex::new(None),
+            hook: tokio::sync::Mutex::new(hook),
+        };
+        let opened = match (status.recovered.clean, status.recovered.packs_count) {
+            (true, _) => "opened; it had been closed properly".to_string(),
+            (false, packs) => format!("opened; recovered {packs} packs after it was not closed"),
+        };
+        monitor.tell(&[watched.seen(&status).event(EventKind::Opened, opened)]).await;
+        let events = {
+            let hook = monitor.hook.lock().await;
+            let sender = hook.as_ref().map(Hook::sender);
+            tokio::spawn(look(watched, sender, stopped))
+        };
+        *monitor.looking.lock().await = Some(events);
+        monitor
+    }
+
+    async fn tell(&self, events: &[Event]) {
+        let hook = self.hook.lock().await;
+        self.watched.tell(events, hook.as_ref().map(Hook::sender).as_ref());
+    }
+
+    /// Ends watching, after a last look.
+    pub(crate) async fn stop(&self) {
+        self.stop.send_replace(true);
+        if let Some(looking) = self.looking.lock().await.take() {
+            // A task that panicked has told so already.
+            let _ = looking.await;
+        }
+        let events = self.watched.look();
+        self.tell(&events).await;
+        self.watched.count_powered();
+    }
+
+    /// Tells that the drive is closed, and how that went; waits for the commands that are still to be run.
+    pub(crate) async fn closed(&self, result: &Result<(), drive::Error>) {
+        let message = match result {
+            Ok(()) => "closed".to_string(),
+            Err(error) => format!("not closed properly, it recovers at its next opening: {error}"),
+        };
+        let seen = self.watched.seen(&self.watched.drive.status());
+        self.tell(&[seen.event(EventKind::Closed, message)]).await;
+        if let Some(hook) = self.hook.lock().await.take() {
+            hook.finish().await;
+        }
+    }
+
+    /// Completes a report by what was seen.
+    pub(crate) fn complete(&self, report: &mut StatusReport, status: &Status) {
+        let watched = &self.watched;
+        let at = watched.opened.elapsed();
+        let now = watched.requests.latencies.snapshot();
+        let memory = watched.memory.lock();
+        report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
+        report.assess(memory.backing.clone(), memory.watcher.warn_at());
+        report.time_to_full = memory.growth.predict(&sample(at, status), limits(status));
+        let Some(server) = &mut report.server else { return };
+        server.events = memory.events.report(memory.watcher.warn_at());
+        let earlier = memory.latencies.iter().rev().find(|(then, _)| at.saturating_sub(*then) >= RECENT);
+        server.latency_recent = match earlier {
+            Some((then, before)) => LatencyReport::new(at - *then, &now.since(before)),
+            None => LatencyReport::new(at, &now),
+        };
+        server.latency = LatencyReport::new(at, &now);
+    }
+}
+
+impl Watched {
+    fn seen(&self, status: &Status) -> Seen {
+        let limit = limit_bytes(status);
+        Seen {
+            at: self.opened.elapsed(),
+            used_percent: 100.0 * used_ratio(status),
+            available_bytes: limit.saturating_sub(status.physical_used_bytes),
+            out_of_space: status.out_of_space,
+            no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
+            corrupt_records_count: status.counters.corrupt_records_count,
+            poisoned: match &status.state {
+                State::Poisoned(why) => Some(why.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// What has happened since the last look.
+    fn look(&self) -> Vec<Event> {
+        let seen = self.seen(&self.drive.status());
+        self.memory.lock().watcher.look(&seen)
+    }
+
+    /// Remembers events, logs them and passes them to the command.
+    fn tell(&self, events: &[Event], hook: Option<&crate::hook::Sender>) {
+        for event in events {
+            self.memory.lock().events.add(event);
+            log(&self.path, event);
+            if let Some(hook) = hook {
+                hook.tell(event);
+            }
+        }
+    }
+
+    /// Brings the drive's counter of time up to now.
+    fn count_powered(&self) {
+        let at = self.opened.elapsed();
+        let mut memory = self.memory.lock();
+        let seconds = at.saturating_sub(memory.powered).as_secs();
+        memory.powered += Duration::from_secs(seconds);
+        self.drive.count_powered(seconds);
+    }
+
+    /// What is done every ten seconds.
+    fn sample(&self, status: &Status) {
+        self.count_powered();
+        let at = self.opened.elapsed();
+        let latencies = self.requests.latencies.snapshot();
+        let mut memory = self.memory.lock();
+        memory.growth.add(sample(at, status));
+        while memory.latencies.get(1).is_some_and(|(second, _)| at.saturating_sub(*second) >= RECENT) {
+            memory.latencies.pop_front();
+        }
+        memory.latencies.push_back((at, latencies));
+    }
+}
+
+fn sample(at: Duration, status: &Status) -> Sample {
+    Sample {
+        at,
+        physical_used_bytes: status.physical_used_bytes,
+        logical_used_bytes: status.logical_used_bytes,
+    }
+}
+
+fn limits(status: &Status) -> Limits {
+    Limits {
+        physical_limit_bytes: limit_bytes(status),
+        logical_capacity_bytes: status.logical_capacity_bytes,
+    }
+}
+
+/// One line an event.
+fn log(path: &Path, event: &Event) {
+    let (drive, name, message) = (path.display(), event.kind.name(), &event.message);
+    let used = (event.used_percent * 100.0).round() / 100.0;
+    let level = event.level_percent;
+    match event.kind {
+        EventKind::Opened | EventKind::Closed | EventKind::SpaceWarningOver | EventKind::SpaceBack => {
+            tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
+        }
+        EventKind::SpaceWarning => {
+            tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
+        }
+        EventKind::OutOfSpace | EventKind::Poisoned | EventKind::CorruptRecord => {
+            tracing::error!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
+        }
+    }
+}
+
+/// Asks the devices, on a thread of its own that nobody has to wait for.
+async fn probe(prober: Prober, path: PathBuf) -> Option<BackingReport> {
+    let (answer, answered) = oneshot::channel();
+    let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {
+        // Nobody may be waiting any more.
+        let _ = answer.send(prober.look(&path));
+    });
+    asking.ok()?;
+    answered.await.ok()
+}
+
+/// Looks until stopped.
+async fn look(watched: Arc<Watched>, hook: Option<crate::hook::Sender>, mut stopped: watch::Receiver<bool>) {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
+    samples.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let probing = async {
+        loop {
+            if let Some(backing) = probe(Prober::new(), watched.path.clone()).await {
+                watched.memory.lock().backing = backing;
+            }
+            tokio::time::sleep(PROBE_INTERVAL).await;
+        }
+    };
+    let looking = async {
+        loop {
+            tokio::select! {
+                _ = looks.tick() => {
+                    let events = watched.look();
+                    watched.tell(&events, hook.as_ref());
+                }
+                _ = samples.tick() => watched.sample(&watched.drive.status()),
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stop| *stop) => {}
+        () = probing => {}
+        () = looking => {}
+    }
+}

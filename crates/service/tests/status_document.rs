@@ -1,0 +1,168 @@
+//! `docs/status.md` lists the keys of the status, their types and whether they may be null: exactly those there are.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use service::{
+    BucketReport, CriticalWarning, DeviceReport, EventCount, EventsReport, KindReport, LatencyReport,
+    RecentEvent, ServerReport, StatusAnswer, StatusReport,
+};
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
+
+/// A report with one element in every array, and nothing known that may be unknown.
+fn sample() -> StatusReport {
+    let mut report = StatusReport { notes: vec![String::new()], ..StatusReport::default() };
+    report.critical_warning = CriticalWarning { names: vec![String::new()], ..CriticalWarning::default() };
+    report.backing.devices = vec![DeviceReport::default()];
+    let latency = LatencyReport {
+        read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
+        ..LatencyReport::default()
+    };
+    let events = EventsReport {
+        warn_at_percent: vec![80],
+        counts: vec![EventCount::default()],
+        recent: vec![RecentEvent::default()],
+    };
+    report.server = Some(ServerReport { latency, events, ..ServerReport::default() });
+    report
+}
+
+/// Keys with the types that their values have.
+fn keys_of(value: &Value) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
+    let mut left = vec![(String::new(), value)];
+    while let Some((path, value)) = left.pop() {
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_u64() => "integer",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Object(_) => "object",
+            Value::Array(elements) => {
+                left.extend(elements.iter().map(|element| (format!("{path}[]"), element)));
+                continue;
+            }
+        };
+        if let Value::Object(members) = value {
+            let below = |key: &String| if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            left.extend(members.iter().map(|(key, member)| (below(key), member)));
+        }
+        if !path.is_empty() {
+            keys.insert(path, kind.to_string());
+        }
+    }
+    keys
+}
+
+/// Keys and types of the document.
+fn documented() -> BTreeMap<String, String> {
+    let document = std::fs::read_to_string(DOCUMENT).expect("docs/status.md");
+    let (_, json) = document.split_once("\n## JSON\n").expect("a section about JSON");
+    let rows = json.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let key = cells.next()?.strip_suffix('`')?;
+        Some((key.to_string(), cells.next()?.to_string()))
+    });
+    rows.collect()
+}
+
+/// Described once for all: the other kinds of requests, and the same latencies over another time.
+fn described_elsewhere(key: &str) -> bool {
+    key.starts_with("server.latency_recent.")
+        || ["write", "flush", "trim"].iter().any(|kind| key.starts_with(&format!("server.latency.{kind}")))
+}
+
+#[test]
+fn every_key_is_documented_with_its_type() {
+    let documented = documented();
+    let value = serde_json::to_value(sample()).expect("JSON");
+    let mut seen = keys_of(&value);
+    seen.retain(|key, _| !described_elsewhere(key));
+    let mut wrong = Vec::new();
+    for (key, kind) in &seen {
+        match documented.get(key).map(String::as_str) {
+            None => wrong.push(format!("{key} ({kind}) is not documented")),
+            Some(told) if kind == "null" && told.ends_with(" or null") => {}
+            // The one that is null on a drive nobody serves.
+            Some("object or null") if key == "server" => {}
+            Some(told) if told != kind => wrong.push(format!("{key} is {kind}, not {told}")),
+            Some(_) => {}
+        }
+    }
+    wrong.extend(
+        documented.keys().filter(|key| !seen.contains_key(*key)).map(|key| format!("{key} does not exist")),
+    );
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn what_may_be_null_has_the_type_that_is_documented() {
+    let mut report = sample();
+    report.state_reason = Some("x".into());
+    report.wear = service::WearReport {
+        endurance_bytes: Some(1),
+        percentage_used: Some(1.0),
+        source: Some("device".into()),
+        ..report.wear
+    };
+    report.time_to_full = service::TimeToFull {
+        seconds: Some(1.0),
+        soonest_seconds: Some(1.0),
+        latest_seconds: Some(1.0),
+        growth_bytes_per_second: Some(1.0),
+        window_seconds: Some(1.0),
+        reason: Some("x".into()),
+    };
+    let device = DeviceReport {
+        name: "x".into(),
+        model: Some("x".into()),
+        serial: Some("x".into()),
+        firmware: Some("x".into()),
+        rotational: Some(true),
+        temperature_celsius: Some(1.0),
+        temperature_limit_celsius: Some(1.0),
+        power_watts: Some(1.0),
+        percentage_used: Some(1.0),
+        power_on_hours: Some(1),
+        smart_passed: Some(true),
+        critical_warning: Some(1),
+    };
+    report.backing = service::BackingReport {
+        kind: "file".into(),
+        temperature_celsius: Some(1.0),
+        power_watts: Some(1.0),
+        percentage_used: Some(1.0),
+        devices: vec![device],
+    };
+    let server = report.server.as_mut().expect("a server");
+    let read = &mut server.latency.read;
+    for seconds in [
+        &mut read.p50_seconds,
+        &mut read.p90_seconds,
+        &mut read.p99_seconds,
+        &mut read.p999_seconds,
+        &mut read.max_seconds,
+    ] {
+        *seconds = Some(1.0);
+    }
+    server.events.recent[0].level_percent = Some(80);
+    let mut seen = keys_of(&serde_json::to_value(&report).expect("JSON"));
+    seen.retain(|key, _| !described_elsewhere(key));
+    for (key, kind) in documented() {
+        let wanted = kind.strip_suffix(" or null").unwrap_or(&kind);
+        assert_eq!(seen.get(&key).map(String::as_str), Some(wanted), "{key}");
+    }
+}
+
+#[test]
+fn answers_of_older_and_newer_programs_are_understood() {
+    let older: StatusAnswer =
+        serde_json::from_str(r#"{"drives": [{"path": "/srv/d", "state": "online"}]}"#).expect("fewer keys");
+    assert_eq!((older.drives[0].state.as_str(), older.drives[0].opens_count), ("online", 0));
+    let newer =
+        r#"{"drives": [{"path": "/srv/d", "state": "online", "server": {"pid": 3, "new": 1}, "newer": {}}]}"#;
+    let newer: StatusAnswer = serde_json::from_str(newer).expect("more keys");
+    assert_eq!(newer.drives[0].server.as_ref().map(|server| server.pid), Some(3));
+}

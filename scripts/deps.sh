@@ -75,6 +75,23 @@ if [ "${#packages[@]}" -gt 0 ] && ! install "${packages[@]}"; then
     done
 fi
 
+# Of Prometheus only promtool is wanted, which checks metrics and alert rules: the whole package would run a server on this
+# machine. So the package is fetched, not installed, and the one program taken out of it.
+if ! command -v promtool >/dev/null; then
+    echo "deps: taking promtool out of the package prometheus, to /usr/local/bin (the package itself is not installed)"
+    (
+        folder=$(mktemp -d)
+        trap 'rm -rf "$folder"' EXIT
+        command -v apt-get >/dev/null &&
+            { [ -n "$updated" ] || apt update; } &&
+            cd "$folder" &&
+            apt-get -qq download prometheus >/dev/null 2>&1 &&
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool &&
+            # Not this script's own `install`.
+            "${as_root[@]}" env install -m 755 usr/bin/promtool /usr/local/bin/promtool
+    ) || echo "deps: cannot get promtool; tests that use it will be skipped"
+fi
+
 # Rust, at least as new as the workspace asks for.
 rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 rust_found=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)

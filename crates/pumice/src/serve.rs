@@ -1,6 +1,7 @@
 //! `pumice serve`
 
 mod exports;
+mod http;
 mod signals;
 
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// A further admin socket for all drives, as unix:SOCKET
     #[arg(long, value_name = "ADDRESS", value_parser = exports::unix_socket)]
     admin: Option<PathBuf>,
+    /// Where monitoring asks over HTTP: /metrics for Prometheus, /healthz, /status; read-only
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<admin::HttpAddress>,
     /// Worker threads [default: one a core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -58,7 +62,7 @@ pub(crate) struct Args {
     /// Authorities that clients must have a certificate of, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Allow TCP without TLS beyond this machine
+    /// Allow TCP without TLS beyond this machine, for NBD and HTTP
     #[arg(long)]
     insecure: bool,
     /// Levels of physical space in use, in percent, at which there is an event; or off
@@ -168,6 +172,9 @@ async fn serve_opened(
     if let Some(path) = &args.admin {
         admin.push(AdminSocket::listen(path, drives.to_vec())?);
     }
+    let all = drives.to_vec();
+    let _http =
+        args.http.as_ref().map(|at| http::listen(at, args.insecure, move || all.clone())).transpose()?;
     let mut accepting = JoinSet::new();
     for listening in exports::listen(args, config, drives)? {
         let acceptor = listening.listener.register()?;

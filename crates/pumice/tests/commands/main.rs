@@ -7,5 +7,6 @@ mod capacity;
 mod check;
 mod create;
 mod events;
+mod http;
 mod serve;
 mod status;

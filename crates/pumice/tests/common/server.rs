@@ -77,7 +77,7 @@ impl Drive {
             .stderr(log)
             .spawn()
             .expect("the program was built");
-        let mut server = Server { child, uris: Vec::new() };
+        let mut server = Server { child, uris: Vec::new(), http: None };
         server.wait_ready(paths.len().max(1), &self.folder().join("log"));
         server
     }
@@ -87,6 +87,7 @@ impl Drive {
 pub(crate) struct Server {
     child: Child,
     uris: Vec<String>,
+    http: Option<String>,
 }
 
 impl Server {
@@ -104,14 +105,22 @@ impl Server {
             let Ok(line) = lines.recv_timeout(LIMIT) else {
                 panic!("the server does not serve: {}", std::fs::read_to_string(log).unwrap_or_default());
             };
-            let (_, uri) = line.rsplit_once(" at ").expect("a line with a URI");
-            self.uris.push(uri.to_string());
+            let (what, uri) = line.rsplit_once(" at ").expect("a line with a URI");
+            match what {
+                "metrics" => self.http = Some(uri.to_string()),
+                _ => self.uris.push(uri.to_string()),
+            }
         }
     }
 
     /// The first URI it told.
     pub(crate) fn uri(&self) -> &str {
         &self.uris[0]
+    }
+
+    /// Of its metrics.
+    pub(crate) fn http(&self) -> &str {
+        self.http.as_deref().expect("it was asked to")
     }
 
     /// All of them.

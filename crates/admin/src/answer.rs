@@ -1,0 +1,83 @@
+//! What is answered to a request: paths, methods, status codes.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response, StatusCode};
+use service::{StatusAnswer, StatusReport};
+
+use crate::metrics;
+
+/// Of `/metrics`, as Prometheus wants to see it named.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON_TYPE: &str = "application/json";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+/// What there is.
+const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
+
+/// The answer to a request. Its body is not looked at.
+pub(crate) fn answer<B>(
+    request: &Request<B>,
+    reports: impl FnOnce() -> Vec<StatusReport>,
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if !matches!(path, "/" | "/metrics" | "/healthz" | "/status") {
+        return plain(StatusCode::NOT_FOUND, &format!("no such path; there are {PATHS}"));
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refused = plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this port is read-only: use GET; changes go through the admin socket",
+        );
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match path {
+        "/metrics" => with_type(StatusCode::OK, METRICS_TYPE, metrics::render(&reports())),
+        "/healthz" => health(&reports()),
+        "/status" => status(reports()),
+        _ => plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}")),
+    }
+}
+
+fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
+    match serde_json::to_string(&StatusAnswer { drives }) {
+        Ok(json) => with_type(StatusCode::OK, JSON_TYPE, json + "\n"),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("the status is no JSON: {error}")),
+    }
+}
+
+/// 200 while all drives take the requests they should; 503 if one does not. A drive that is full is well: it is read,
+/// trimmed and overwritten. One that is read-only because it was asked to be is well, too.
+fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
+    let sick = |drive: &&StatusReport| {
+        !matches!(drive.state.as_str(), "online" | "read-only")
+            || drive.critical_warning.has(service::Warning::ReadOnly)
+    };
+    let lines: Vec<String> = drives
+        .iter()
+        .filter(sick)
+        .map(|drive| {
+            let reason = drive.state_reason.as_deref().unwrap_or("no reason is told");
+            format!("{}: {}: {reason}", drive.path.display(), drive.state).replace('\n', " ")
+        })
+        .collect();
+    match lines.is_empty() {
+        true => plain(StatusCode::OK, "ok"),
+        false => plain(StatusCode::SERVICE_UNAVAILABLE, &lines.join("\n")),
+    }
+}
+
+fn plain(code: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    with_type(code, TEXT_TYPE, format!("{text}\n"))
+}
+
+fn with_type(code: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,149 @@
+//! Connections: how many, for how long, and how much each may say.
+//!
+//! One request a connection. Whoever is slow is disconnected, and where there are too many the oldest goes first, so that
+//! clients that hold connections open keep nobody else out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use service::StatusReport;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+
+use crate::address::HttpAddress;
+use crate::answer::answer;
+
+/// Pause after accepting failed, most likely for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Longest request line and headers.
+const REQUEST_MAX_BYTES: usize = 16 << 10;
+/// Most headers.
+const HEADERS_MAX: usize = 64;
+
+/// How to get the reports of all drives, as they are now. Called for each request; must not wait.
+pub type Reports = Arc<dyn Fn() -> Vec<StatusReport> + Send + Sync>;
+
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at one time; one more ends the oldest.
+    pub connections: usize,
+    /// For the whole of a request's line and headers.
+    pub headers: Duration,
+    /// From connecting to the last byte of the answer.
+    pub connection: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connections: 64, headers: Duration::from_secs(10), connection: Duration::from_secs(30) }
+    }
+}
+
+/// Why it cannot be listened.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The address is open to the network.
+    #[error("{0}: anyone on the network could ask about the drives: listen on 127.0.0.1, or say --insecure")]
+    Insecure(HttpAddress),
+    /// The system refuses.
+    #[error("{0}: cannot listen for HTTP: {1}")]
+    Io(HttpAddress, io::Error),
+}
+
+/// A listening server; ends when dropped, with its connections.
+pub struct HttpServer {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl HttpServer {
+    /// Listens on the current runtime; beyond this machine only if `insecure`.
+    ///
+    /// # Errors
+    /// [`HttpError`] if the address would be open to the network, is unknown or in use.
+    pub fn listen(
+        address: &HttpAddress,
+        insecure: bool,
+        limits: Limits,
+        reports: Reports,
+    ) -> Result<HttpServer, HttpError> {
+        let failed = |error| HttpError::Io(address.clone(), error);
+        let host = (address.host.as_str(), address.port);
+        let resolved: Vec<SocketAddr> = host.to_socket_addrs().map_err(failed)?.collect();
+        let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
+        if open && !insecure {
+            return Err(HttpError::Insecure(address.clone()));
+        }
+        let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        Ok(HttpServer { address: bound, accepting: tokio::spawn(accept(listener, limits, reports)) })
+    }
+
+    /// Where it listens, with the port that was given.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Accepts for ever.
+async fn accept(listener: TcpListener, limits: Limits, reports: Reports) {
+    let mut connections = JoinSet::new();
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP client");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+            Some(_) = connections.join_next() => continue,
+        };
+        oldest_first.retain(|connection| !connection.is_finished());
+        while oldest_first.len() >= limits.connections.max(1) {
+            if let Some(oldest) = oldest_first.pop_front() {
+                oldest.abort();
+            }
+        }
+        oldest_first.push_back(connections.spawn(carry(stream, limits, reports.clone())));
+    }
+}
+
+/// One connection, from beginning to end.
+async fn carry(stream: TcpStream, limits: Limits, reports: Reports) {
+    let respond = service_fn(move |request: hyper::Request<Incoming>| {
+        let response = answer(&request, || reports());
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers)
+        .max_buf_size(REQUEST_MAX_BYTES)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), respond);
+    match tokio::time::timeout(limits.connection, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ended"),
+        Err(_) => tracing::debug!("an HTTP client was too slow"),
+    }
+}

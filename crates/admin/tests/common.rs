@@ -1,0 +1,106 @@
+//! Reports in which everything is known, and what is written of metrics in documents and files.
+#![allow(dead_code, unreachable_pub)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+use service::{
+    BackingReport, BucketReport, DeviceReport, EventCount, EventsReport, KindReport, LatencyReport,
+    ServerReport, StatusReport, TimeToFull, WearReport,
+};
+
+/// A file of the project.
+pub fn project(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A served drive that tells everything.
+pub fn full_report(path: &str) -> StatusReport {
+    let kind = KindReport {
+        count: 7,
+        sum_seconds: 0.01,
+        buckets: vec![
+            BucketReport { le_seconds: 2e-6, count: 1 },
+            BucketReport { le_seconds: 1e-3, count: 6 },
+        ],
+        ..KindReport::default()
+    };
+    let latency = LatencyReport {
+        window_seconds: 60.0,
+        read: kind.clone(),
+        write: kind.clone(),
+        flush: kind.clone(),
+        trim: kind,
+    };
+    let events = EventsReport {
+        counts: vec![EventCount { event: "opened".into(), count: 1 }],
+        ..EventsReport::default()
+    };
+    StatusReport {
+        path: PathBuf::from(path),
+        state: "online".into(),
+        compression_ratio: 2.5,
+        waf: 0.5,
+        wear: WearReport {
+            endurance_bytes: Some(600_000_000_000_000),
+            percentage_used: Some(8.0),
+            ..WearReport::default()
+        },
+        time_to_full: TimeToFull {
+            seconds: Some(3.0),
+            soonest_seconds: Some(2.0),
+            latest_seconds: Some(4.0),
+            growth_bytes_per_second: Some(1e6),
+            ..TimeToFull::default()
+        },
+        backing: BackingReport {
+            devices: vec![DeviceReport {
+                name: "nvme0n1".into(),
+                temperature_celsius: Some(40.0),
+                temperature_limit_celsius: Some(80.0),
+                power_watts: Some(5.0),
+                percentage_used: Some(3.0),
+                smart_passed: Some(true),
+                ..DeviceReport::default()
+            }],
+            ..BackingReport::default()
+        },
+        server: Some(ServerReport { latency, events, ..ServerReport::default() }),
+        ..StatusReport::default()
+    }
+}
+
+/// Families that are exported, with their types.
+pub fn families(text: &str) -> BTreeMap<String, String> {
+    let family = |line: &str| {
+        let mut words = line.strip_prefix("# TYPE ")?.split(' ');
+        Some((words.next()?.to_string(), words.next()?.to_string()))
+    };
+    text.lines().filter_map(family).collect()
+}
+
+/// Names of all series that are exported.
+pub fn series(text: &str) -> BTreeSet<String> {
+    let name = |line: &str| line.split(['{', ' ']).next().map(str::to_string);
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(name).collect()
+}
+
+/// Our metrics that a text names.
+pub fn named(text: &str) -> BTreeSet<String> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = text.split(|c| !part(c));
+    words
+        .filter(|word| word.starts_with("pumice_") && word.len() > "pumice_".len())
+        .map(str::to_string)
+        .collect()
+}
+
+/// Whether a tool is there; says so if not.
+pub fn needs(tool: &str) -> bool {
+    let there = Command::new(tool).arg("--version").output().is_ok();
+    if !there {
+        eprintln!("skipped: {tool} is not installed");
+    }
+    there
+}

@@ -1,0 +1,86 @@
+//! `pumice serve --http`: what monitoring gets of a real server.
+
+use crate::common::server::text;
+use crate::common::{Drive, in_time, needs, succeed};
+
+fn get(url: &str) -> String {
+    succeed("curl", &["--silent", "--show-error", "--max-time", "20", url])
+}
+
+#[test]
+fn metrics_of_a_drive_that_is_used() {
+    if !needs(&["curl", "qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let server = drive.serve(&["--http", "127.0.0.1:0"]);
+    succeed("qemu-io", &["-f", "raw", "-c", "write -P 3 0 4M", "-c", "flush", server.uri()]);
+    let metrics = get(server.http());
+    let path = text(&drive.path());
+    let value = |name: &str, labels: &str| {
+        let series = format!("{name}{{drive=\"{path}\"{labels}}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        line.unwrap_or_else(|| panic!("{series} is missing in {metrics}")).parse::<f64>().expect("a number")
+    };
+    assert_eq!(value("pumice_logical_used_bytes", ""), f64::from(4 << 20));
+    assert_eq!(value("pumice_logical_capacity_bytes", ""), f64::from(128 << 20));
+    assert_eq!(value("pumice_state", ",state=\"online\""), 1.0);
+    assert_eq!(value("pumice_events_total", ",event=\"opened\""), 1.0);
+    let writes = value("pumice_request_duration_seconds_count", ",kind=\"write\"");
+    assert!(writes >= 1.0);
+    assert_eq!(value("pumice_request_duration_seconds_bucket", ",kind=\"write\",le=\"+Inf\""), writes);
+    let base = server.http().trim_end_matches("metrics");
+    assert_eq!(get(&format!("{base}healthz")), "ok\n");
+    let told: serde_json::Value = serde_json::from_str(&get(&format!("{base}status"))).expect("JSON");
+    assert_eq!(told["drives"][0]["uuid"], drive.status()["uuid"]);
+    if needs(&["promtool"]) {
+        let command = format!("curl --silent --max-time 20 {} | promtool check metrics", server.http());
+        assert_eq!(succeed("sh", &["-c", &command]), "", "what promtool has to say");
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
+fn nothing_can_be_changed() {
+    if !needs(&["curl"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--http", "127.0.0.1:0"]);
+    let base = server.http().trim_end_matches("metrics").to_string();
+    for (method, path) in [("POST", "status"), ("PUT", "metrics"), ("DELETE", "status"), ("PATCH", "")] {
+        let arguments = ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null", "-X", method];
+        let code = succeed(
+            "curl",
+            &[&arguments[..], &["-d", "{\"command\":\"wipe\"}", &format!("{base}{path}")]].concat(),
+        );
+        assert_eq!(code, "405", "{method} /{path}");
+    }
+    assert_eq!(drive.status()["state"], "online");
+}
+
+#[test]
+fn beyond_this_machine_wants_insecure() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let run = drive.pumice(&["serve", &text(&drive.path()), "--http", "0.0.0.0:0"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.lines().last().is_some_and(|line| line.contains("--insecure")), "{run:?}");
+    assert_eq!(drive.status()["recovery"]["clean"], true, "closed again");
+    let server = drive.serve(&["--http", "0.0.0.0:0", "--insecure"]);
+    assert!(server.stop().success());
+    for address in ["localhost", "http://localhost:80", "localhost:99999", ":80"] {
+        let run = in_time(env!("CARGO_BIN_EXE_pumice"), &["serve", "x", "--http", address]);
+        assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{address}: {run:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let run = drive.pumice(&["serve", &text(&drive.path()), "--http", &address]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains(&address), "{run:?}");
+    assert_eq!(drive.status()["state"], "idle");
+}

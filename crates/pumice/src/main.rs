@@ -13,6 +13,7 @@ mod serve;
 mod signatures;
 mod size;
 mod status;
+mod tco;
 mod usage;
 
 use std::io;
@@ -40,6 +41,8 @@ enum Command {
     Capacity(capacity::Args),
     /// Check every structure of a drive that is not being served; nothing is written
     Check(check::Args),
+    /// Tell what storage costs over its life, by the SNIA storage TCO model
+    Tco(tco::Args),
     /// All of it in a minute, on a temporary drive
     Demo(demo::Args),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Capacity(args) => capacity::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Tco(args) => tco::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match done {

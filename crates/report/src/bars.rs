@@ -122,7 +122,8 @@ impl BarChart {
         let plots = vec![Plot::Bar(plot)];
         let layout = Layout::auto_from_plots(&plots)
             .with_width(WIDTH_PX)
-            .with_legend_position(LegendPosition::OutsideBottomColumns);
+            .with_legend_position(LegendPosition::OutsideBottomColumns)
+            .with_legend_box(false);
         let value_axis = label(&self.value_axis);
         let layout = if self.lying {
             let rows = if self.stacked { self.groups.len() } else { self.groups.len() * width };

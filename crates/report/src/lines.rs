@@ -34,6 +34,32 @@ impl From<(f64, f64)> for Point {
     }
 }
 
+/// What an axis must show.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    low: f64,
+    high: f64,
+}
+
+impl Default for Range {
+    fn default() -> Range {
+        Range { low: f64::INFINITY, high: f64::NEG_INFINITY }
+    }
+}
+
+impl Range {
+    fn widen(&mut self, value: f64) {
+        self.low = self.low.min(value);
+        self.high = self.high.max(value);
+    }
+
+    /// Ends of a logarithmic axis: a little beyond the data, not the next power of ten.
+    fn with_margins(self) -> (f64, f64) {
+        let margin = if self.high > self.low { 1.15 } else { 2.0 };
+        (self.low / margin, self.high * margin)
+    }
+}
+
 /// A line chart. Points that cannot be drawn (not finite, or not positive on a logarithmic axis) are left out.
 #[derive(Clone, Debug)]
 pub struct LineChart {
@@ -92,6 +118,7 @@ impl LineChart {
     /// Draws it.
     pub fn draw(&self) -> Chart {
         let mut plots = Vec::new();
+        let (mut x_range, mut y_range) = (Range::default(), Range::default());
         for (at, (name, points)) in self.series.iter().enumerate() {
             let points: Vec<&Point> = points
                 .iter()
@@ -101,6 +128,8 @@ impl LineChart {
             if points.is_empty() {
                 continue;
             }
+            points.iter().for_each(|p| x_range.widen(p.x));
+            points.iter().flat_map(|p| p.y_ends()).for_each(|y| y_range.widen(y));
             let mut plot = LinePlot::new()
                 .with_data(points.iter().map(|p| (p.x, p.y)))
                 .with_color(colour(at))
@@ -119,12 +148,15 @@ impl LineChart {
             .with_height(HEIGHT_PX)
             .with_x_label(label(&self.x_axis))
             .with_y_label(label(&self.y_axis))
-            .with_legend_position(LegendPosition::OutsideBottomColumns);
+            .with_legend_position(LegendPosition::OutsideBottomColumns)
+            .with_legend_box(false);
         if self.log_x {
-            layout = layout.with_log_x();
+            let (low, high) = x_range.with_margins();
+            layout = layout.with_log_x().with_x_axis_min(low).with_x_axis_max(high);
         }
         if self.log_y {
-            layout = layout.with_log_y();
+            let (low, high) = y_range.with_margins();
+            layout = layout.with_log_y().with_y_axis_min(low).with_y_axis_max(high);
         }
         for (x, name) in self.marks.iter().filter(|(x, _)| LineChart::fits(*x, self.log_x)) {
             let line = ReferenceLine::vertical(*x).with_label(label(name)).with_color("#555555");

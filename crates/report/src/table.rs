@@ -1,6 +1,6 @@
 //! Tables, for the terminal and for pages.
 
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, presets};
 
 /// A table: a head and rows of text. The same table goes to the terminal and into a page.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ impl Table {
         let clean =
             |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         if !self.head.is_empty() {
             table.set_header(self.head.iter().map(|cell| clean(cell)));
         }

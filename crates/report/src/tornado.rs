@@ -37,12 +37,12 @@ impl Tornado {
         if self.inputs.is_empty() || !self.base.is_finite() {
             return Chart::empty(&self.title);
         }
-        let reach = |at: &f64| (at - self.base).abs();
+        let span = |(_, low, high): &(String, f64, f64)| {
+            low.max(*high).max(self.base) - low.min(*high).min(self.base)
+        };
         let mut inputs = self.inputs.clone();
         // Lying bars are drawn from the bottom up: narrowest first.
-        inputs.sort_by(|(_, low, high), (_, other_low, other_high)| {
-            reach(low).max(reach(high)).total_cmp(&reach(other_low).max(reach(other_high)))
-        });
+        inputs.sort_by(|a, b| span(a).total_cmp(&span(b)));
         let side = |name: &str, series: usize, result: fn(&(String, f64, f64)) -> f64| {
             let bars = inputs.iter().map(|input| (label(&input.0), result(input) - self.base));
             let plot = BarPlot::new().with_bars(bars.collect::<Vec<_>>()).with_color(colour(series));
@@ -54,7 +54,8 @@ impl Tornado {
             .with_width(WIDTH_PX)
             .with_height(150.0 + 28.0 * inputs.len() as f64)
             .with_x_label(label(&axis))
-            .with_legend_position(LegendPosition::OutsideBottomColumns);
+            .with_legend_position(LegendPosition::OutsideBottomColumns)
+            .with_legend_box(false);
         Chart::draw(&self.title, plots, layout)
     }
 }

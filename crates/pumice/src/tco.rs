@@ -1,0 +1,212 @@
+//! `pumice tco`: what storage costs over its life, for each TB that users can store.
+
+mod csv;
+mod html;
+mod json;
+mod text;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::builder::PossibleValuesParser;
+use tco::{Applied, Comparison, Field, Influence, PRESETS, Scenario, Sweep, SweepRange};
+
+/// Total cost of ownership, by the SNIA storage TCO model and beyond it: docs/tco.md tells how
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Scenario in TOML; `-` reads it from the standard input
+    #[arg(required_unless_present_any = ["preset", "fields"], conflicts_with_all = ["preset", "fields"])]
+    file: Option<PathBuf>,
+    /// Scenario that comes with the program
+    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS.iter().map(|preset| preset.name)))]
+    preset: Option<String>,
+    /// Print the preset's TOML, to start a scenario of your own from
+    #[arg(long, requires = "preset", conflicts_with_all = ["json", "csv", "html"])]
+    print: bool,
+    /// List the fields that a scenario may hold, with units and defaults
+    #[arg(long, exclusive = true)]
+    fields: bool,
+    /// Put the compression ratio that `pumice scan --json` found in place of the assumed ones: the low end of its interval
+    #[arg(long, value_name = "FILE")]
+    from_scan: Option<PathBuf>,
+    /// Put what a benchmark measured (docs/tco.md gives the JSON) in place of what is assumed
+    #[arg(long, value_name = "FILE")]
+    from_bench: Option<PathBuf>,
+    /// Set a field in all columns, or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`
+    #[arg(long, value_name = "[COLUMN:]FIELD=VALUE")]
+    set: Vec<Setting>,
+    /// Move a field over a range: `ratio=1.0..4.0`, `drive.capacity_gb=3840..30720:8` for eight values
+    #[arg(long, value_name = "FIELD=LOW..HIGH[:POINTS]")]
+    sweep: Vec<SweepRange>,
+    /// Tell which inputs matter most: each is moved alone
+    #[arg(long)]
+    tornado: bool,
+    /// How far the tornado moves inputs, in percent of their value
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u8).range(1..=99))]
+    vary: u8,
+    /// Print JSON, a stable interface
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+    /// Write a page with charts, one file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// A field to set.
+#[derive(Clone, Debug, PartialEq)]
+struct Setting {
+    column: Option<String>,
+    field: Field,
+    value: f64,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let form =
+            || format!("{text:?} sets nothing: write FIELD=VALUE or COLUMN:FIELD=VALUE, such as ratio=2.4");
+        let (name, value) = text.rsplit_once('=').ok_or_else(form)?;
+        let (column, name) = match name.rsplit_once(':') {
+            Some((column, name)) => (Some(column.to_string()), name),
+            None => (None, name),
+        };
+        let field = Field::resolve(name.trim()).ok_or_else(|| {
+            format!("there is no field {:?}; `pumice tco --fields` lists them", name.trim())
+        })?;
+        Ok(Setting { column, field, value: value.trim().parse().map_err(|_| form())? })
+    }
+}
+
+/// Everything that is shown, however it is shown.
+struct Report {
+    scenario: Scenario,
+    measured: Vec<Applied>,
+    compared: Vec<Comparison>,
+    sweeps: Vec<Sweep>,
+    /// For each column.
+    tornados: Vec<Vec<Influence>>,
+    vary_percent: u8,
+}
+
+/// Largest file that is read, in bytes: a scan of many directories is long.
+const FILE_MAX_BYTES: u64 = 256 << 20;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.fields {
+        return Ok(io::stdout().write_all(text::fields().as_bytes())?);
+    }
+    let preset = args.preset.as_deref().and_then(tco::preset);
+    if let Some(preset) = preset.filter(|_| args.print) {
+        return Ok(io::stdout().write_all(preset.text.as_bytes())?);
+    }
+    let report = report(args, preset)?;
+    if let Some(path) = &args.html {
+        write_whole(path, &html::page(&report).to_html())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let out = if args.json {
+        json::json(&report)?
+    } else if args.csv {
+        csv::csv(&report)?
+    } else {
+        text::text(&report, args.tornado)
+    };
+    Ok(io::stdout().write_all(out.as_bytes())?)
+}
+
+fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
+    let mut scenario = match (preset, &args.file) {
+        (Some(preset), _) => tco::parse(preset.name, preset.text)?,
+        (None, Some(file)) => tco::parse(&file.display().to_string(), &read(file)?)?,
+        (None, None) => bail!("no scenario given"),
+    };
+    for setting in &args.set {
+        scenario.set(setting.column.as_deref(), setting.field, setting.value).context("--set")?;
+    }
+    let mut measured = Vec::new();
+    if let Some(file) = &args.from_scan {
+        measured.extend(tco::use_scan(&mut scenario, &file.display().to_string(), &read(file)?)?);
+    }
+    if let Some(file) = &args.from_bench {
+        measured.extend(tco::use_bench(&mut scenario, &file.display().to_string(), &read(file)?)?);
+    }
+    // What a benchmark measured after the scan took its place.
+    let last = |at: usize, applied: &Applied| {
+        !measured[at + 1..]
+            .iter()
+            .any(|later| (&later.column, later.field) == (&applied.column, applied.field))
+    };
+    let measured: Vec<Applied> = measured
+        .iter()
+        .enumerate()
+        .filter(|(at, applied)| last(*at, applied))
+        .map(|(_, applied)| applied.clone())
+        .collect();
+    let compared = tco::compare(&scenario);
+    let sweeps = args.sweep.iter().map(|range| tco::sweep(&scenario, range)).collect();
+    let share = f64::from(args.vary) / 100.0;
+    let tornados = scenario.columns.iter().map(|column| tco::tornado(column, share)).collect();
+    Ok(Report { scenario, measured, compared, sweeps, tornados, vary_percent: args.vary })
+}
+
+/// Reads a file of text, or the standard input.
+fn read(path: &Path) -> Result<String> {
+    let what = || format!("cannot read {}", path.display());
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        io::stdin().lock().take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).with_context(what)?;
+    } else {
+        let file = fs::File::open(path).with_context(what)?;
+        file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).with_context(what)?;
+    }
+    ensure!(
+        bytes.len() as u64 <= FILE_MAX_BYTES,
+        "{}: expected at most {FILE_MAX_BYTES} bytes",
+        path.display()
+    );
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+        anyhow::anyhow!("{}:{line}: expected UTF-8 text", path.display())
+    })
+}
+
+/// Writes a file so that a failure leaves what was there. What is no ordinary file (a pipe, `/dev/stdout`) is written in place.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Ok(fs::write(path, text)?);
+    }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".pumice-tco-").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    // Readable as a file made the plain way would be.
+    let ordinary = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(ordinary);
+    let mode = rustix::fs::Mode::from_raw_mode(0o666) - ordinary;
+    rustix::fs::fchmod(file.as_file(), mode)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings() {
+        let of = |text: &str| text.parse::<Setting>();
+        assert_eq!(of("ratio=2.4"), Ok(Setting { column: None, field: Field::Ratio, value: 2.4 }));
+        let named = Setting { column: Some("a=b: c".to_string()), field: Field::Servers, value: 3.0 };
+        assert_eq!(of("a=b: c:rack.servers= 3"), Ok(named));
+        for bad in ["", "ratio", "ratio=", "ratio=x", "nothing=1", "a:nothing=1"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The report as CSV: a line a row of the table, full precision, columns as in the scenario.
+
+use anyhow::Result;
+use tco::BreakEven;
+
+use super::Report;
+
+/// With a head line. An empty cell is a value that does not apply.
+pub(crate) fn csv(report: &Report) -> Result<String> {
+    let scenario = &report.scenario;
+    let mut out = ::csv::Writer::from_writer(Vec::new());
+    let names = scenario.columns.iter().map(|column| column.name.as_str());
+    out.write_record(["section", "key", "label", "unit"].into_iter().chain(names))?;
+    let mut line = |section: &str, key: &str, label: &str, unit: &str, cells: Vec<Option<f64>>| {
+        let cells = cells.into_iter().map(|cell| cell.map_or(String::new(), |value| value.to_string()));
+        out.write_record([section, key, label, unit].map(str::to_string).into_iter().chain(cells))
+    };
+    for section in tco::table(scenario) {
+        for row in &section.rows {
+            let cells = row.cells.iter().map(|cell| cell.value).collect();
+            line(section.title, row.key, row.label, row.unit, cells)?;
+        }
+    }
+    let compared = &report.compared;
+    let against = "Against the baseline";
+    line(against, "saving", "Saving of TCO per TBe", "", compared.iter().map(|c| Some(c.saving)).collect())?;
+    let alike = compared.iter().map(|c| Some(c.saving_without_performance)).collect();
+    line(against, "saving_without_performance", "Saving without performance multiplier", "", alike)?;
+    let ratio = |break_even| match break_even {
+        BreakEven::At(ratio) => Some(ratio),
+        BreakEven::Always => Some(1.0),
+        BreakEven::Never | BreakEven::None => None,
+    };
+    line(
+        against,
+        "break_even_ratio",
+        "Break-even ratio",
+        ":1",
+        compared.iter().map(|c| ratio(c.break_even)).collect(),
+    )?;
+    if scenario.equal_ratio.is_some() {
+        let cells = compared.iter().map(|c| c.at_equal_ratio).collect();
+        line(against, "tco_per_tbe_usd_at_equal_ratio", "TCO per TBe at an equal ratio", "US$/TBe", cells)?;
+    }
+    for sweep in &report.sweeps {
+        let name = sweep.field.info().name;
+        for (at, value) in sweep.values.iter().enumerate() {
+            let cells = sweep.tco_per_tbe.iter().map(|costs| Some(costs[at])).collect();
+            line("Sweep", &format!("{name}={value}"), "TCO per TBe", "US$/TBe", cells)?;
+        }
+    }
+    Ok(String::from_utf8(out.into_inner().map_err(|error| error.into_error())?)?)
+}

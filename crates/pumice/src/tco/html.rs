@@ -1,0 +1,150 @@
+//! The report as a page with charts.
+
+use report::{BarChart, LineChart, Page, Tornado};
+use tco::{BreakEven, Field, Metric, Scenario, Sweep, SweepRange};
+
+use super::{Report, text};
+
+/// Inputs of a tornado on the page.
+const TORNADO_ROWS_MAX: usize = 12;
+/// Points of a line: enough to look smooth.
+const LINE_POINTS: usize = 61;
+/// The page shows a sweep of the ratio even if none was asked for.
+const RATIO_LOW: f64 = 1.0;
+const RATIO_HIGH: f64 = 4.0;
+
+const COST_AXIS: &str = "US$ per TBe";
+
+/// The page.
+pub(crate) fn page(report: &Report) -> Page {
+    let scenario = &report.scenario;
+    let years = scenario.baseline().get(Field::Years);
+    let term = if scenario.columns.iter().all(|column| column.get(Field::Years) == years) {
+        format!("over {years} years")
+    } else {
+        "over each column's term".to_string()
+    };
+    let mut page = Page::new(&scenario.title)
+        .paragraph(&format!(
+            "{} All costs in US$ {term}. TBe: effective TB, what users can store of 10^12 bytes after redundancy, \
+             free space and compression.",
+            text::verdict(report)
+        ))
+        .chart(&cost_bars(scenario).draw());
+    if let Some(table) = text::comparison_table(report) {
+        page = page.table(&table);
+    }
+    if !report.measured.is_empty() {
+        page = page.paragraph("Inputs marked \"measured\" were measured; all others are assumptions.");
+    }
+    page = page.heading("By compression ratio");
+    let asked = report.sweeps.iter().any(|sweep| sweep.field == Field::Ratio);
+    if !asked {
+        let range = SweepRange { field: Field::Ratio, low: RATIO_LOW, high: RATIO_HIGH, points: LINE_POINTS };
+        page = page.chart(&sweep_lines(report, &tco::sweep(scenario, &range)).draw());
+    }
+    for sweep in report.sweeps.iter().filter(|sweep| sweep.field == Field::Ratio) {
+        page = page
+            .chart(&sweep_lines(report, &smooth(scenario, sweep)).draw())
+            .table(&text::sweep_table(scenario, sweep));
+    }
+    for sweep in report.sweeps.iter().filter(|sweep| sweep.field != Field::Ratio) {
+        page = page
+            .heading(&format!("By {}", sweep.field.info().name))
+            .chart(&sweep_lines(report, &smooth(scenario, sweep)).draw())
+            .table(&text::sweep_table(scenario, sweep));
+    }
+    page = page.heading("What matters most").paragraph(&format!("{}.", text::tornado_title(report)));
+    for (column, influences) in scenario.columns.iter().zip(&report.tornados) {
+        let mut chart = Tornado::new(&column.name, COST_AXIS, tco::evaluate(column).tco_per_tbe());
+        for influence in influences.iter().take(TORNADO_ROWS_MAX) {
+            let info = influence.field.info();
+            let name = format!(
+                "{} {} .. {}",
+                info.name,
+                info.show.text(influence.low),
+                info.show.text(influence.high)
+            );
+            chart = chart.input(&name, influence.tco_at_low, influence.tco_at_high);
+        }
+        page = page.chart(&chart.draw());
+    }
+    page = page.heading("All numbers");
+    for section in tco::table(scenario) {
+        page = page.table(&text::section_table(scenario, &section));
+    }
+    for (heading, lines) in text::remarks(report) {
+        page = page.heading(&heading).list(lines);
+    }
+    page.paragraph(&format!("Made by pumice tco, version {}.", env!("CARGO_PKG_VERSION")))
+}
+
+/// CapEx and OpEx of each column by their parts, per TBe.
+fn cost_bars(scenario: &Scenario) -> BarChart {
+    let parts: [(&str, &[Metric]); 6] = [
+        ("drives", &[Metric::CapexStorage]),
+        ("servers, rack, switch", &[Metric::CapexRack]),
+        ("cores that compress", &[Metric::CapexCpu, Metric::OpexCpu]),
+        ("energy", &[Metric::OpexStorage, Metric::OpexRack]),
+        ("space, failures", &[Metric::OpexSpace, Metric::OpexReplacements]),
+        ("cloud volumes", &[Metric::OpexVolumes, Metric::OpexThroughput, Metric::OpexIops]),
+    ];
+    let results: Vec<_> = scenario.columns.iter().map(tco::evaluate).collect();
+    let cost = |result: &tco::Results, metrics: &[Metric]| {
+        let sum: f64 = metrics.iter().filter_map(|metric| result.get(*metric)).sum();
+        sum / result.get(Metric::EffectiveTbe).unwrap_or(f64::NAN)
+    };
+    let parts: Vec<_> = parts
+        .iter()
+        .filter(|(_, metrics)| results.iter().any(|result| cost(result, metrics) != 0.0))
+        .collect();
+    let mut chart =
+        BarChart::new("TCO per TBe and its parts", COST_AXIS).series(parts.iter().map(|(name, _)| *name));
+    for (column, result) in scenario.columns.iter().zip(&results) {
+        chart = chart.group(&column.name, parts.iter().map(|(_, metrics)| cost(result, metrics)));
+    }
+    chart.stacked().lying()
+}
+
+/// The same range with more points.
+fn smooth(scenario: &Scenario, sweep: &Sweep) -> Sweep {
+    let (low, high) =
+        (sweep.values.first().copied().unwrap_or(0.0), sweep.values.last().copied().unwrap_or(0.0));
+    tco::sweep(
+        scenario,
+        &SweepRange { field: sweep.field, low, high, points: LINE_POINTS.max(sweep.values.len()) },
+    )
+}
+
+/// A line for each column. The break-even ratio is marked where there is one.
+fn sweep_lines(report: &Report, sweep: &Sweep) -> LineChart {
+    let info = sweep.field.info();
+    let unit = match info.unit {
+        "" => String::new(),
+        ":1" => ", N:1".to_string(),
+        unit => format!(", {unit}"),
+    };
+    let title = format!("TCO per TBe by {}", info.label.to_lowercase());
+    let mut chart = LineChart::new(&title, &format!("{}{unit}", info.label.to_lowercase()), COST_AXIS);
+    for (column, costs) in report.scenario.columns.iter().zip(&sweep.tco_per_tbe) {
+        chart = chart.series(&column.name, sweep.values.iter().copied().zip(costs.iter().copied()));
+    }
+    // Several marks would stand on each other's names; the table has them all.
+    let columns = report.scenario.columns.iter().zip(&report.compared);
+    let marks: Vec<_> = columns
+        .filter_map(|(column, compared)| match compared.break_even {
+            BreakEven::At(ratio) => Some((ratio, column)),
+            _ => None,
+        })
+        .collect();
+    let inside = |ratio: f64| {
+        sweep.values.first().zip(sweep.values.last()).is_some_and(|(low, high)| *low < ratio && ratio < *high)
+    };
+    if let [(ratio, column)] = marks[..]
+        && sweep.field == Field::Ratio
+        && inside(ratio)
+    {
+        chart = chart.mark(ratio, &format!("{} breaks even", column.name));
+    }
+    chart
+}

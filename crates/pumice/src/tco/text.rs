@@ -1,0 +1,281 @@
+//! The report on the terminal.
+
+use std::fmt::Write as _;
+
+use report::Table;
+use tco::{Applied, BreakEven, Comparison, Field, Influence, Metric, Origin, Scenario, Show, Sweep};
+
+use super::Report;
+
+/// Rows of the tornado on the terminal: what matters less than the tenth hardly matters.
+const TORNADO_ROWS_MAX: usize = 10;
+/// Length of the longest bar of the tornado, in characters.
+const BAR_CHARS: f64 = 24.0;
+
+const USD: Show = Show::Usd(2);
+
+/// The whole report.
+pub(crate) fn text(report: &Report, tornado: bool) -> String {
+    let scenario = &report.scenario;
+    let mut out = format!("{}\n\n{}", scenario.title, main_table(report).to_text());
+    for sweep in &report.sweeps {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{}", sweep_table(scenario, sweep).to_text());
+    }
+    if tornado {
+        for (column, influences) in scenario.columns.iter().zip(&report.tornados) {
+            let shown = &influences[..influences.len().min(TORNADO_ROWS_MAX)];
+            let _ = write!(
+                out,
+                "\n{}: {}\n{}",
+                column.name,
+                tornado_title(report),
+                tornado_table(shown, true).to_text()
+            );
+        }
+    }
+    for (heading, lines) in remarks(report) {
+        let _ = writeln!(out, "\n{heading}");
+        for line in lines {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out
+}
+
+/// The fields, for `--fields`.
+pub(crate) fn fields() -> String {
+    let mut table = Table::new(["field", "unit", "allowed", "default", "what"]);
+    for field in Field::ALL {
+        let info = field.info();
+        let default = match info.default {
+            Some(value) => Show::NumberInput(0).text(value),
+            None if field.is_required() => "required".to_string(),
+            None => "1 / ratio".to_string(),
+        };
+        let kind = info.kind.map_or(String::new(), |kind| format!(" ({} columns)", kind.name()));
+        let what = format!("{}{kind}", info.what);
+        table.row([
+            info.name.to_string(),
+            info.unit.to_string(),
+            info.limit.expected().to_string(),
+            default,
+            what,
+        ]);
+    }
+    table.to_text()
+}
+
+/// What the columns are, for tables with a column each.
+fn head(scenario: &Scenario, first: &str) -> Vec<String> {
+    let names = scenario.columns.iter().map(|column| column.name.clone());
+    [first.to_string()].into_iter().chain(names).collect()
+}
+
+/// All sections and the comparison under one head, so that columns stand in line.
+fn main_table(report: &Report) -> Table {
+    let scenario = &report.scenario;
+    let mut table = Table::new(head(scenario, "")).right_from(1);
+    let indented = |label: &str| format!("  {label}");
+    for section in tco::table(scenario) {
+        table.row([section.title]);
+        for row in &section.rows {
+            table.row([indented(&row.full_label())].into_iter().chain(row.texts()));
+        }
+    }
+    for (at, row) in comparison_rows(report).into_iter().enumerate() {
+        if at == 0 {
+            table.row([against(report)]);
+        }
+        table.row(row.into_iter().enumerate().map(|(at, cell)| if at == 0 { indented(&cell) } else { cell }));
+    }
+    table
+}
+
+/// A section of the main table.
+pub(crate) fn section_table(scenario: &Scenario, section: &tco::Section) -> Table {
+    let mut table = Table::new(head(scenario, section.title)).right_from(1);
+    for row in &section.rows {
+        table.row([row.full_label()].into_iter().chain(row.texts()));
+    }
+    table
+}
+
+/// A break-even ratio in words.
+pub(crate) fn break_even_text(break_even: BreakEven) -> String {
+    match break_even {
+        BreakEven::At(ratio) => Show::Number(2).text(ratio) + ":1",
+        BreakEven::Always => "any".to_string(),
+        BreakEven::Never => format!("none up to {}:1", tco::BREAK_EVEN_RATIO_MAX),
+        BreakEven::None => "-".to_string(),
+    }
+}
+
+/// Columns against the baseline; nothing where there is but one.
+pub(crate) fn comparison_table(report: &Report) -> Option<Table> {
+    let rows = comparison_rows(report);
+    let mut table = Table::new(head(&report.scenario, &against(report))).right_from(1);
+    for row in rows {
+        table.row(row);
+    }
+    (!table.is_empty()).then_some(table)
+}
+
+fn against(report: &Report) -> String {
+    format!("Against {}", report.scenario.baseline().name)
+}
+
+fn comparison_rows(report: &Report) -> Vec<Vec<String>> {
+    let scenario = &report.scenario;
+    let mut rows = Vec::new();
+    if scenario.columns.len() < 2 {
+        return rows;
+    }
+    let mut row = |label: String, cell: &dyn Fn(&Comparison) -> String| {
+        rows.push([label].into_iter().chain(report.compared.iter().map(cell)).collect());
+    };
+    let percent = Show::Percent(0);
+    row("Saving of TCO per TBe".to_string(), &|compared| percent.text(compared.saving));
+    if scenario.columns.iter().any(|column| column.get(Field::PerformanceMultiplier) != 1.0) {
+        let cell = |compared: &Comparison| percent.text(compared.saving_without_performance);
+        row("Saving without performance multiplier".to_string(), &cell);
+    }
+    row("Break-even ratio".to_string(), &|compared| break_even_text(compared.break_even));
+    if let Some(ratio) = scenario.equal_ratio {
+        let cell =
+            |compared: &Comparison| compared.at_equal_ratio.map_or("-".to_string(), |tco| USD.text(tco));
+        row(format!("TCO per TBe at {} for all", Show::Ratio.text(ratio)), &cell);
+    }
+    rows
+}
+
+/// A sweep: TCO per TBe of each column at each value.
+pub(crate) fn sweep_table(scenario: &Scenario, sweep: &Sweep) -> Table {
+    let info = sweep.field.info();
+    let mut table = Table::new(head(scenario, &format!("TCO per TBe by {}", info.name))).right_from(0);
+    for (at, value) in sweep.values.iter().enumerate() {
+        let costs = sweep.tco_per_tbe.iter().map(|line| USD.text(line[at]));
+        table.row([info.show.text(*value)].into_iter().chain(costs));
+    }
+    table
+}
+
+/// What the tornado shows.
+pub(crate) fn tornado_title(report: &Report) -> String {
+    format!("TCO per TBe as each input moves {} % down and up", report.vary_percent)
+}
+
+/// A column's tornado, with bars of characters where asked.
+pub(crate) fn tornado_table(influences: &[Influence], bars: bool) -> Table {
+    let mut head = vec!["input", "from", "to", "TCO at from", "TCO at to", "swing"];
+    if bars {
+        head.push("");
+    }
+    let mut table = Table::new(head);
+    let widest = influences.first().map_or(1.0, Influence::swing);
+    for influence in influences {
+        let show = influence.field.info().show;
+        let mut row = vec![
+            influence.field.info().name.to_string(),
+            show.text(influence.low),
+            show.text(influence.high),
+            USD.text(influence.tco_at_low),
+            USD.text(influence.tco_at_high),
+            USD.text(influence.swing()),
+        ];
+        if bars {
+            row.push("#".repeat((influence.swing() / widest * BAR_CHARS).ceil() as usize));
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// A measured value, in words.
+fn measured_line(applied: &Applied) -> String {
+    let show = applied.field.info().show;
+    let (value, before) = (show.text(applied.value), show.text(applied.before));
+    format!(
+        "{}, {}: {value} instead of {before} ({})",
+        applied.column,
+        applied.field.info().name,
+        applied.detail
+    )
+}
+
+/// What stands below the tables: what is measured and what is assumed, notes on columns, sources.
+pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
+    let scenario = &report.scenario;
+    let mut all = Vec::new();
+    if !report.measured.is_empty() {
+        all.push(("Measured here".to_string(), report.measured.iter().map(measured_line).collect()));
+        let rest = format!("all other inputs, as {} has them", scenario.file);
+        all.push(("Assumed".to_string(), vec![rest]));
+    }
+    let set = scenario.columns.iter().flat_map(|column| {
+        let of = |field: &Field| {
+            column
+                .input(*field)
+                .filter(|input| input.origin == Origin::Set)
+                .map(|input| (*field, input.value))
+        };
+        let line = |(field, value): (Field, f64)| {
+            format!("{}, {}: {}", column.name, field.info().name, field.info().show.text(value))
+        };
+        Field::ALL.iter().filter_map(of).map(line).collect::<Vec<_>>()
+    });
+    all.push(("Set on the command line".to_string(), set.collect()));
+    let notes = scenario
+        .columns
+        .iter()
+        .filter_map(|column| Some(format!("{}: {}", column.name, column.note.as_ref()?)));
+    all.push(("Columns".to_string(), notes.collect()));
+    all.push((format!("Sources, as {} gives them", scenario.file), sources(scenario)));
+    all.retain(|(_, lines)| !lines.is_empty());
+    all
+}
+
+/// Sources of values still in use; one that all columns share is told once.
+fn sources(scenario: &Scenario) -> Vec<String> {
+    let mut lines = Vec::new();
+    for field in Field::ALL {
+        let told = scenario.columns.iter().filter_map(|column| {
+            let own = matches!(
+                column.input(*field).map(|input| &input.origin),
+                Some(Origin::Column | Origin::Common | Origin::Default)
+            );
+            let source = column.sources.get(field).filter(|_| own && field.applies_to(column.kind))?;
+            Some((column.name.as_str(), source.as_str()))
+        });
+        let told: Vec<(&str, &str)> = told.collect();
+        let name = field.info().name;
+        let shared =
+            told.len() == scenario.columns.len() && told.iter().all(|(_, source)| *source == told[0].1);
+        if shared {
+            lines.push(format!("{name}: {}", told[0].1));
+        } else {
+            lines.extend(told.iter().map(|(column, source)| format!("{name}, {column}: {source}")));
+        }
+    }
+    lines
+}
+
+/// The cheapest column and what it costs, in a sentence.
+pub(crate) fn verdict(report: &Report) -> String {
+    let scenario = &report.scenario;
+    let costs: Vec<f64> = scenario.columns.iter().map(|column| tco::evaluate(column).tco_per_tbe()).collect();
+    let cheapest = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
+    let label = Metric::TcoPerTbe.info().label;
+    let base = &scenario.baseline().name;
+    let saving = report.compared[cheapest].saving;
+    let against = if cheapest == scenario.baseline {
+        String::new()
+    } else {
+        format!(
+            ", {} less than {base} at {}",
+            Show::Percent(0).text(saving),
+            USD.text(costs[scenario.baseline])
+        )
+    };
+    format!("Lowest {label}: {} at {}{against}.", scenario.columns[cheapest].name, USD.text(costs[cheapest]))
+}

@@ -1,0 +1,391 @@
+//! `pumice tco`, as a user types it.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Outcome, Run, in_time, pumice};
+use serde_json::Value;
+
+/// Runs `pumice tco`; it must succeed in silence.
+fn tco<S: AsRef<str>>(arguments: &[S]) -> String {
+    let run = run(arguments);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    run.stdout
+}
+
+fn run<S: AsRef<str>>(arguments: &[S]) -> Run {
+    let arguments: Vec<&str> = ["tco"].into_iter().chain(arguments.iter().map(AsRef::as_ref)).collect();
+    pumice(&arguments)
+}
+
+fn json<S: AsRef<str>>(arguments: &[S]) -> Value {
+    let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).chain(["--json"]).collect();
+    serde_json::from_str(&tco(&arguments)).expect("JSON")
+}
+
+/// The words of the line that starts with this label.
+fn line<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+    let found = text.lines().find(|line| line.trim_start().starts_with(label));
+    found.unwrap_or_else(|| panic!("no line {label:?} in:\n{text}")).trim_start()[label.len()..]
+        .split_whitespace()
+        .collect()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).expect("a file");
+    path.display().to_string()
+}
+
+const SCAN: &str = r#"{"predicted_drive": {"ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}}}"#;
+
+#[test]
+fn the_snia_table_on_the_terminal() {
+    let text = tco(&["--preset", "snia-2023"]);
+    assert_eq!(line(&text, "TCO per TBe, US$/TBe"), ["$565.09", "$389.19", "$141.05"]);
+    assert_eq!(line(&text, "TCO per TBe and month"), ["$9.42", "$6.49", "$2.35"]);
+    assert_eq!(line(&text, "CapEx per TBe, US$/TBe"), ["$412.55", "$276.85", "$112.96"]);
+    assert_eq!(line(&text, "OpEx per TBe, US$/TBe"), ["$152.54", "$112.33", "$28.08"]);
+    assert_eq!(line(&text, "Saving of TCO per TBe"), ["0%", "31%", "75%"]);
+    assert_eq!(line(&text, "Saving without performance multiplier"), ["0%", "9%", "67%"]);
+    assert!(text.lines().all(|line| line == line.trim_end()), "spaces at ends of lines");
+    assert!(!text.contains("Measured") && !text.contains("cpu."), "{text}");
+}
+
+#[test]
+fn a_printed_preset_is_a_scenario_of_ones_own() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    for preset in ["snia-2023", "four-ways", "cloud-volumes"] {
+        let printed = tco(&["--preset", preset, "--print"]);
+        assert!(printed.starts_with("# "), "{printed}");
+        let file = write(folder.path(), "mine.toml", &printed);
+        assert_eq!(json(&[&file])["columns"], json(&["--preset", preset])["columns"], "{preset}");
+        let from_stdin = format!("exec '{}' tco - --json < '{file}'", env!("CARGO_BIN_EXE_pumice"));
+        let from_stdin: Value = serde_json::from_str(&in_time("sh", &["-c", &from_stdin]).stdout)?;
+        assert_eq!(from_stdin["columns"], json(&[&file])["columns"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn json_has_inputs_results_and_comparisons() {
+    let document = json(&["--preset", "snia-2023", "--sweep", "ratio=1..4:4", "--vary", "10"]);
+    assert_eq!(document["currency"], "USD");
+    assert_eq!(document["baseline"], "Ceph Baseline");
+    let column = &document["columns"][1];
+    assert_eq!(column["name"], "Ceph CS SSD 3.84TB");
+    assert_eq!(column["kind"], "rack");
+    let input = &column["inputs"]["drive.capacity_gb"];
+    assert_eq!((input["value"].as_f64(), input["unit"].as_str()), (Some(3840.0), Some("GB")));
+    assert_eq!((&input["from"], &input["measured"]), (&"common".into(), &false.into()));
+    assert_eq!(column["inputs"]["rack.server_cost_usd"]["from"], "column");
+    assert_eq!(column["inputs"]["workload.discount_rate"]["from"], "default");
+    assert_eq!(format!("{:.2}", column["results"]["tco_per_tbe_usd"].as_f64().expect("a number")), "389.19");
+    assert!(column["results"].get("wanted_racks").is_none());
+    assert_eq!(format!("{:.3}", column["compared"]["saving"].as_f64().expect("a number")), "0.311");
+    assert_eq!(column["compared"]["break_even"], "at");
+    assert_eq!(document["columns"][0]["compared"]["break_even"], "not applicable");
+    let tornado = column["tornado"].as_array().expect("an array");
+    assert_eq!(document["tornado_percent"], 10);
+    let ratio = tornado.iter().find(|influence| influence["field"] == "workload.ratio").expect("it matters");
+    assert_eq!((ratio["low"].as_f64(), ratio["high"].as_f64()), (Some(1.8), Some(2.2)));
+    let sweep = &document["sweeps"][0];
+    assert_eq!(sweep["values"], serde_json::json!([1.0, 2.0, 3.0, 4.0]));
+    let swept = sweep["columns"][1]["tco_per_tbe_usd"][1].as_f64().expect("a number");
+    assert_eq!(format!("{swept:.2}"), "389.19");
+}
+
+#[test]
+fn csv_has_full_precision() -> Outcome {
+    let text = tco(&["--preset", "four-ways", "--csv", "--sweep", "ratio=1..2:2"]);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let head: Vec<String> = reader.headers()?.iter().map(str::to_string).collect();
+    assert_eq!(head[..4], ["section", "key", "label", "unit"]);
+    assert_eq!(head[4..], ["Ceph zstd", "Hardware CSD", "Ceph with QAT", "Pumice"]);
+    let records: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>()?;
+    let document = json(&["--preset", "four-ways"]);
+    let record = records.iter().find(|record| &record[1] == "tco_per_tbe_usd").expect("it is there");
+    for column in 0..4 {
+        let expected = document["columns"][column]["results"]["tco_per_tbe_usd"].as_f64();
+        assert_eq!(record[4 + column].parse().ok(), expected);
+    }
+    // What does not apply is empty, not 0.
+    let share = records.iter().find(|record| &record[1] == "workload.ratio").expect("it is there");
+    assert_eq!(&share[7], "2.359");
+    let break_even = records.iter().find(|record| &record[1] == "break_even_ratio").expect("it is there");
+    assert_eq!(&break_even[4], "");
+    assert_eq!(records.iter().filter(|record| &record[0] == "Sweep").count(), 2);
+    Ok(())
+}
+
+#[test]
+fn the_page_is_one_file_with_charts() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("report.html").display().to_string();
+    fs::write(&path, "an older report")?;
+    tco(&["--preset", "four-ways", "--html", &path, "--sweep", "drive.capacity_gb=1000..30000"]);
+    let html = fs::read_to_string(&path)?;
+    assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
+    for link in ["<script", "href=", "src=", "@import"] {
+        assert!(!html.contains(link), "{link}");
+    }
+    // Parts of the cost, two sweeps, a tornado for each of four columns.
+    assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
+    for text in ["Lowest TCO per TBe: Pumice", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"] {
+        assert!(html.contains(text), "{text}");
+    }
+    // Nothing else is left in the folder, and a page that cannot be written harms nothing.
+    assert_eq!(fs::read_dir(folder.path())?.count(), 1);
+    let nowhere = format!("{}/none/report.html", folder.path().display());
+    let failed = run(&["--preset", "four-ways", "--html", &nowhere]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(
+        failed.stderr.starts_with("pumice: cannot write ") && failed.stderr.lines().count() == 1,
+        "{failed:?}"
+    );
+    assert_eq!(fs::read_to_string(&path)?, html);
+    // A name with markup in it stays a name.
+    let odd = tco(&["--preset", "snia-2023", "--print"]).replace("Ceph CS SSD 3.84TB", "<b>&$x^2$");
+    let odd = write(folder.path(), "odd.toml", &odd);
+    tco(&[odd.as_str(), "--html", &path]);
+    assert!(!fs::read_to_string(&path)?.contains("<b>"));
+    Ok(())
+}
+
+#[test]
+fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let scan = write(folder.path(), "scan.json", SCAN);
+    let text = tco(&["--preset", "four-ways", "--from-scan", &scan]);
+    assert_eq!(line(&text, "Compression ratio")[..4], ["1.75:1", "measured", "1.75:1", "measured"]);
+    let measured = text.lines().find(|line| line.contains("Pumice, workload.ratio: ")).expect("a line");
+    for part in ["1.75:1 instead of 2.359:1", "low end of 1.750..1.850", "scan.json"] {
+        assert!(measured.contains(part), "{measured}");
+    }
+    assert!(text.contains("\nAssumed\n  all other inputs, as four-ways has them\n"), "{text}");
+    // The source of the value that is no longer used is no longer given.
+    assert!(!text.contains("MinIO Warp data"), "{text}");
+    let document = json(&["--preset", "four-ways", "--from-scan", &scan]);
+    let input = &document["columns"][3]["inputs"]["workload.ratio"];
+    assert_eq!((input["value"].as_f64(), input["measured"].as_bool()), (Some(1.75), Some(true)));
+    assert_eq!(document["columns"][3]["inputs"]["workload.years"]["measured"], false);
+    assert_eq!(document["measured"].as_array().map(Vec::len), Some(4));
+    // Cloud columns that do not compress are left alone.
+    let document = json(&["--preset", "cloud-volumes", "--from-scan", &scan]);
+    assert_eq!(document["columns"][0]["inputs"]["workload.ratio"]["value"], 1.0);
+    assert_eq!(document["columns"][1]["inputs"]["workload.ratio"]["value"], 1.75);
+    Ok(())
+}
+
+#[test]
+fn a_bench_comes_after_a_scan() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let scan = write(folder.path(), "scan.json", SCAN);
+    let bench = write(
+        folder.path(),
+        "bench.json",
+        r#"{"date": "2026-11-21", "command": "bench", "targets": [
+            {"name": "Pumice", "mb_per_s": 900, "ratio": 2.5, "cpu_seconds_per_gb": 0.5},
+            {"name": "Ceph zstd", "mb_per_s": 600}]}"#,
+    );
+    let document = json(&["--preset", "four-ways", "--from-scan", &scan, "--from-bench", &bench]);
+    let value = |column: usize, field: &str| document["columns"][column]["inputs"][field]["value"].as_f64();
+    assert_eq!(value(3, "workload.ratio"), Some(2.5));
+    assert_eq!(value(0, "workload.ratio"), Some(1.75));
+    assert_eq!(value(0, "workload.performance_multiplier"), Some(1.5));
+    assert_eq!(value(3, "cpu.seconds_per_gb"), Some(0.5));
+    let ratios = document["measured"].as_array().expect("an array").iter();
+    let of_pumice: Vec<_> =
+        ratios.filter(|m| m["column"] == "Pumice" && m["field"] == "workload.ratio").collect();
+    assert_eq!(of_pumice.len(), 1, "told twice: {of_pumice:?}");
+    assert_eq!(of_pumice[0]["value"], 2.5);
+    Ok(())
+}
+
+#[test]
+fn settings_sweeps_and_the_tornado() {
+    let text = tco(&[
+        "--preset",
+        "snia-2023",
+        "--set",
+        "workload.performance_multiplier=1",
+        "--set",
+        "Ceph CS SSD 15.36TB:ratio=3",
+        "--sweep",
+        "ratio=1.0..4.0",
+        "--tornado",
+    ]);
+    // 9 % without the performance, as the paper says.
+    assert_eq!(line(&text, "Saving of TCO per TBe")[..2], ["0%", "9%"]);
+    assert_eq!(line(&text, "Compression ratio"), ["2.20:1", "2.00:1", "3.00:1"]);
+    assert!(text.contains("Ceph CS SSD 15.36TB, workload.ratio: 3.00:1"), "{text}");
+    assert_eq!(line(&text, "2.00:1")[1], "$389.19");
+    assert_eq!(text.matches("TCO per TBe as each input moves 20 % down and up").count(), 3);
+    assert!(line(&text, "workload.ratio").contains(&"########################"), "{text}");
+}
+
+#[test]
+fn racks_and_gases_for_a_wanted_capacity() {
+    let wanted = ["--preset", "four-ways", "--set", "wanted_tbe=1000", "--set", "carbon_kg_per_kwh=0.4"];
+    let document = json(&wanted);
+    for column in document["columns"].as_array().expect("an array") {
+        let of = |key: &str| column["results"][key].as_f64().expect(key);
+        assert_eq!(of("wanted_racks"), (1000.0 / of("effective_tbe")).ceil());
+        assert!((of("wanted_tco_usd") / of("wanted_racks") / of("tco_usd") - 1.0).abs() < 1e-12);
+        assert!((of("carbon_kg") / of("energy_kwh") - 0.4).abs() < 1e-12);
+    }
+    let text = tco(&wanted);
+    assert!(text.contains("For the wanted capacity") && text.contains("kg CO2e"), "{text}");
+}
+
+/// Mistakes in files: exit 1, one line that names the place and what was expected.
+#[test]
+fn bad_files_are_told_in_one_line() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let preset = tco(&["--preset", "snia-2023", "--print"]);
+    let scenarios = [
+        (
+            "capacity_gb = 3840 ",
+            "capactiy_gb = 3840 ",
+            "drive.capactiy_gb: unknown key; expected perhaps drive.capacity_gb",
+        ),
+        (
+            "capacity_gb = 3840 ",
+            "#",
+            "drive.capacity_gb: missing in column \"Ceph Baseline\"; expected a number above 0, in GB",
+        ),
+        (
+            "utilization = 0.90",
+            "utilization = 90",
+            "workload.utilization: expected a fraction above 0, at most 1, found 90",
+        ),
+        ("ratio = 2.2 ", "ratio = 0.45 ", "workload.ratio: expected a number, 1 or more, found 0.45"),
+        (
+            "server_cost_usd = 11651",
+            "server_cost_usd = -1",
+            "rack.server_cost_usd: expected a number, 0 or more, in US$, found -1",
+        ),
+        (
+            "years = 5",
+            "years = \"five\"",
+            "workload.years: expected a number above 0, in years, found the text \"five\"",
+        ),
+        ("servers = 6", "servers = 6.5", "rack.servers: expected a whole number, 0 or more, found 6.5"),
+        ("pue = 1", "pue = nan", "energy.pue: expected a number, 1 or more, found NaN"),
+        ("baseline = \"Ceph Baseline\"", "baseline = \"Ceph\"", "baseline: expected the name of a column"),
+        ("[common.rack]", "[common.rack", "not TOML"),
+        ("[common.rack]", "[common.shelf]", "common.shelf: unknown key"),
+        (
+            "name = \"Ceph CS SSD 3.84TB\"",
+            "name = \"Ceph Baseline\"",
+            "column.name: expected a name of its own",
+        ),
+    ];
+    for (from, to, expected) in scenarios {
+        assert!(preset.contains(from), "{from}");
+        let changed = preset.replacen(from, to, 1);
+        let at = preset.find(from).expect("it is there");
+        let file = write(folder.path(), "bad.toml", &changed);
+        let run = run(&[&file]);
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (Some(1), "", 1), "{run:?}");
+        assert!(run.stderr.starts_with(&format!("pumice: {file}:")), "{run:?}");
+        assert!(run.stderr.contains(expected), "{run:?}");
+        // The line is that of the mistake, but for a field that is nowhere: then it is that of its column.
+        if to != "#" {
+            let line = 1 + preset[..at].matches('\n').count();
+            assert!(run.stderr.contains(&format!("bad.toml:{line}: ")), "line {line}: {run:?}");
+        }
+    }
+    let latin = folder.path().join("latin.toml");
+    fs::write(&latin, b"# one\ntitle = \"\xe9\"\n")?;
+    let missing = folder.path().join("missing.toml").display().to_string();
+    let no_scan = write(folder.path(), "no-scan.json", "{}");
+    let others = [
+        (vec![latin.display().to_string()], "latin.toml:2: expected UTF-8 text"),
+        (vec![missing.clone()], "cannot read"),
+        (vec![folder.path().display().to_string()], "cannot read"),
+        (vec!["--preset".into(), "four-ways".into(), "--from-scan".into(), missing], "cannot read"),
+        (
+            vec!["--preset".into(), "four-ways".into(), "--from-scan".into(), no_scan.clone()],
+            "predicted_drive.ratio: expected",
+        ),
+        (
+            vec!["--preset".into(), "four-ways".into(), "--from-bench".into(), no_scan],
+            "missing field `targets`",
+        ),
+        (
+            vec!["--preset".into(), "four-ways".into(), "--set".into(), "None:ratio=2".into()],
+            "no column is named \"None\"",
+        ),
+        (
+            vec!["--preset".into(), "four-ways".into(), "--set".into(), "ratio=0.5".into()],
+            "workload.ratio: expected a number, 1 or more",
+        ),
+        (
+            vec!["--preset".into(), "four-ways".into(), "--set".into(), "stored_tb=5".into()],
+            "cloud.stored_tb has no effect",
+        ),
+    ];
+    for (arguments, expected) in others {
+        let run = run(&arguments);
+        assert_eq!(
+            (run.code, run.stdout.as_str(), run.stderr.lines().count()),
+            (Some(1), "", 1),
+            "{arguments:?} {run:?}"
+        );
+        assert!(run.stderr.contains(expected), "{arguments:?} {run:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_usage_exits_2() {
+    let cases: &[&[&str]] = &[
+        &[],
+        &["--preset", "nothing"],
+        &["--preset", "snia-2023", "file.toml"],
+        &["--print"],
+        &["--preset", "snia-2023", "--json", "--csv"],
+        &["--preset", "snia-2023", "--sweep", "ratio=4..1"],
+        &["--preset", "snia-2023", "--sweep", "ratio=0.5..2"],
+        &["--preset", "snia-2023", "--sweep", "colour=1..2"],
+        &["--preset", "snia-2023", "--set", "ratio"],
+        &["--preset", "snia-2023", "--vary", "0"],
+        &["--fields", "--json"],
+    ];
+    for case in cases {
+        let run = run(case);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{case:?} {run:?}");
+    }
+}
+
+/// Every block of `docs/tco.md` that starts with a command holds what the command prints.
+#[test]
+fn the_manual_shows_what_the_program_prints() -> Outcome {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco.md");
+    let manual = fs::read_to_string(manual)?;
+    let mut shown = 0;
+    for block in manual.split("```").skip(1).step_by(2) {
+        let Some((command, expected)) =
+            block.strip_prefix("\n$ pumice ").and_then(|rest| rest.split_once('\n'))
+        else {
+            continue;
+        };
+        let arguments: Vec<&str> = command.split_whitespace().collect();
+        let run = pumice(&arguments);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        // `...` stands for lines left out.
+        let mut rest = run.stdout.as_str();
+        for part in expected.split("...\n") {
+            let at = rest.find(part.trim_end_matches('\n'));
+            rest = &rest
+                [at.unwrap_or_else(|| panic!("{command} does not print:\n{part}\nbut:\n{}", run.stdout))..];
+        }
+        shown += 1;
+    }
+    assert!(shown >= 3, "{shown} commands in the manual");
+    Ok(())
+}

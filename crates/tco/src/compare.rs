@@ -1,0 +1,221 @@
+//! Columns against the baseline, sweeps of an input, and which inputs matter most.
+
+use std::str::FromStr;
+
+use crate::field::{Field, Limit};
+use crate::model::evaluate;
+use crate::scenario::{Column, Scenario};
+
+/// The ratio at which a column costs as much for an effective TB as the baseline does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BreakEven {
+    /// Cheaper from this ratio on.
+    At(f64),
+    /// Cheaper, or as cheap, even if nothing compresses.
+    Always,
+    /// Dearer even at [`BREAK_EVEN_RATIO_MAX`].
+    Never,
+    /// It does not compress, or it is the baseline.
+    None,
+}
+
+/// The largest ratio that a break-even is looked for at.
+pub const BREAK_EVEN_RATIO_MAX: f64 = 1000.0;
+
+/// A column against the baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// Share of the baseline's TCO per TBe that it saves; negative where it costs more.
+    pub saving: f64,
+    /// The same with a performance multiplier of 1 in both: as if performance did not count.
+    pub saving_without_performance: f64,
+    /// The ratio it must reach to be as cheap as the baseline stands.
+    pub break_even: BreakEven,
+    /// TCO per TBe in US$ at the scenario's equal ratio, if it has one.
+    pub at_equal_ratio: Option<f64>,
+}
+
+/// Compares every column with the baseline, in their order.
+pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
+    let base = scenario.baseline();
+    let base_tco = tco(base);
+    let alike = |column: &Column| tco(&column.with(Field::PerformanceMultiplier, 1.0));
+    scenario
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| Comparison {
+            saving: 1.0 - tco(column) / base_tco,
+            saving_without_performance: 1.0 - alike(column) / alike(base),
+            break_even: if at == scenario.baseline { BreakEven::None } else { break_even(column, base_tco) },
+            at_equal_ratio: scenario.equal_ratio.map(|ratio| tco(&column.with(Field::Ratio, ratio))),
+        })
+        .collect()
+}
+
+fn tco(column: &Column) -> f64 {
+    evaluate(column).tco_per_tbe()
+}
+
+/// By bisection: the cost falls as the ratio rises, in a rack as one over it, in a cloud by parts.
+fn break_even(column: &Column, base_tco: f64) -> BreakEven {
+    if !column.takes(Field::Ratio) {
+        return BreakEven::None;
+    }
+    let dearer = |ratio: f64| tco(&column.with(Field::Ratio, ratio)) > base_tco;
+    if !dearer(1.0) {
+        return BreakEven::Always;
+    }
+    let (mut low, mut high) = (1.0, BREAK_EVEN_RATIO_MAX);
+    if dearer(high) {
+        return BreakEven::Never;
+    }
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if dearer(middle) { low = middle } else { high = middle }
+    }
+    BreakEven::At(high)
+}
+
+/// A range of values that an input moves over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SweepRange {
+    /// The input.
+    pub field: Field,
+    /// First value.
+    pub low: f64,
+    /// Last value.
+    pub high: f64,
+    /// Number of values, at least 2.
+    pub points: usize,
+}
+
+/// Values of a sweep where none are asked for.
+pub const SWEEP_POINTS_DEFAULT: usize = 13;
+/// Most values of a sweep.
+pub const SWEEP_POINTS_MAX: usize = 1000;
+
+/// Text that is no sweep.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no sweep: {problem}")]
+pub struct SweepError {
+    text: String,
+    problem: String,
+}
+
+impl FromStr for SweepRange {
+    type Err = SweepError;
+
+    /// Reads `FIELD=LOW..HIGH` or `FIELD=LOW..HIGH:POINTS`; the field may go by its key alone (`ratio`).
+    fn from_str(text: &str) -> Result<SweepRange, SweepError> {
+        let error = |problem: String| SweepError { text: text.to_string(), problem };
+        let form = || error("write FIELD=LOW..HIGH, such as ratio=1.0..4.0".to_string());
+        let (name, range) = text.split_once('=').ok_or_else(form)?;
+        let (low, high) = range.split_once("..").ok_or_else(form)?;
+        let (high, points) = match high.split_once(':') {
+            Some((high, points)) => (high, points.parse().map_err(|_| form())?),
+            None => (high, SWEEP_POINTS_DEFAULT),
+        };
+        let field = Field::resolve(name.trim()).ok_or_else(|| {
+            error(format!("there is no field {:?}; `pumice tco --fields` lists them", name.trim()))
+        })?;
+        let end = |text: &str| text.trim().parse::<f64>().map_err(|_| form());
+        let (low, high) = (end(low)?, end(high)?);
+        for value in [low, high] {
+            if !field.info().limit.admits(value) {
+                return Err(error(format!(
+                    "{}: expected {}, found {value}",
+                    field.info().name,
+                    field.expected()
+                )));
+            }
+        }
+        if low >= high || !(2..=SWEEP_POINTS_MAX).contains(&points) {
+            return Err(error(format!("expected LOW under HIGH, and 2 to {SWEEP_POINTS_MAX} points")));
+        }
+        Ok(SweepRange { field, low, high, points })
+    }
+}
+
+impl SweepRange {
+    /// The values, from low to high; whole numbers only where the field wants them.
+    pub fn values(&self) -> Vec<f64> {
+        let step = (self.high - self.low) / (self.points - 1) as f64;
+        // Sums of steps would miss round values by a last digit.
+        let value = |at: usize| ((self.low + step * at as f64) * 1e9).round() / 1e9;
+        let mut values: Vec<f64> = (0..self.points)
+            .map(|at| if at + 1 == self.points { self.high } else { value(at) })
+            .map(|value| if self.field.info().limit == Limit::Count { value.round() } else { value })
+            .collect();
+        values.dedup();
+        values
+    }
+}
+
+/// A sweep: TCO per TBe in US$ of every column at every value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// The input that moves.
+    pub field: Field,
+    /// Its values.
+    pub values: Vec<f64>,
+    /// For each column, in their order, TCO per TBe at each value. Columns without the input stay level.
+    pub tco_per_tbe: Vec<Vec<f64>>,
+}
+
+/// Moves an input over a range in all columns.
+pub fn sweep(scenario: &Scenario, range: &SweepRange) -> Sweep {
+    let values = range.values();
+    let line = |column: &Column| values.iter().map(|value| tco(&column.with(range.field, *value))).collect();
+    let tco_per_tbe = scenario.columns.iter().map(line).collect();
+    Sweep { field: range.field, values, tco_per_tbe }
+}
+
+/// What a result does when one input moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Influence {
+    /// The input.
+    pub field: Field,
+    /// Its low value.
+    pub low: f64,
+    /// Its high value.
+    pub high: f64,
+    /// TCO per TBe in US$ at the low value.
+    pub tco_at_low: f64,
+    /// TCO per TBe in US$ at the high value.
+    pub tco_at_high: f64,
+}
+
+impl Influence {
+    /// How far apart the two results are.
+    pub fn swing(&self) -> f64 {
+        (self.tco_at_high - self.tco_at_low).abs()
+    }
+}
+
+/// Moves every input of a column alone, by this share of its value down and up (within what is allowed; whole numbers by one at
+/// least), and lists those that change the result, the strongest first.
+pub fn tornado(column: &Column, share: f64) -> Vec<Influence> {
+    let mut all: Vec<Influence> = Field::ALL
+        .iter()
+        .copied()
+        .filter(|field| column.takes(*field) && column.input(*field).is_some_and(|input| input.value != 0.0))
+        .map(|field| {
+            let value = column.get(field);
+            let (low, high) = (value * (1.0 - share), value * (1.0 + share));
+            let limit = field.info().limit;
+            let (low, high) = if limit == Limit::Count {
+                (low.round().min(value - 1.0).max(1.0), high.round().max(value + 1.0))
+            } else {
+                (low, high)
+            };
+            let (low, high) = (limit.clamp(low), limit.clamp(high));
+            let at = |value| tco(&column.with(field, value));
+            Influence { field, low, high, tco_at_low: at(low), tco_at_high: at(high) }
+        })
+        // Rounding alone is no influence.
+        .filter(|influence| influence.swing() > 1e-9 * influence.tco_at_low)
+        .collect();
+    all.sort_by(|a, b| b.swing().total_cmp(&a.swing()));
+    all
+}

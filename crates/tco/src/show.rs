@@ -1,0 +1,101 @@
+//! Numbers as the tables print them.
+
+/// How a number is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A result in dollars with this many decimals: `$1,075.20`.
+    Usd(usize),
+    /// An input in dollars: at least this many decimals, more where it has more.
+    UsdInput(usize),
+    /// A result with this many decimals: `1,105.92`.
+    Number(usize),
+    /// An input: at least this many decimals, more where it has more.
+    NumberInput(usize),
+    /// A fraction as percent, with this many decimals: `45%`.
+    Percent(usize),
+    /// An input that is a fraction, as percent with as many decimals as it has.
+    PercentInput,
+    /// A compression ratio: `2.20:1`.
+    Ratio,
+}
+
+/// Decimals that an input may have beyond those it always shows.
+const MORE_DECIMALS_MAX: usize = 4;
+
+impl Show {
+    /// A number, printed.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Show::Usd(decimals) => usd(&grouped(value, decimals)),
+            Show::UsdInput(least) => usd(&at_least(value, least)),
+            Show::Number(decimals) => grouped(value, decimals),
+            Show::NumberInput(least) => at_least(value, least),
+            Show::Percent(decimals) => format!("{}%", grouped(value * 100.0, decimals)),
+            Show::PercentInput => format!("{}%", at_least(value * 100.0, 0)),
+            Show::Ratio => format!("{}:1", at_least(value, 2)),
+        }
+    }
+}
+
+fn usd(number: &str) -> String {
+    number.strip_prefix('-').map_or_else(|| format!("${number}"), |positive| format!("-${positive}"))
+}
+
+/// With a fixed number of decimals and a comma every three digits. Never `-0`.
+fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text.as_str()), |digits| ("-", digits));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut out = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    let is_zero = digits.chars().all(|c| matches!(c, '0' | '.'));
+    if is_zero { out } else { format!("{sign}{out}") }
+}
+
+/// With at least so many decimals, and up to four more where they are not zeros.
+fn at_least(value: f64, least: usize) -> String {
+    let text = grouped(value, least + MORE_DECIMALS_MAX);
+    let keep = text.find('.').map_or(text.len(), |point| if least == 0 { point } else { point + 1 + least });
+    let trimmed = text.trim_end_matches('0').trim_end_matches('.').len();
+    text[..trimmed.max(keep)].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_and_numbers() {
+        assert_eq!(Show::Usd(0).text(94708.0), "$94,708");
+        assert_eq!(Show::Usd(2).text(1075.2), "$1,075.20");
+        assert_eq!(Show::Usd(2).text(-0.001), "$0.00");
+        assert_eq!(Show::Usd(0).text(-1234567.0), "-$1,234,567");
+        assert_eq!(Show::Number(2).text(276.48), "276.48");
+        assert_eq!(Show::Number(0).text(999.6), "1,000");
+    }
+
+    #[test]
+    fn inputs_show_what_they_have() {
+        assert_eq!(Show::UsdInput(3).text(0.07), "$0.070");
+        assert_eq!(Show::UsdInput(2).text(0.1455), "$0.1455");
+        assert_eq!(Show::UsdInput(0).text(11651.0), "$11,651");
+        assert_eq!(Show::UsdInput(0).text(100.5), "$100.5");
+        assert_eq!(Show::NumberInput(0).text(3.5), "3.5");
+        assert_eq!(Show::NumberInput(0).text(100.0), "100");
+        assert_eq!(Show::NumberInput(0).text(0.0), "0");
+        assert_eq!(Show::PercentInput.text(0.0044), "0.44%");
+        assert_eq!(Show::PercentInput.text(0.9), "90%");
+        assert_eq!(Show::Percent(0).text(1.0 / 2.2), "45%");
+        assert_eq!(Show::Ratio.text(2.2), "2.20:1");
+        assert_eq!(Show::Ratio.text(2.285), "2.285:1");
+    }
+}

@@ -1,0 +1,133 @@
+//! Measured values in place of assumed ones.
+
+mod common;
+
+use common::scenario_text;
+use tco::{Field, Origin, Scenario, use_bench, use_scan};
+
+fn two_columns() -> Scenario {
+    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
+                cores = 8\nshare = 0.5\nprice_usd_per_core = 10\n[[column]]\nname = \"plain\"\ncompresses = false\n";
+    tco::parse("my.toml", &scenario_text(more)).expect("valid")
+}
+
+const SCAN: &str = r#"{"paths": ["/data"], "predicted_drive": {"bytes": 1, "ratio": {"estimate": 2.4, "low": 2.3, "high": 2.5}},
+    "rivals": [{"name": "x", "ratio": {"estimate": 1.5, "low": 1.4, "high": 1.6}}]}"#;
+
+#[test]
+fn a_scan_gives_the_low_end_to_columns_that_compress() {
+    let mut s = two_columns();
+    let applied = use_scan(&mut s, "scan.json", SCAN).expect("valid");
+    assert_eq!(
+        applied.iter().map(|a| (a.column.as_str(), a.before, a.value)).collect::<Vec<_>>(),
+        [("one", 2.0, 2.3), ("two", 4.0, 2.3)]
+    );
+    assert_eq!(s.columns[2].get(Field::Ratio), 1.0);
+    let input = s.columns[0].input(Field::Ratio).expect("ratio");
+    let Origin::Measured(detail) = &input.origin else { panic!("{input:?}") };
+    for part in ["low end of 2.300..2.500", "estimate 2.400", "scan.json", "predicted_drive.ratio"] {
+        assert!(detail.contains(part), "{detail}");
+    }
+    // Measured values are marked in the table, others are not.
+    let rows = tco::table(&s);
+    let row =
+        rows.iter().flat_map(|section| &section.rows).find(|row| row.key == "workload.ratio").expect("row");
+    assert_eq!(row.texts(), ["2.30:1 measured", "2.30:1 measured", "1.00:1"]);
+}
+
+#[test]
+fn a_column_may_name_its_own_place_in_the_scan() {
+    let mut s = two_columns();
+    s.columns[1].scan = Some("rivals.0.ratio".to_string());
+    use_scan(&mut s, "scan.json", SCAN).expect("valid");
+    assert_eq!((s.columns[0].get(Field::Ratio), s.columns[1].get(Field::Ratio)), (2.3, 1.4));
+    s.columns[1].scan = Some("rivals.7.ratio".to_string());
+    let error = use_scan(&mut s, "scan.json", SCAN).expect_err("no such place").to_string();
+    assert!(error.starts_with("scan.json: rivals.7.ratio: expected {\"estimate\""), "{error}");
+}
+
+#[test]
+fn data_that_does_not_compress_may_cost_headers() {
+    let mut s = two_columns();
+    let scan = r#"{"predicted_drive": {"ratio": {"estimate": 0.993, "low": 0.99, "high": 1.0}}}"#;
+    use_scan(&mut s, "scan.json", scan).expect("valid");
+    assert_eq!(s.columns[0].get(Field::Ratio), 0.99);
+}
+
+#[test]
+fn scans_that_cannot_be_used() {
+    let cases = [
+        ("", "scan.json: not JSON"),
+        ("{\"predicted_drive\"", "scan.json: not JSON"),
+        ("{}", "scan.json: predicted_drive.ratio: expected"),
+        ("[]", "scan.json: predicted_drive.ratio: expected"),
+        (r#"{"predicted_drive": {"ratio": 2.4}}"#, "predicted_drive.ratio: expected"),
+        (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": 2.5, "high": 2.6}}}"#, "found 2.5 <= 2.4"),
+        (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": 0, "high": 2.6}}}"#, "0 < L"),
+        (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": -1, "high": 2.6}}}"#, "0 < L"),
+    ];
+    for (text, part) in cases {
+        let mut s = two_columns();
+        let error = use_scan(&mut s, "scan.json", text).expect_err(text).to_string();
+        assert!(error.contains(part) && !error.contains('\n'), "{error:?}");
+    }
+    let mut plain = two_columns();
+    plain.columns.retain(|column| !column.compresses);
+    assert!(
+        use_scan(&mut plain, "scan.json", SCAN)
+            .expect_err("useless")
+            .to_string()
+            .contains("no column compresses")
+    );
+}
+
+const BENCH: &str = r#"{"date": "2026-11-21", "command": "pumice bench write", "more": 1, "targets": [
+    {"name": "one", "mb_per_s": 400, "ratio": 2.1},
+    {"name": "other", "mb_per_s": 500, "cpu_seconds_per_gb": 0.75, "more": true},
+    {"name": "plain", "mb_per_s": 1000, "ratio": 1},
+    {"name": "stranger", "mb_per_s": 9000}]}"#;
+
+#[test]
+fn a_bench_gives_throughput_ratio_and_cpu_time() {
+    let mut s = two_columns();
+    let applied = use_bench(&mut s, "bench.json", BENCH).expect("valid");
+    let of = |at: usize, field| s.columns[at].get(field);
+    // Against the fastest of the columns; a stranger to the scenario does not count.
+    assert_eq!((of(0, Field::PerformanceMultiplier), of(1, Field::PerformanceMultiplier)), (2.5, 2.0));
+    assert_eq!(of(2, Field::PerformanceMultiplier), 1.0);
+    assert_eq!((of(0, Field::Ratio), of(1, Field::Ratio), of(2, Field::Ratio)), (2.1, 4.0, 1.0));
+    // CPU time takes the place of the share that was assumed.
+    assert_eq!((of(1, Field::CpuSecondsPerGb), of(1, Field::CpuShare)), (0.75, 0.0));
+    assert!(
+        applied.iter().all(|a| a.detail.contains("bench.json, 2026-11-21, pumice bench write")),
+        "{applied:?}"
+    );
+    assert!(matches!(s.columns[1].input(Field::CpuSecondsPerGb).expect("set").origin, Origin::Measured(_)));
+    assert!(!matches!(s.columns[1].input(Field::Ratio).expect("set").origin, Origin::Measured(_)));
+}
+
+#[test]
+fn benches_that_cannot_be_used() {
+    let cases = [
+        ("", "bench.json: EOF"),
+        ("{}", "missing field `targets`"),
+        (r#"{"targets": [{"mb_per_s": 1}]}"#, "missing field `name`"),
+        (r#"{"targets": [{"name": "one", "mb_per_s": "fast"}]}"#, "invalid type"),
+        (r#"{"targets": [{"name": "one", "mb_per_s": 0}]}"#, "targets.0.mb_per_s: expected a number above 0"),
+        (r#"{"targets": [{"name": "one", "ratio": -2}]}"#, "targets.0.ratio: expected a number above 0"),
+        (
+            r#"{"targets": [{"name": "two", "ratio": 2}]}"#,
+            "no target (\"two\") has the name of a column (\"one\", \"two\", \"plain\")",
+        ),
+        (r#"{"targets": [{"name": "one", "mb_per_s": 5}]}"#, "a throughput alone"),
+        (
+            r#"{"targets": [{"name": "one", "cpu_seconds_per_gb": 5}]}"#,
+            "needs cpu.gb_per_s above 0 in column \"one\"",
+        ),
+    ];
+    for (text, part) in cases {
+        let mut s = two_columns();
+        let error = use_bench(&mut s, "bench.json", text).expect_err(text).to_string();
+        assert!(error.contains(part) && !error.contains('\n'), "{error:?} has no {part:?}");
+    }
+}

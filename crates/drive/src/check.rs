@@ -1,262 +1,185 @@
-//! Checking every structure of a drive.
+//! Checking every structure of a drive; nothing is repaired.
 //!
 //! The map is walked as it lies on the medium, with the changes in memory on top; what it points to is held against the
-//! usage table. Memory stays bounded: records are compared segment by segment in passes.
+//! usage table. Nodes and records are read in the order of their places, neighbours with one read, many reads at a time.
+//! Memory stays bounded: records are compared segment by segment, in passes if there are too many for one.
+
+mod copies;
+mod records;
+mod report;
+mod runs;
+mod walk;
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use layout::{BLOCK_BYTES, Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
+use layout::{Entry, Geometry};
 use media::Media;
 
 use crate::error::Error;
-use crate::load::{Bounds, decode_node};
-use crate::node::{Base, Form};
-use crate::read::verify_block;
 use crate::segments::State;
-use crate::shared::{Drive, Shared};
+use crate::shared::Drive;
+use records::{Extent, Pass};
+use report::Faults;
+use walk::{Met, Walk};
 
-/// Faults listed at most: a badly damaged drive would fill the screen.
-const FAULTS_MAX: usize = 1000;
-/// Extents held in memory in one pass.
-const EXTENTS_A_PASS: u64 = 4 << 20;
+pub use copies::find_copies;
+pub use report::{CheckProgress, CheckReport, CopyFound, CopyState, Fault};
 
-/// What a walk over the map meets.
-enum Met {
-    /// A leaf's entry for a block, in effect.
-    Block(u64, Entry),
-    /// A record that is counted as live although a change has replaced it (accounted once the leaf is loaded).
-    Owed(Entry),
-    /// A node's image.
-    Node(Entry),
+/// Default of [`CheckOptions::memory_bytes`].
+const DEFAULT_MEMORY_BYTES: u64 = 128 << 20;
+
+/// How a drive is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Also read, verify and decompress every record.
+    pub deep: bool,
+    /// Memory for comparing records, in bytes: what does not fit takes another walk over the map. 16 bytes a record.
+    pub memory_bytes: u64,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions { deep: false, memory_bytes: DEFAULT_MEMORY_BYTES }
+    }
+}
+
+/// Live units and records of a segment, as the map has them.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    units: u64,
+    records: u64,
 }
 
 impl<M: Media> Drive<M> {
-    /// Checks that the usage table is the sum of the live records, that no two map entries overlap, that free segments
-    /// hold nothing live, and that every map node can be read; `deep` also reads, verifies and decompresses every record.
-    /// Answers the faults found, a line each. The drive must be quiet.
-    pub async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
+    /// Checks that superblock and checkpoints have all their copies, that every map node can be read, that the usage
+    /// table is the sum of the live records, that no two map entries overlap, and that free segments hold nothing live;
+    /// a deep check also reads, verifies and decompresses every record. `progress` is told now and then. The drive must be
+    /// quiet.
+    pub async fn examine(
+        &self,
+        options: CheckOptions,
+        mut progress: impl FnMut(CheckProgress),
+    ) -> Result<CheckReport, Error> {
         let shared = &self.0;
-        let mut faults = Vec::new();
-        let mut live: HashMap<u32, (u64, u64)> = HashMap::new();
-        let (mut blocks, mut fills) = (0, 0);
+        let CheckOptions { deep, memory_bytes } = options;
+        let most = memory_bytes / size_of::<Extent>() as u64;
+        let mut report = CheckReport { deep, ..CheckReport::default() };
+        let mut faults = Faults::default();
         let geometry = shared.superblock().geometry;
-        let mut outside = Vec::new();
-        self.walk(&mut faults, |met| {
-            let entry = match met {
-                Met::Block(_, entry) | Met::Owed(entry) => {
-                    blocks += u64::from(entry.is_record());
-                    fills += u64::from(entry.fill_word().is_some());
-                    entry
+        copies::examine(&*shared.media, &mut report, &mut faults).await;
+
+        let mut live: HashMap<u32, Live> = HashMap::new();
+        // Kept from the first walk, if there are few enough.
+        let mut extents = Some(Vec::new());
+        let mut walk = Walk::new(shared, &mut faults, |met: Met| {
+            let (entry, records, fills) = match met {
+                Met::Block(_, entry) => (entry, &mut report.records_count, &mut report.fills_count),
+                Met::Owed(entry) => (entry, &mut report.owed_count, &mut report.owed_fills_count),
+                Met::Node(entry) => {
+                    report.nodes_bytes += entry.len_bytes() as u64;
+                    (entry, &mut 0, &mut 0)
                 }
-                Met::Node(entry) => entry,
             };
-            if entry.is_record() {
-                match geometry.locate(entry.position_bytes()) {
-                    Some((segment, _)) => {
-                        let sum = live.entry(segment).or_default();
-                        sum.0 += u64::from(entry.units());
-                        sum.1 += 1;
-                    }
-                    None => outside.push(format!("{entry:?} lies outside the segments")),
-                }
+            *fills += u64::from(entry.fill_word().is_some());
+            let Some(segment) = segment_of(&geometry, entry) else { return };
+            *records += u64::from(entry.is_record());
+            let sum = live.entry(segment).or_default();
+            sum.units += u64::from(entry.units());
+            sum.records += 1;
+            match &mut extents {
+                _ if matches!(met, Met::Owed(_)) => {}
+                Some(kept) if (kept.len() as u64) < most => kept.push(Extent::of(&met)),
+                kept => *kept = None,
             }
-        })
-        .await?;
-        faults.append(&mut outside);
-        self.compare_table(&live, blocks, fills, &mut faults);
-        // Passes over ranges of segments that hold a bounded number of records each.
-        let count = shared.core().segments.count();
-        let mut from = 0;
-        while from < count {
-            let mut to = from;
-            let mut sum = 0;
-            while to < count && (sum == 0 || sum + live.get(&to).map_or(0, |l| l.1) <= EXTENTS_A_PASS) {
-                sum += live.get(&to).map_or(0, |l| l.1);
-                to += 1;
-            }
-            if sum > 0 {
-                self.check_segments(from..to, deep, &mut faults).await?;
-            }
-            from = to;
+        });
+        walk.run(|nodes_count| progress(CheckProgress::Map { nodes_count })).await?;
+        report.nodes_counts = walk.counts;
+        let units: u64 = live.values().map(|live| live.units).sum();
+        report.records_bytes = (units * layout::UNIT_BYTES as u64).saturating_sub(report.nodes_bytes);
+        self.compare_table(&live, &mut report, &mut faults);
+
+        let passes = if extents.is_some() { Vec::new() } else { passes(&live, geometry.segments(), most) };
+        let mut pass =
+            Pass { deep, report: &mut report, faults: &mut faults, progress: &mut progress, done_bytes: 0 };
+        if let Some(extents) = extents {
+            pass.run(shared, extents).await;
         }
-        faults.truncate(FAULTS_MAX);
-        Ok(faults)
+        for segments in passes {
+            let mut extents = Vec::new();
+            // Faults of nodes were told by the first walk.
+            let mut known = Faults::default();
+            let mut walk = Walk::new(shared, &mut known, |met| {
+                if let Met::Block(_, entry) | Met::Node(entry) = met
+                    && segment_of(&geometry, entry).is_some_and(|segment| segments.contains(&segment))
+                {
+                    extents.push(Extent::of(&met));
+                }
+            });
+            walk.run(|_| {}).await?;
+            pass.run(shared, extents).await;
+        }
+        (report.faults, report.faults_count) = faults.into_parts();
+        Ok(report)
     }
 
-    fn compare_table(
-        &self,
-        live: &HashMap<u32, (u64, u64)>,
-        blocks: u64,
-        fills: u64,
-        faults: &mut Vec<String>,
-    ) {
+    /// As [`Drive::examine`]; answers the faults found, a line each.
+    pub async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
+        let report = self.examine(CheckOptions { deep, ..CheckOptions::default() }, |_| {}).await?;
+        Ok(report.faults.iter().map(Fault::to_string).collect())
+    }
+
+    fn compare_table(&self, live: &HashMap<u32, Live>, report: &mut CheckReport, faults: &mut Faults) {
         let core = self.0.core();
+        report.segments_count = core.segments.count();
         for segment in 0..core.segments.count() {
             let row = core.segments.get(segment);
-            let found = live.get(&segment).map_or(0, |l| l.0);
+            match row.state {
+                State::Free | State::Promised => report.segments_free_count += 1,
+                State::Damaged => report.segments_damaged_count += 1,
+                State::Open | State::Sealed => {}
+            }
+            let found = live.get(&segment).map_or(0, |live| live.units);
             if found != u64::from(row.live_units) {
-                faults.push(format!(
-                    "segment {segment} ({:?}): the table says {} live units, the map points to {found}",
-                    row.state, row.live_units
+                faults.push(Fault::in_segment(
+                    segment,
+                    format!("the table says {} live units, the map points to {found}", row.live_units),
                 ));
             }
             if found > 0 && matches!(row.state, State::Free | State::Promised) {
-                faults.push(format!("segment {segment} is free but holds {found} live units"));
+                faults.push(Fault::in_segment(segment, format!("free, but holds {found} live units")));
             }
         }
-        if blocks != core.map.live_blocks || fills != core.map.fill_blocks {
-            faults.push(format!(
-                "{} blocks and {} fills are counted, the map has {blocks} and {fills}",
-                core.map.live_blocks, core.map.fill_blocks
-            ));
+        let found = (report.records_count + report.owed_count, report.fills_count + report.owed_fills_count);
+        if found != (core.map.live_blocks, core.map.fill_blocks) {
+            faults.push(Fault::new(format!(
+                "{} blocks and {} fills are counted, the map has {} and {}",
+                core.map.live_blocks, core.map.fill_blocks, found.0, found.1
+            )));
         }
-    }
-
-    /// No two records in these segments overlap; with `deep` each is what the map says.
-    async fn check_segments(
-        &self,
-        segments: std::ops::Range<u32>,
-        deep: bool,
-        faults: &mut Vec<String>,
-    ) -> Result<(), Error> {
-        let geometry = self.0.superblock().geometry;
-        let mut extents: Vec<(u64, u32, u64)> = Vec::new();
-        let inside =
-            |e: Entry| geometry.locate(e.position_bytes()).is_some_and(|(s, _)| segments.contains(&s));
-        self.walk(&mut Vec::new(), |met| match met {
-            Met::Block(block, entry) if entry.is_record() && inside(entry) => {
-                extents.push((entry.position_bytes(), entry.len_bytes() as u32, block));
-            }
-            Met::Node(entry) if inside(entry) => {
-                extents.push((entry.position_bytes(), entry.len_bytes() as u32, u64::MAX));
-            }
-            _ => {}
-        })
-        .await?;
-        extents.sort_unstable();
-        for pair in extents.windows(2) {
-            if pair[0].0 + u64::from(pair[0].1) > pair[1].0 {
-                faults.push(format!(
-                    "records at {:#x} (block {}) and {:#x} (block {}) overlap",
-                    pair[0].0, pair[0].2, pair[1].0, pair[1].2
-                ));
-            }
-        }
-        if deep {
-            for (position, len, block) in extents {
-                if block == u64::MAX || faults.len() >= FAULTS_MAX {
-                    continue;
-                }
-                if let Err(error) = self.0.verify(block, Entry::record(position, len as usize)).await {
-                    faults.push(error.to_string());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not met.
-    async fn walk(&self, faults: &mut Vec<String>, mut meet: impl FnMut(Met)) -> Result<(), Error> {
-        let root = self.0.core().map.root_image();
-        let mut stack = vec![(ROOT, root)];
-        let mut seen = std::collections::HashSet::new();
-        while let Some((id, image)) = stack.pop() {
-            if image.is_record() {
-                meet(Met::Node(image));
-            }
-            if id.level == LEAF_LEVEL {
-                seen.insert(id.index);
-            }
-            let entries = match self.0.whole(id, image, &mut meet).await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    faults.push(error.to_string());
-                    continue;
-                }
-            };
-            for (slot, entry) in entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()) {
-                if id.level == LEAF_LEVEL {
-                    meet(Met::Block(id.index * NODE_ENTRIES as u64 + slot as u64, *entry));
-                } else {
-                    stack.push((id.child(slot), *entry));
-                }
-            }
-        }
-        // Leaves in memory that no image leads to yet.
-        let ids = self.0.core().map.ids();
-        for id in ids.into_iter().filter(|id| id.level == LEAF_LEVEL && !seen.contains(&id.index)) {
-            let entries = self.0.whole(id, Entry::UNMAPPED, &mut meet).await?;
-            for (slot, entry) in entries.iter().enumerate().filter(|(_, e)| !e.is_unmapped()) {
-                meet(Met::Block(id.index * NODE_ENTRIES as u64 + slot as u64, *entry));
-            }
-        }
-        Ok(())
     }
 }
 
-impl<M: Media> Shared<M> {
-    /// All entries of a node in effect; `meet` gets what changes have replaced and not yet accounted.
-    async fn whole(
-        &self,
-        id: NodeId,
-        image: Entry,
-        meet: &mut impl FnMut(Met),
-    ) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
-        let (form, fetch, memory, bounds) = {
-            let core = self.core();
-            let fetch = image.is_record().then(|| core.fetch(image));
-            let memory = image.is_record().then(|| core.log.in_memory(image)).flatten();
-            (core.map.form(id).cloned(), fetch, memory, Bounds::of(&core.superblock))
-        };
-        let (pairs, cleared) = match form {
-            Some(Form::Page(entries)) => return Ok(entries),
-            Some(Form::Uniform { entry, base: Base::Empty }) => return Ok(Box::new([entry; NODE_ENTRIES])),
-            Some(Form::Sparse { pairs, base: Base::Empty }) => {
-                let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
-                pairs.iter().for_each(|(slot, entry)| entries[usize::from(*slot)] = *entry);
-                return Ok(entries);
-            }
-            Some(form) => (form.changes().collect(), form.base() == Base::MediaCleared),
-            None => (Vec::new(), false),
-        };
-        let mut entries = match fetch {
-            None => Box::new([Entry::UNMAPPED; NODE_ENTRIES]),
-            Some(fetch) => {
-                let (position, len) = (image.position_bytes(), image.len_bytes());
-                match memory {
-                    Some(memory) => decode_node(id, memory.bytes(len), fetch.mask, position, &bounds)?,
-                    None => {
-                        let (buf, at) = self.read_range(position, len).await?;
-                        decode_node(id, &buf[at..at + len], fetch.mask, position, &bounds)?
-                    }
-                }
-            }
-        };
-        if cleared {
-            entries.iter_mut().filter(|e| !e.is_unmapped()).for_each(|e| meet(Met::Owed(std::mem::take(e))));
-        }
-        for (slot, entry) in pairs {
-            let old = std::mem::replace(&mut entries[usize::from(slot)], entry);
-            if !old.is_unmapped() {
-                meet(Met::Owed(old));
-            }
-        }
-        Ok(entries)
-    }
+/// The segment of a record.
+fn segment_of(geometry: &Geometry, entry: Entry) -> Option<u32> {
+    entry.is_record().then(|| geometry.locate(entry.position_bytes())).flatten().map(|(segment, _)| segment)
+}
 
-    /// Reads and verifies one block's record.
-    async fn verify(&self, block: u64, entry: Entry) -> Result<(), Error> {
-        let (fetch, memory) = {
-            let core = self.core();
-            (core.fetch(entry), core.log.in_memory(entry))
-        };
-        debug_assert!(entry.len_bytes() < 16 * BLOCK_BYTES);
-        match memory {
-            Some(memory) => verify_block(block, memory.bytes(entry.len_bytes()), &fetch),
-            None => {
-                let (buf, at) = self.read_range(entry.position_bytes(), entry.len_bytes()).await?;
-                verify_block(block, &buf[at..at + entry.len_bytes()], &fetch)
-            }
+/// Ranges of segments that hold a bounded number of records each.
+fn passes(live: &HashMap<u32, Live>, count: u32, most: u64) -> Vec<Range<u32>> {
+    let records = |segment| live.get(&segment).map_or(0, |live| live.records);
+    let mut passes = Vec::new();
+    let mut from = 0;
+    while from < count {
+        let (mut to, mut sum) = (from, 0);
+        while to < count && (sum == 0 || sum + records(to) <= most) {
+            sum += records(to);
+            to += 1;
         }
+        if sum > 0 {
+            passes.push(from..to);
+        }
+        from = to;
     }
+    passes
 }

@@ -1,7 +1,5 @@
 //! Why a request failed.
 
-use layout::DecodeError;
-
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
@@ -25,9 +23,5 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(doing: &str, position: u64, error: &std::io::Error) -> Error {
         Error::Io(format!("{doing} at byte {position:#x} of the backing: {error}"))
-    }
-
-    pub(crate) fn corrupt(what: &str, position: u64, error: &DecodeError) -> Error {
-        Error::Corrupt(format!("{what} at byte {position:#x} of the backing: {error}"))
     }
 }

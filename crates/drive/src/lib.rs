@@ -31,6 +31,7 @@ mod slots;
 mod status;
 mod write;
 
+pub use check::{CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, find_copies};
 pub use error::Error;
 pub use extents::{Extent, ExtentKind};
 pub use options::{

@@ -122,22 +122,29 @@ pub(crate) fn decode_node(
     position: u64,
     bounds: &Bounds,
 ) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
-    let corrupt = |e| Error::corrupt("map node", position, &e);
-    let record = decode_record(bytes, mask).map_err(corrupt)?;
+    try_decode_node(id, bytes, mask, bounds)
+        .map_err(|why| Error::Corrupt(format!("map node {id:?} at byte {position:#x} of the backing: {why}")))
+}
+
+/// As [`decode_node`]; the error only says what is wrong, not where.
+pub(crate) fn try_decode_node(
+    id: NodeId,
+    bytes: &[u8],
+    mask: u32,
+    bounds: &Bounds,
+) -> Result<Box<[Entry; NODE_ENTRIES]>, String> {
+    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
     if record.header.kind != RecordKind::Node
         || record.header.block != id.index
         || record.header.extra != u16::from(id.level)
     {
-        return Err(Error::Corrupt(format!(
-            "byte {position:#x} of the backing holds another record than map node {id:?}"
-        )));
+        return Err("it is another record".to_string());
     }
     let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
-    layout::node::decode_node(record.header.codec, record.payload, &mut entries).map_err(corrupt)?;
+    layout::node::decode_node(record.header.codec, record.payload, &mut entries)
+        .map_err(|error| error.to_string())?;
     match entries.iter().enumerate().find(|(slot, entry)| !bounds.allow(id, *slot, **entry)) {
         None => Ok(entries),
-        Some((slot, entry)) => Err(Error::Corrupt(format!(
-            "map node {id:?} at byte {position:#x} of the backing: slot {slot} cannot hold {entry:?}"
-        ))),
+        Some((slot, entry)) => Err(format!("slot {slot} cannot hold {entry:?}")),
     }
 }

@@ -180,19 +180,22 @@ fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
 
 /// Verifies a block's record and decompresses it; `out` may be a part of the block that begins at `skip`.
 fn decode_block(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [u8]) -> Result<(), Error> {
-    let position = fetch.entry.position_bytes();
-    let corrupt = |e| Error::corrupt(&format!("record of block {block}"), position, &e);
-    let record = decode_record(bytes, fetch.mask).map_err(corrupt)?;
+    try_decode(block, bytes, fetch.mask, skip, out).map_err(|why| {
+        let position = fetch.entry.position_bytes();
+        Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {why}"))
+    })
+}
+
+/// As [`decode_block`]; the error only says what is wrong, not where.
+fn try_decode(block: u64, bytes: &[u8], mask: u32, skip: usize, out: &mut [u8]) -> Result<(), String> {
+    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
     if record.header.kind != RecordKind::Data || record.header.block != block {
-        return Err(Error::Corrupt(format!(
-            "byte {position:#x} of the backing holds a record of block {}, not of block {block}",
-            record.header.block
-        )));
+        return Err(match record.header.kind {
+            RecordKind::Data => format!("it is the record of block {}", record.header.block),
+            other => format!("it is no data ({other:?})"),
+        });
     }
-    let undecodable = |e: codec::CodecError| {
-        Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {e}"))
-    };
-    let id = CodecId::try_from(record.header.codec).map_err(undecodable)?;
+    let id = CodecId::try_from(record.header.codec).map_err(|error| error.to_string())?;
     codec::with_decompressor(|decompressor| {
         if out.len() == BLOCK_BYTES {
             return decompressor.decompress(id, record.payload, out);
@@ -202,10 +205,10 @@ fn decode_block(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut 
         out.copy_from_slice(&whole[skip..skip + out.len()]);
         Ok(())
     })
-    .map_err(undecodable)
+    .map_err(|error| error.to_string())
 }
 
-/// Verifies and decodes a block's record without wanting its contents.
-pub(crate) fn verify_block(block: u64, bytes: &[u8], fetch: &Fetch) -> Result<(), Error> {
-    decode_block(block, bytes, fetch, 0, &mut [0; BLOCK_BYTES])
+/// Verifies and decodes a block's record without wanting its contents; the error only says what is wrong.
+pub(crate) fn verify_block(block: u64, bytes: &[u8], mask: u32) -> Result<(), String> {
+    try_decode(block, bytes, mask, 0, &mut [0; BLOCK_BYTES])
 }

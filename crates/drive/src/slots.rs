@@ -27,7 +27,7 @@ pub(crate) struct Found {
     pub(crate) corrected: bool,
 }
 
-async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
+pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     if offset + len as u64 > media.size_bytes() {
         return Err(Error::Corrupt("the backing is too small to hold a drive".into()));
     }
@@ -89,7 +89,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
 }
 
 /// The checkpoint in one place, if it is a valid one that belongs there.
-async fn read_copy<M: Media>(
+pub(crate) async fn read_copy<M: Media>(
     media: &M,
     superblock: &Superblock,
     slot: usize,

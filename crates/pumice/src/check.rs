@@ -1,22 +1,25 @@
 //! `pumice check`
 
+mod report;
+
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use drive::{Drive, Status};
+use drive::{CheckOptions, CheckProgress, CheckReport, CopyState, Drive, Status};
 use indicatif::{ProgressBar, ProgressStyle};
-use media::AnyMedia;
+use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
-use crate::human;
+use report::{Checked, Found};
 
 /// How often the progress bar moves.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
-#[command(after_help = "Example: pumice check /srv/drive --deep")]
+#[command(after_help = "Example: pumice check /srv/drive --deep\n\
+    Exit code: 0 no fault, 1 faults (each a line), 2 wrong usage")]
 pub(crate) struct Args {
     /// File or block device
     path: PathBuf,
@@ -26,88 +29,77 @@ pub(crate) struct Args {
     /// Check what is left of a drive whose log is damaged
     #[arg(long)]
     accept_damage: bool,
-}
-
-/// What was found.
-struct Findings {
-    /// `None` if the drive cannot even be opened.
-    status: Option<Status>,
-    faults: Vec<String>,
+    /// Print JSON: {"path": ..., "faults": [{...}], ...}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let findings = run_here(IoChoice::Auto, |spawner| async move {
+    let path = args.path.display();
+    let found = run_here(IoChoice::Auto, |spawner| async move {
         let drive = match inspect(&args.path, args.accept_damage, spawner).await {
             Ok(drive) => drive,
             Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-                return Ok(Findings { status: None, faults: vec![why] });
+                return closed(&args.path, why).await;
             }
             Err(error) => return Err(error.into()),
         };
-        check(&drive, args.deep).await
+        let status = drive.status();
+        let report = check(&drive, &status, args.deep).await?;
+        Ok(Found::Open(Box::new(Checked { status, report })))
     })??;
     let mut out = std::io::stdout().lock();
-    let path = args.path.display();
-    if let Some(status) = &findings.status {
-        tell_checked(&mut out, status, args.deep)?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &found.json(&args.path)).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        found.print(&mut out)?;
     }
-    for fault in &findings.faults {
-        writeln!(out, "fault: {fault}")?;
+    match (found.faults_count(), found.advice()) {
+        (0, _) if args.json => Ok(()),
+        (0, _) => Ok(writeln!(out, "{path}: no faults")?),
+        (1, advice) => bail!("{path}: 1 fault; {advice}"),
+        (count, advice) => bail!("{path}: {count} faults; {advice}"),
     }
-    match findings.faults.len() {
-        0 => writeln!(out, "{path}: no faults")?,
-        1 => bail!("{path}: 1 fault; copy off what can be read, and make the drive anew"),
-        count => bail!("{path}: {count} faults; copy off what can be read, and make the drive anew"),
-    }
-    Ok(())
 }
 
-async fn check(drive: &Drive<AnyMedia>, deep: bool) -> Result<Findings> {
-    let before = drive.status();
-    let bar = if deep { ProgressBar::new(before.physical_used_bytes) } else { ProgressBar::hidden() };
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left")
-    {
-        bar.set_style(style);
+/// What can be told of a drive that cannot be opened.
+async fn closed(path: &Path, why: String) -> Result<Found> {
+    let media = FileMedia::open(path, true, Direct::Auto)?;
+    let (superblocks, checkpoints) = drive::find_copies(&media).await;
+    if superblocks.iter().all(|found| matches!(found.state, CopyState::Blank | CopyState::Foreign)) {
+        bail!("{}: {why}", path.display());
     }
-    let mut faults = Vec::new();
-    if let drive::State::ReadOnly(why) = &before.state
+    Ok(Found::Closed { superblocks, checkpoints, why })
+}
+
+async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<CheckReport> {
+    let bar = ProgressBar::no_length();
+    bar.enable_steady_tick(PROGRESS_INTERVAL);
+    let styled =
+        |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(styled("{spinner} {pos} map nodes read, {elapsed}"));
+    let mut records = false;
+    let options = CheckOptions { deep, ..CheckOptions::default() };
+    let checked = drive
+        .examine(options, |progress| match progress {
+            CheckProgress::Map { nodes_count } => bar.set_position(nodes_count),
+            CheckProgress::Records { done_bytes, total_bytes } => {
+                if !std::mem::replace(&mut records, true) {
+                    bar.set_style(styled("{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left"));
+                    bar.set_length(total_bytes);
+                }
+                bar.set_position(done_bytes);
+            }
+        })
+        .await;
+    bar.finish_and_clear();
+    let mut report = checked?;
+    // Opened as it was before the damage: that alone is a fault.
+    if let drive::State::ReadOnly(why) = &status.state
         && why.contains("damaged")
     {
-        faults.push(why.clone());
+        report.add_fault(why.clone());
     }
-    let progress = async {
-        loop {
-            tokio::time::sleep(PROGRESS_INTERVAL).await;
-            let read = drive.status().counters.physical_read_bytes - before.counters.physical_read_bytes;
-            bar.set_position(read.min(before.physical_used_bytes));
-        }
-    };
-    let checked = tokio::select! {
-        checked = drive.check(deep) => checked,
-        () = progress => unreachable!("progress ends with the check"),
-    };
-    bar.finish_and_clear();
-    faults.extend(checked?);
-    Ok(Findings { status: Some(before), faults })
-}
-
-fn tell_checked(out: &mut impl Write, status: &Status, deep: bool) -> Result<()> {
-    let opened = match (status.recovered.clean, status.recovered.packs_count) {
-        (true, _) => "closed properly".to_string(),
-        (false, packs) => {
-            format!(
-                "not closed properly; {packs} packs ({}) after it",
-                human::bytes(status.recovered.log_bytes)
-            )
-        }
-    };
-    writeln!(out, "checked: superblock, checkpoint {} ({opened})", status.checkpoint_number)?;
-    let records = (status.logical_used_bytes - status.logical_fill_bytes) / layout::BLOCK_BYTES as u64;
-    writeln!(out, "checked: map of {records} blocks with data, usage of {} segments", status.segments_count)?;
-    match deep {
-        true => writeln!(out, "checked: every record read, its checksum verified, decompressed")?,
-        false => writeln!(out, "not checked: the records themselves; --deep does")?,
-    }
-    Ok(())
+    Ok(report)
 }

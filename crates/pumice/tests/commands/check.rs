@@ -52,8 +52,81 @@ fn flipped_bits_in_records_are_found() -> Outcome {
     drop(file);
     let run = drive.pumice(&["check", "--deep", &text(&drive.path())]);
     assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stdout.contains("fault: "), "{run:?}");
+    let faults: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("fault: ")).collect();
+    assert!(!faults.is_empty(), "{run:?}");
+    for fault in faults {
+        for part in ["logical bytes ", "segment ", " of the backing, "] {
+            assert!(fault.contains(part), "{fault}");
+        }
+    }
     assert!(run.stderr.contains("fault"), "{run:?}");
+    Ok(())
+}
+
+/// The JSON that `check` prints, whatever it finds.
+fn checked(drive: &Drive, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let run = drive.pumice(&[&["check", &text(&drive.path()), "--json"], arguments].concat());
+    assert!(run.stderr.lines().count() <= 1, "{run:?}");
+    (run.code, serde_json::from_str(&run.stdout).expect("JSON"))
+}
+
+#[test]
+fn every_structure_is_reported() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = filled();
+    let (code, found) = checked(&drive, &["--deep"]);
+    assert_eq!(code, Some(0), "{found}");
+    assert_eq!(found["faults"], serde_json::json!([]));
+    assert_eq!(found["closed_properly"], true);
+    assert_eq!(found["superblock_copies"].as_array().map(Vec::len), Some(2));
+    assert_eq!(found["checkpoint_copies"].as_array().map(Vec::len), Some(4));
+    // 16 MiB in blocks of 4 KiB, in leaves of 2 MiB.
+    assert_eq!(found["records_count"], 4096);
+    assert_eq!(found["records_verified_count"], 4096);
+    assert_eq!(found["map_nodes_counts"], serde_json::json!([8, 1, 1, 1]));
+    let run = drive.pumice(&["check", &text(&drive.path())]);
+    for what in [
+        "superblock: ",
+        "checkpoint slot 0: ",
+        "log: ",
+        "segments: ",
+        "map: 8 leaves",
+        "records: 4096,",
+        "fills: ",
+    ] {
+        assert!(run.stdout.contains(what), "{what}: {run:?}");
+    }
+}
+
+#[test]
+fn a_lost_copy_of_the_superblock_is_a_fault() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let file = std::fs::File::options().write(true).open(drive.path())?;
+    file.write_all_at(&[0; 4096], 0)?;
+    let (code, found) = checked(&drive, &[]);
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(found["faults"][0]["only_a_spare_copy"], true);
+    assert_eq!(found["faults"][0]["position_bytes"], 0);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_as_far_as_it_goes() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let file = std::fs::File::options().write(true).open(drive.path())?;
+    // Both copies of the only checkpoint.
+    let (_, found) = checked(&drive, &[]);
+    for copy in found["checkpoint_copies"].as_array().ok_or("copies")? {
+        file.write_all_at(&[1; 4096], copy["position_bytes"].as_u64().ok_or("a position")?)?;
+    }
+    let (code, found) = checked(&drive, &[]);
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(found["opened"], false);
+    assert_eq!(found["faults_count"], 1);
+    assert_eq!(found["superblock_copies"][1]["state"], "whole");
+    assert_eq!(found["checkpoint_copies"][0]["state"], "foreign");
     Ok(())
 }
 

@@ -1,0 +1,106 @@
+//! The records that the map points to: none overlaps another; a deep check reads them all.
+
+use futures::stream::StreamExt;
+use layout::Entry;
+use media::Media;
+
+use super::report::{CheckProgress, CheckReport, Fault, Faults};
+use super::runs::Fetched;
+use super::walk::Met;
+use crate::read::verify_block;
+use crate::shared::Shared;
+
+/// Stands for a block number where the record is a map node.
+const NODE: u64 = u64::MAX;
+
+/// A live record: where it is and whose.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    entry: Entry,
+    block: u64,
+}
+
+impl Extent {
+    pub(super) fn of(met: &Met) -> Extent {
+        match met {
+            Met::Block(block, entry) => Extent { entry: *entry, block: *block },
+            Met::Owed(entry) | Met::Node(entry) => Extent { entry: *entry, block: NODE },
+        }
+    }
+
+    fn name(self) -> String {
+        match self.block {
+            NODE => "a map node".to_string(),
+            block => format!("block {block}"),
+        }
+    }
+}
+
+/// Looks at extents, and at the records themselves if the check is deep.
+pub(super) struct Pass<'a, P> {
+    pub(super) deep: bool,
+    pub(super) report: &'a mut CheckReport,
+    pub(super) faults: &'a mut Faults,
+    pub(super) progress: &'a mut P,
+    /// Bytes of records verified, or found bad, so far.
+    pub(super) done_bytes: u64,
+}
+
+impl<P: FnMut(CheckProgress)> Pass<'_, P> {
+    pub(super) async fn run<M: Media>(&mut self, shared: &Shared<M>, mut extents: Vec<Extent>) {
+        let geometry = shared.superblock().geometry;
+        extents.sort_unstable_by_key(|extent| extent.entry.position_bytes());
+        for pair in extents.windows(2) {
+            let (first, second) = (pair[0].entry.position_bytes(), pair[1].entry.position_bytes());
+            if first + pair[0].entry.len_bytes() as u64 > second {
+                let segment = geometry.locate(first).map(|(segment, _)| segment);
+                let what = format!(
+                    "the record of {} overlaps that of {} at byte {second:#x}",
+                    pair[0].name(),
+                    pair[1].name()
+                );
+                self.faults.push(Fault { segment, position_bytes: Some(first), ..Fault::new(what) });
+            }
+        }
+        if !self.deep {
+            return;
+        }
+        extents.retain(|extent| extent.block != NODE);
+        let entries = extents.iter().map(|extent| extent.entry);
+        let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
+        while let Some(fetched) = runs.next().await {
+            for extent in &extents[fetched.items.clone()] {
+                match shared.verify(*extent, &fetched).await {
+                    Ok(()) => self.report.records_verified_count += 1,
+                    Err(why) => {
+                        let position = extent.entry.position_bytes();
+                        self.faults.push(Fault::of_record(&geometry, extent.block, position, &why));
+                    }
+                }
+                self.done_bytes += extent.entry.len_bytes() as u64;
+            }
+            let total_bytes = self.report.records_bytes;
+            (self.progress)(CheckProgress::Records { done_bytes: self.done_bytes, total_bytes });
+        }
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Verifies one block's record; answers what is wrong with it.
+    async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<(), String> {
+        let (fetch, memory) = {
+            let core = self.core();
+            (core.fetch(extent.entry), core.log.in_memory(extent.entry))
+        };
+        let len = extent.entry.len_bytes();
+        if let Some(memory) = memory {
+            return verify_block(extent.block, memory.bytes(len), fetch.mask);
+        }
+        if let Some(bytes) = fetched.bytes_of(extent.entry) {
+            return verify_block(extent.block, bytes, fetch.mask);
+        }
+        let read = self.read_range(extent.entry.position_bytes(), len).await;
+        let (buf, at) = read.map_err(|error| error.to_string())?;
+        verify_block(extent.block, &buf[at..at + len], fetch.mask)
+    }
+}

@@ -1,0 +1,195 @@
+//! What a check found.
+
+use std::fmt;
+
+use layout::{BLOCK_BYTES, Geometry, NODE_ENTRIES, NodeId};
+
+/// Faults listed at most: a badly damaged drive would fill the screen. All are counted.
+const FAULTS_MAX: usize = 1000;
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckProgress {
+    /// The map is being walked.
+    Map {
+        /// Nodes so far.
+        nodes_count: u64,
+    },
+    /// Records are being read.
+    Records {
+        /// Bytes of records verified so far.
+        done_bytes: u64,
+        /// Of so many.
+        total_bytes: u64,
+    },
+}
+
+/// Everything a check looked at.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Both copies of the superblock.
+    pub superblocks: Vec<CopyFound>,
+    /// Both copies of both checkpoint slots.
+    pub checkpoints: Vec<CopyFound>,
+    /// Segments on the drive.
+    pub segments_count: u32,
+    /// Of these, free.
+    pub segments_free_count: u32,
+    /// Of these, set aside because they hold what cannot be read.
+    pub segments_damaged_count: u32,
+    /// Map nodes by level, leaves first.
+    pub nodes_counts: [u64; 4],
+    /// Bytes of their images on the medium.
+    pub nodes_bytes: u64,
+    /// Blocks with a record.
+    pub records_count: u64,
+    /// Bytes of records on the medium, those still owed in.
+    pub records_bytes: u64,
+    /// Blocks that are a fill.
+    pub fills_count: u64,
+    /// Records that were replaced, and count as live until their leaf is loaded.
+    pub owed_count: u64,
+    /// Fills of that kind.
+    pub owed_fills_count: u64,
+    /// Every record was read, verified and decompressed.
+    pub deep: bool,
+    /// Of these, whole.
+    pub records_verified_count: u64,
+    /// The first thousand faults.
+    pub faults: Vec<Fault>,
+    /// All of them.
+    pub faults_count: u64,
+}
+
+impl CheckReport {
+    /// Adds what somebody else found.
+    pub fn add_fault(&mut self, what: String) {
+        self.faults.push(Fault::new(what));
+        self.faults_count += 1;
+    }
+}
+
+/// One copy of a superblock or checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyFound {
+    /// Which: the checkpoint slot, 0 for superblocks.
+    pub slot: usize,
+    /// Which copy, 0 or 1.
+    pub copy: usize,
+    /// Where it lies on the backing, in bytes.
+    pub position_bytes: u64,
+    /// What was found there.
+    pub state: CopyState,
+}
+
+/// What a copy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyState {
+    /// Whole.
+    Whole {
+        /// Update number of a superblock, number of a checkpoint.
+        number: u64,
+        /// The checkpoint was written when the drive was closed; false for a superblock.
+        clean: bool,
+    },
+    /// Nothing but zeros.
+    Blank,
+    /// Something that was never one.
+    Foreign,
+    /// Why it is not taken.
+    Damaged(String),
+}
+
+/// Something that is not as it must be. Displayed on one line: what, where, why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong, without the place.
+    pub what: String,
+    /// First byte of logical space that cannot be had because of it.
+    pub logical_offset_bytes: Option<u64>,
+    /// So many bytes from there.
+    pub logical_len_bytes: Option<u64>,
+    /// Segment.
+    pub segment: Option<u32>,
+    /// Byte of the backing.
+    pub position_bytes: Option<u64>,
+    /// Only a second copy is concerned: nothing is lost.
+    pub spare: bool,
+}
+
+impl Fault {
+    pub(super) fn new(what: String) -> Fault {
+        Fault {
+            what,
+            logical_offset_bytes: None,
+            logical_len_bytes: None,
+            segment: None,
+            position_bytes: None,
+            spare: false,
+        }
+    }
+
+    pub(super) fn in_segment(segment: u32, what: String) -> Fault {
+        Fault { segment: Some(segment), ..Fault::new(what) }
+    }
+
+    pub(super) fn of_copy(position: u64, what: String) -> Fault {
+        Fault { position_bytes: Some(position), spare: true, ..Fault::new(what) }
+    }
+
+    pub(super) fn of_record(geometry: &Geometry, block: u64, position: u64, why: &str) -> Fault {
+        Fault {
+            logical_offset_bytes: Some(block * BLOCK_BYTES as u64),
+            logical_len_bytes: Some(BLOCK_BYTES as u64),
+            segment: geometry.locate(position).map(|(segment, _)| segment),
+            position_bytes: Some(position),
+            ..Fault::new(format!("record of block {block}: {why}"))
+        }
+    }
+
+    pub(super) fn of_node(geometry: &Geometry, id: NodeId, position: u64, why: &str) -> Fault {
+        let blocks = (NODE_ENTRIES as u64) << (9 * u32::from(id.level));
+        Fault {
+            logical_offset_bytes: Some(id.index * blocks * BLOCK_BYTES as u64),
+            logical_len_bytes: Some(blocks * BLOCK_BYTES as u64),
+            segment: geometry.locate(position).map(|(segment, _)| segment),
+            position_bytes: Some(position),
+            ..Fault::new(format!("map node {} of level {}: {why}", id.index, id.level))
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Some(offset), Some(len)) = (self.logical_offset_bytes, self.logical_len_bytes) {
+            write!(f, "logical bytes {offset} to {}, ", offset + len - 1)?;
+        }
+        if let Some(segment) = self.segment {
+            write!(f, "segment {segment}, ")?;
+        }
+        if let Some(position) = self.position_bytes {
+            write!(f, "byte {position:#x} of the backing, ")?;
+        }
+        write!(f, "{}", self.what)
+    }
+}
+
+/// Faults as they are found.
+#[derive(Default)]
+pub(super) struct Faults {
+    listed: Vec<Fault>,
+    count: u64,
+}
+
+impl Faults {
+    pub(super) fn push(&mut self, fault: Fault) {
+        self.count += 1;
+        if self.listed.len() < FAULTS_MAX {
+            self.listed.push(fault);
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Fault>, u64) {
+        (self.listed, self.count)
+    }
+}

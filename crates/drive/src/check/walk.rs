@@ -1,0 +1,224 @@
+//! Walking the whole map, window by window.
+
+use std::collections::BTreeSet;
+
+use futures::stream::StreamExt;
+use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
+use media::Media;
+
+use super::report::{Fault, Faults};
+use super::runs::Fetched;
+use crate::error::Error;
+use crate::load::{Bounds, Fetch, try_decode_node};
+use crate::log::InMemory;
+use crate::node::{Base, Form};
+use crate::shared::Shared;
+
+/// Leaves that are read in one go: so many are sorted by their places. About 1.5 MiB of memory.
+const WINDOW_NODES: usize = 64 * 1024;
+/// Of nodes above the leaves so many, so that their children make about a window.
+const WINDOW_PARENTS: usize = WINDOW_NODES / NODE_ENTRIES;
+/// Nodes looked up in one critical section.
+const NODES_A_LOOK: usize = 64;
+
+/// What a walk over the map meets.
+pub(super) enum Met {
+    /// A leaf's entry for a block, in effect.
+    Block(u64, Entry),
+    /// A record that is counted as live although a change has replaced it (accounted once the leaf is loaded).
+    Owed(Entry),
+    /// A node's image.
+    Node(Entry),
+}
+
+/// A node that an entry leads to.
+#[derive(Clone, Copy)]
+struct Found {
+    id: NodeId,
+    image: Entry,
+}
+
+/// All entries of a node.
+type Entries = Box<[Entry; NODE_ENTRIES]>;
+
+/// A node as far as memory knows it.
+enum Look {
+    Known(Entries),
+    /// Its image is needed too.
+    Image {
+        fetch: Fetch,
+        memory: Option<InMemory>,
+        pairs: Vec<(u16, Entry)>,
+        /// Everything in the image was trimmed.
+        cleared: bool,
+    },
+}
+
+pub(super) struct Walk<'a, M, F> {
+    shared: &'a Shared<M>,
+    bounds: Bounds,
+    faults: &'a mut Faults,
+    meet: F,
+    /// Nodes found and not yet looked at, by level.
+    waiting: [Vec<Found>; 4],
+    /// Nodes walked, by level.
+    pub(super) counts: [u64; 4],
+}
+
+impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
+    pub(super) fn new(shared: &'a Shared<M>, faults: &'a mut Faults, meet: F) -> Self {
+        let bounds = Bounds::of(&shared.superblock());
+        Walk { shared, bounds, faults, meet, waiting: Default::default(), counts: [0; 4] }
+    }
+
+    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not met. `walked` is told how many
+    /// nodes were, window by window.
+    pub(super) async fn run(&mut self, mut walked: impl FnMut(u64)) -> Result<(), Error> {
+        let (root, ids) = {
+            let core = self.shared.core();
+            (core.map.root_image(), core.map.ids())
+        };
+        // Leaves in memory that no image leads to, once all others are struck off.
+        let mut loose: BTreeSet<NodeId> = ids.into_iter().filter(|id| id.level == LEAF_LEVEL).collect();
+        self.waiting[usize::from(ROOT.level)].push(Found { id: ROOT, image: root });
+        while let Some(window) = self.next_window() {
+            for found in &window {
+                loose.remove(&found.id);
+            }
+            self.window(window).await?;
+            walked(self.counts.iter().sum());
+        }
+        let rest = loose.into_iter().map(|id| Found { id, image: Entry::UNMAPPED }).collect();
+        self.window(rest).await
+    }
+
+    /// The nodes to go on with: leaves as soon as there are many, so that they never pile up.
+    fn next_window(&mut self) -> Option<Vec<Found>> {
+        let full = self.waiting.iter().position(|level| level.len() >= WINDOW_NODES);
+        let level = full.or_else(|| self.waiting.iter().rposition(|level| !level.is_empty()))?;
+        let most = if level == usize::from(LEAF_LEVEL) { WINDOW_NODES } else { WINDOW_PARENTS };
+        let waiting = &mut self.waiting[level];
+        Some(waiting.split_off(waiting.len().saturating_sub(most)))
+    }
+
+    async fn window(&mut self, mut window: Vec<Found>) -> Result<(), Error> {
+        let mut on_media = Vec::new();
+        for some in window.chunks(NODES_A_LOOK) {
+            let core = self.shared.core();
+            let known = |id| core.map.form(id).is_some_and(Form::is_complete);
+            on_media.extend(some.iter().filter(|found| found.image.is_record() && !known(found.id)).copied());
+        }
+        window.retain({
+            let mut at = 0;
+            let on_media = &on_media;
+            move |found| {
+                let other = on_media.get(at).is_none_or(|next| next.id != found.id);
+                at += usize::from(!other);
+                other
+            }
+        });
+        for found in window {
+            self.node(found, None).await?;
+        }
+        on_media.sort_unstable_by_key(|found| found.image.position_bytes());
+        let shared = self.shared;
+        let geometry = self.bounds.geometry;
+        let images = on_media.iter().map(|found| found.image);
+        let mut runs = std::pin::pin!(shared.fetch_all(images, &geometry));
+        while let Some(fetched) = runs.next().await {
+            for found in &on_media[fetched.items.clone()] {
+                self.node(*found, Some(&fetched)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Meets a node and its entries; children wait for their turn.
+    async fn node(&mut self, found: Found, fetched: Option<&Fetched>) -> Result<(), Error> {
+        let Found { id, image } = found;
+        self.counts[usize::from(id.level)] += 1;
+        if image.is_record() {
+            (self.meet)(Met::Node(image));
+        }
+        let entries = match self.shared.look(id, image) {
+            Look::Known(entries) => entries,
+            Look::Image { fetch, memory, pairs, cleared } => {
+                let decoded = self.shared.image(id, &fetch, memory, fetched, &self.bounds).await;
+                match decoded {
+                    Ok(mut entries) => {
+                        self.owe(&mut entries, pairs, cleared);
+                        entries
+                    }
+                    Err(why) => {
+                        let position = image.position_bytes();
+                        self.faults.push(Fault::of_node(&self.bounds.geometry, id, position, &why));
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let mapped = entries.iter().enumerate().filter(|(_, entry)| !entry.is_unmapped());
+        if id.level == LEAF_LEVEL {
+            let first = id.index * NODE_ENTRIES as u64;
+            mapped.for_each(|(slot, entry)| (self.meet)(Met::Block(first + slot as u64, *entry)));
+        } else {
+            let children = mapped.map(|(slot, entry)| Found { id: id.child(slot), image: *entry });
+            self.waiting[usize::from(id.level) - 1].extend(children);
+        }
+        Ok(())
+    }
+
+    /// Puts changes over an image; meets what they replace.
+    fn owe(&mut self, entries: &mut Entries, pairs: Vec<(u16, Entry)>, cleared: bool) {
+        let mut owe = |old: Entry| {
+            if !old.is_unmapped() {
+                (self.meet)(Met::Owed(old));
+            }
+        };
+        if cleared {
+            entries.iter_mut().for_each(|entry| owe(std::mem::take(entry)));
+        }
+        for (slot, entry) in pairs {
+            owe(std::mem::replace(&mut entries[usize::from(slot)], entry));
+        }
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// What memory knows of a node.
+    fn look(&self, id: NodeId, image: Entry) -> Look {
+        let core = self.core();
+        let (pairs, cleared) = match core.map.form(id) {
+            Some(Form::Page(entries)) => return Look::Known(entries.clone()),
+            Some(form) if form.is_complete() || !image.is_record() => {
+                let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+                form.changes().for_each(|(slot, entry)| entries[usize::from(slot)] = entry);
+                return Look::Known(entries);
+            }
+            Some(form) => (form.changes().collect(), form.base() == Base::MediaCleared),
+            None if !image.is_record() => return Look::Known(Box::new([Entry::UNMAPPED; NODE_ENTRIES])),
+            None => (Vec::new(), false),
+        };
+        Look::Image { fetch: core.fetch(image), memory: core.log.in_memory(image), pairs, cleared }
+    }
+
+    /// A node's image; or what is wrong with it.
+    async fn image(
+        &self,
+        id: NodeId,
+        fetch: &Fetch,
+        memory: Option<InMemory>,
+        fetched: Option<&Fetched>,
+        bounds: &Bounds,
+    ) -> Result<Entries, String> {
+        let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
+        if let Some(memory) = memory {
+            return try_decode_node(id, memory.bytes(len), fetch.mask, bounds);
+        }
+        if let Some(bytes) = fetched.and_then(|fetched| fetched.bytes_of(fetch.entry)) {
+            return try_decode_node(id, bytes, fetch.mask, bounds);
+        }
+        let (buf, at) = self.read_range(position, len).await.map_err(|error| error.to_string())?;
+        try_decode_node(id, &buf[at..at + len], fetch.mask, bounds)
+    }
+}

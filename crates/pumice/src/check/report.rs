@@ -1,0 +1,191 @@
+//! What `pumice check` prints.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use drive::{CheckReport, CopyFound, CopyState, Fault, Status};
+use serde_json::{Value, json};
+
+use crate::human;
+
+/// A drive that could be opened, and what the check found.
+pub(super) struct Checked {
+    pub(super) status: Status,
+    pub(super) report: CheckReport,
+}
+
+/// What there is to tell.
+pub(super) enum Found {
+    Open(Box<Checked>),
+    /// The drive cannot be opened.
+    Closed {
+        superblocks: Vec<CopyFound>,
+        checkpoints: Vec<CopyFound>,
+        why: String,
+    },
+}
+
+impl Found {
+    pub(super) fn faults_count(&self) -> u64 {
+        match self {
+            Found::Open(checked) => checked.report.faults_count,
+            Found::Closed { .. } => 1,
+        }
+    }
+
+    /// What to do about the faults.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Found::Open(checked) if checked.report.faults.iter().all(|fault| fault.spare) => {
+                "nothing is lost, but a second fault at the other copy would be the end of the drive: look after \
+                 the backing"
+            }
+            _ => "copy off what can be read, and make the drive anew",
+        }
+    }
+
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Found::Closed { superblocks, checkpoints, why } => {
+                print_copies(out, superblocks, checkpoints)?;
+                writeln!(out, "fault: {why}")
+            }
+            Found::Open(checked) => checked.print(out),
+        }
+    }
+
+    pub(super) fn json(&self, path: &Path) -> Value {
+        match self {
+            Found::Closed { superblocks, checkpoints, why } => json!({
+                "path": path,
+                "opened": false,
+                "superblock_copies": copies(superblocks),
+                "checkpoint_copies": copies(checkpoints),
+                "faults_count": 1,
+                "faults": [{ "message": why }],
+            }),
+            Found::Open(checked) => checked.json(path),
+        }
+    }
+}
+
+impl Checked {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let Checked { status, report } = self;
+        print_copies(out, &report.superblocks, &report.checkpoints)?;
+        match (status.recovered.clean, status.recovered.packs_count) {
+            (true, _) => writeln!(out, "log: the drive was closed properly")?,
+            (false, packs) => writeln!(
+                out,
+                "log: not closed properly; {packs} packs ({}) behind the checkpoint, rolled forward in memory",
+                human::bytes(status.recovered.log_bytes)
+            )?,
+        }
+        let used = report.segments_count - report.segments_free_count - report.segments_damaged_count;
+        writeln!(
+            out,
+            "segments: {} ({used} used, {} free, {} set aside as damaged), usage held against the map",
+            report.segments_count, report.segments_free_count, report.segments_damaged_count
+        )?;
+        let [leaves, one, two, root] = report.nodes_counts;
+        writeln!(
+            out,
+            "map: {leaves} leaves, {one} + {two} + {root} nodes above them, {}",
+            human::bytes(report.nodes_bytes)
+        )?;
+        let read = match report.deep {
+            true => format!("{} read, verified and decompressed", report.records_verified_count),
+            false => "not read (--deep does)".to_string(),
+        };
+        writeln!(
+            out,
+            "records: {}, {}; places held against each other; {read}",
+            report.records_count,
+            human::bytes(report.records_bytes)
+        )?;
+        writeln!(out, "fills: {} blocks of zeros or one repeated word", report.fills_count)?;
+        for fault in &report.faults {
+            writeln!(out, "fault: {fault}")?;
+        }
+        let more = report.faults_count - report.faults.len() as u64;
+        if more > 0 {
+            writeln!(out, "fault: {more} more")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, path: &Path) -> Value {
+        let Checked { status, report } = self;
+        json!({
+            "path": path,
+            "opened": true,
+            "deep": report.deep,
+            "closed_properly": status.recovered.clean,
+            "log_packs_count": status.recovered.packs_count,
+            "log_bytes": status.recovered.log_bytes,
+            "superblock_copies": copies(&report.superblocks),
+            "checkpoint_copies": copies(&report.checkpoints),
+            "segments_count": report.segments_count,
+            "segments_free_count": report.segments_free_count,
+            "segments_damaged_count": report.segments_damaged_count,
+            "map_nodes_counts": report.nodes_counts,
+            "map_bytes": report.nodes_bytes,
+            "records_count": report.records_count,
+            "records_bytes": report.records_bytes,
+            "records_verified_count": report.records_verified_count,
+            "fills_count": report.fills_count,
+            "faults_count": report.faults_count,
+            "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn fault(fault: &Fault) -> Value {
+    json!({
+        "message": fault.to_string(),
+        "logical_offset_bytes": fault.logical_offset_bytes,
+        "logical_len_bytes": fault.logical_len_bytes,
+        "segment": fault.segment,
+        "position_bytes": fault.position_bytes,
+        "only_a_spare_copy": fault.spare,
+    })
+}
+
+fn copies(found: &[CopyFound]) -> Vec<Value> {
+    let one = |found: &CopyFound| {
+        let (state, number, why) = match &found.state {
+            CopyState::Whole { number, .. } => ("whole", Some(*number), None),
+            CopyState::Blank => ("blank", None, None),
+            CopyState::Foreign => ("foreign", None, None),
+            CopyState::Damaged(why) => ("damaged", None, Some(why)),
+        };
+        json!({
+            "slot": found.slot,
+            "copy": found.copy,
+            "position_bytes": found.position_bytes,
+            "state": state,
+            "number": number,
+            "reason": why,
+        })
+    };
+    found.iter().map(one).collect()
+}
+
+fn print_copies(
+    out: &mut impl Write,
+    superblocks: &[CopyFound],
+    checkpoints: &[CopyFound],
+) -> io::Result<()> {
+    let state = |found: &CopyFound| match &found.state {
+        CopyState::Whole { number, .. } => format!("number {number}"),
+        CopyState::Blank => "blank".to_string(),
+        CopyState::Foreign => "something else".to_string(),
+        CopyState::Damaged(why) => format!("damaged ({why})"),
+    };
+    let list = |found: &[CopyFound]| found.iter().map(state).collect::<Vec<_>>().join(", ");
+    writeln!(out, "superblock: {}", list(superblocks))?;
+    for slot in checkpoints.chunks(2) {
+        writeln!(out, "checkpoint slot {}: {}", slot[0].slot, list(slot))?;
+    }
+    Ok(())
+}

@@ -14,7 +14,7 @@ use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
 use crate::execute::execute;
-use crate::export::{Export, Shared};
+use crate::export::{Offered, Shared};
 use crate::handshake::{Handshake, Negotiated, greet};
 use crate::request::Session;
 use crate::shutdown::Shutdown;
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Longest wait for the peer when closing TLS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves one client over `stream` until it leaves, fails, or `shutdown` is requested.
+/// Serves one client over `stream` until it leaves, fails, its export is removed, or `shutdown` is requested.
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] on what that means), so let it finish. Needs the timer of a tokio runtime. The connection counts
@@ -45,24 +45,25 @@ where
     D: Device,
 {
     let Some(_admitted) = shared.admit() else { return Err(ConnectionError::TooManyConnections) };
+    let tls = shared.tls();
     let deadline = Instant::now() + shared.config.handshake_timeout;
     let mut stopped = shutdown.clone();
     let negotiation = async {
         let zeroes = greet(&mut stream).await?;
-        let end = Handshake::new(shared, zeroes, false).run(&mut stream).await?;
+        let end = Handshake::new(shared, &tls, zeroes, false).run(&mut stream).await?;
         Ok((end, zeroes))
     };
     let Some((end, zeroes)) = before(deadline, &mut stopped, negotiation).await? else { return Ok(()) };
-    match (end, &shared.config.tls) {
+    match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(export, session), _) => {
-            transmit(&mut stream, export, session, shared, &mut shutdown).await
+            transmit(&mut stream, &export, session, shared, &mut shutdown).await
         }
         (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
-        (Negotiated::StartTls, TlsPolicy::Required(tls)) => {
+        (Negotiated::StartTls, TlsPolicy::Required(config)) => {
             let negotiation = async {
-                let mut stream = tls.acceptor.accept(stream).await?;
-                let end = Handshake::new(shared, zeroes, true).run(&mut stream).await?;
+                let mut stream = config.acceptor.accept(stream).await?;
+                let end = Handshake::new(shared, &tls, zeroes, true).run(&mut stream).await?;
                 Ok((end, stream))
             };
             let Some((end, mut stream)) = before(deadline, &mut stopped, negotiation).await? else {
@@ -70,7 +71,7 @@ where
             };
             let result = match end {
                 Negotiated::Transmission(export, session) => {
-                    transmit(&mut stream, export, session, shared, &mut shutdown).await
+                    transmit(&mut stream, &export, session, shared, &mut shutdown).await
                 }
                 _ => Ok(()),
             };
@@ -103,7 +104,7 @@ async fn before<T>(
 /// The transmission phase, with its clock.
 async fn transmit<S, D>(
     stream: &mut S,
-    export: &Export<D>,
+    export: &Offered<D>,
     session: Session,
     shared: &Shared<D>,
     shutdown: &mut Shutdown,
@@ -116,14 +117,17 @@ where
     let lease = Lease::new(&shared.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
+    let _session = export.begin();
+    let mut removed = export.removed();
     let mut stopped = pin!(shutdown.requested());
+    let mut removed = pin!(removed.requested());
     let mut tick = pin!(sleep(TICK));
     let mut ticking = true;
     let mut closing = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
     poll_fn(|cx| {
-        if !closing && stopped.as_mut().poll(cx).is_ready() {
+        if !closing && (stopped.as_mut().poll(cx).is_ready() || removed.as_mut().poll(cx).is_ready()) {
             transmission.close();
         }
         if let Poll::Ready(result) = transmission.poll(cx) {

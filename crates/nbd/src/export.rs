@@ -1,13 +1,17 @@
 //! The devices a server offers, by name, and what all its connections share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::RwLock;
 use service::Device;
+use tokio::sync::watch;
 
 use crate::budget::Budget;
-use crate::config::{ConfigError, ServerConfig};
+use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
+use crate::shutdown::{Shutdown, ShutdownTrigger};
 
 /// A device under a name.
 pub struct Export<D> {
@@ -19,12 +23,72 @@ pub struct Export<D> {
     pub device: Arc<D>,
 }
 
+/// An export that clients can choose, or could until it was removed.
+pub struct Offered<D> {
+    export: Export<D>,
+    removed: ShutdownTrigger,
+    /// Connections that chose it.
+    sessions: watch::Sender<usize>,
+}
+
+impl<D> Deref for Offered<D> {
+    type Target = Export<D>;
+    fn deref(&self) -> &Export<D> {
+        &self.export
+    }
+}
+
+impl<D> Offered<D> {
+    fn new(export: Export<D>) -> Arc<Self> {
+        Arc::new(Self { export, removed: ShutdownTrigger::new(), sessions: watch::Sender::new(0) })
+    }
+
+    /// Connections that chose it and have not ended.
+    pub fn sessions(&self) -> usize {
+        *self.sessions.borrow()
+    }
+
+    /// Waits until no connection has it any more.
+    pub async fn unused(&self) {
+        // An error is impossible: the sender is ours.
+        let _ = self.sessions.subscribe().wait_for(|sessions| *sessions == 0).await;
+    }
+
+    /// Learns of its removal.
+    pub(crate) fn removed(&self) -> Shutdown {
+        self.removed.subscribe()
+    }
+
+    /// Counts a connection for as long as the guard lives.
+    pub(crate) fn begin(&self) -> SessionGuard<'_> {
+        self.sessions.send_modify(|sessions| *sessions += 1);
+        SessionGuard(&self.sessions)
+    }
+}
+
+/// Counts a connection of an export while it lives.
+pub(crate) struct SessionGuard<'a>(&'a watch::Sender<usize>);
+
+impl Drop for SessionGuard<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|sessions| *sessions -= 1);
+    }
+}
+
 /// What all connections of a server share: exports, configuration, memory.
 pub struct Shared<D> {
-    exports: Vec<Export<D>>,
+    offers: RwLock<Arc<[Arc<Offered<D>>]>>,
+    tls: RwLock<TlsPolicy>,
     pub(crate) config: ServerConfig,
     pub(crate) budget: Budget,
     connections: AtomicUsize,
+}
+
+fn check_lengths<D>(export: &Export<D>) -> Result<(), ConfigError> {
+    if export.name.len() > MAX_STRING_BYTES || export.description.len() > MAX_STRING_BYTES {
+        return Err(ConfigError::LongName(export.name.chars().take(32).collect()));
+    }
+    Ok(())
 }
 
 impl<D: Device> Shared<D> {
@@ -37,27 +101,66 @@ impl<D: Device> Shared<D> {
         if exports.is_empty() {
             return Err(ConfigError::NoExport);
         }
-        for (index, export) in exports.iter().enumerate() {
-            if export.name.len() > MAX_STRING_BYTES || export.description.len() > MAX_STRING_BYTES {
-                return Err(ConfigError::LongName(export.name.chars().take(32).collect()));
-            }
-            if exports[..index].iter().any(|earlier| earlier.name == export.name) {
-                return Err(ConfigError::SameName(export.name.clone()));
-            }
-        }
         let budget = Budget::new(config.total_buffer_bytes_max);
-        Ok(Arc::new(Self { exports, config, budget, connections: AtomicUsize::new(0) }))
+        let shared = Self {
+            offers: RwLock::new(Arc::new([])),
+            tls: RwLock::new(config.tls.clone()),
+            config,
+            budget,
+            connections: AtomicUsize::new(0),
+        };
+        exports.into_iter().try_for_each(|export| shared.add(export))?;
+        Ok(Arc::new(shared))
     }
 
-    /// All exports, the default first.
-    pub fn exports(&self) -> &[Export<D>] {
-        &self.exports
+    /// Offers another export, behind those there are.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when one of this name is there, or its name or description is too long.
+    pub fn add(&self, export: Export<D>) -> Result<(), ConfigError> {
+        check_lengths(&export)?;
+        let mut offers = self.offers.write();
+        if offers.iter().any(|earlier| earlier.name == export.name) {
+            return Err(ConfigError::SameName(export.name));
+        }
+        *offers = offers.iter().cloned().chain([Offered::new(export)]).collect();
+        Ok(())
+    }
+
+    /// Takes an export away: clients find it no more, and those that have it get the answers to what is in flight, and
+    /// are disconnected (see [`Offered::unused`]). Other exports and their clients are not touched. The last one may
+    /// go too.
+    pub fn remove(&self, name: &str) -> Option<Arc<Offered<D>>> {
+        let mut offers = self.offers.write();
+        let gone = offers.iter().find(|offer| offer.name == name).cloned()?;
+        *offers = offers.iter().filter(|offer| !Arc::ptr_eq(offer, &gone)).cloned().collect();
+        drop(offers);
+        gone.removed.trigger();
+        Some(gone)
+    }
+
+    /// All exports now, the default first.
+    pub fn exports(&self) -> Arc<[Arc<Offered<D>>]> {
+        self.offers.read().clone()
     }
 
     /// The export of that name; the first for the empty name, unless one is called so.
-    pub fn find(&self, name: &str) -> Option<&Export<D>> {
-        let named = self.exports.iter().find(|export| export.name == name);
-        named.or_else(|| self.exports.first().filter(|_| name.is_empty()))
+    pub fn find(&self, name: &str) -> Option<Arc<Offered<D>>> {
+        let offers = self.offers.read();
+        let named = offers.iter().find(|export| export.name == name);
+        named.or_else(|| offers.first().filter(|_| name.is_empty())).cloned()
+    }
+
+    /// Changes what connections from now on need for TLS: renewed certificates, say. TLS is not turned on or off by it.
+    pub fn renew_tls(&self, tls: TlsPolicy) {
+        let mut now = self.tls.write();
+        if matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {
+            *now = tls;
+        }
+    }
+
+    pub(crate) fn tls(&self) -> TlsPolicy {
+        self.tls.read().clone()
     }
 
     /// Connections being served now.

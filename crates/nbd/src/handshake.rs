@@ -3,12 +3,14 @@
 //! Options are read to the byte, without buffering: what a client sends ahead of its time in plain text can
 //! never be taken for something it said inside TLS.
 
+use std::sync::Arc;
+
 use service::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
-use crate::export::{Export, Shared};
+use crate::export::{Offered, Shared};
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
 use crate::option_reply as reply;
 use crate::protocol::*;
@@ -24,18 +26,19 @@ const OPTIONS_MAX: u32 = 1024;
 /// What the server knows of a connection before transmission. Forgotten when TLS starts.
 pub(crate) struct Handshake<'a, D> {
     shared: &'a Shared<D>,
+    tls: &'a TlsPolicy,
     /// Inside TLS.
     secure: bool,
     zeroes: bool,
     structured_replies: bool,
     /// The export that `base:allocation` was chosen for.
-    context_export: Option<&'a Export<D>>,
+    context_export: Option<Arc<Offered<D>>>,
 }
 
 /// How a negotiation ended.
-pub(crate) enum Negotiated<'a, D> {
+pub(crate) enum Negotiated<D> {
     /// Serve this export.
-    Transmission(&'a Export<D>, Session),
+    Transmission(Arc<Offered<D>>, Session),
     /// Go on inside TLS.
     StartTls,
     /// The client said goodbye.
@@ -43,11 +46,11 @@ pub(crate) enum Negotiated<'a, D> {
 }
 
 /// What an option leads to.
-enum Next<'a, D> {
+enum Next<D> {
     /// Another option.
     Continue,
     /// The end of the negotiation, once the replies are sent.
-    End(Negotiated<'a, D>),
+    End(Negotiated<D>),
 }
 
 fn broken(reason: &str) -> ConnectionError {
@@ -79,12 +82,12 @@ where
 }
 
 impl<'a, D: Device> Handshake<'a, D> {
-    pub(crate) fn new(shared: &'a Shared<D>, zeroes: bool, secure: bool) -> Self {
-        Self { shared, secure, zeroes, structured_replies: false, context_export: None }
+    pub(crate) fn new(shared: &'a Shared<D>, tls: &'a TlsPolicy, zeroes: bool, secure: bool) -> Self {
+        Self { shared, tls, secure, zeroes, structured_replies: false, context_export: None }
     }
 
     /// Answers options until one ends the negotiation.
-    pub(crate) async fn run<S>(&mut self, stream: &mut S) -> Result<Negotiated<'a, D>, ConnectionError>
+    pub(crate) async fn run<S>(&mut self, stream: &mut S) -> Result<Negotiated<D>, ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -138,13 +141,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        option: u32,
-        data: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Next<'a, D>, ConnectionError> {
-        let tls_required = matches!(self.shared.config.tls, TlsPolicy::Required(_)) && !self.secure;
+    fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Next<D>, ConnectionError> {
+        let tls_required = matches!(self.tls, TlsPolicy::Required(_)) && !self.secure;
         if tls_required && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
             if option == OPT_EXPORT_NAME {
                 return Err(broken("EXPORT_NAME before STARTTLS"));
@@ -166,7 +164,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         match decoded {
             ClientOption::ExportName(name) => {
                 let export = self.shared.find(&name).ok_or_else(|| broken("there is no such export"))?;
-                let session = self.session(export);
+                let session = self.session(&export);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
                 return Ok(Next::End(Negotiated::Transmission(export, session)));
@@ -178,7 +176,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             ClientOption::StartTls => return Ok(self.start_tls(out)),
             ClientOption::Go(query) => {
                 if let Some(export) = self.info(option, &query, out) {
-                    let session = self.session(export);
+                    let session = self.session(&export);
                     return Ok(Next::End(Negotiated::Transmission(export, session)));
                 }
             }
@@ -186,7 +184,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                 self.info(option, &query, out);
             }
             ClientOption::List => {
-                for export in self.shared.exports() {
+                for export in self.shared.exports().iter() {
                     reply::push_server(out, &export.name, &export.description);
                 }
                 reply::push_reply(out, option, REP_ACK, &[]);
@@ -205,10 +203,10 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(Next::Continue)
     }
 
-    fn start_tls(&self, out: &mut Vec<u8>) -> Next<'a, D> {
+    fn start_tls(&self, out: &mut Vec<u8>) -> Next<D> {
         if self.secure {
             push_error(out, OPT_STARTTLS, REP_ERR_INVALID, "TLS is already on");
-        } else if matches!(self.shared.config.tls, TlsPolicy::Off) {
+        } else if matches!(self.tls, TlsPolicy::Off) {
             push_error(out, OPT_STARTTLS, REP_ERR_UNSUP, "the server has no TLS");
         } else {
             reply::push_reply(out, OPT_STARTTLS, REP_ACK, &[]);
@@ -218,18 +216,18 @@ impl<'a, D: Device> Handshake<'a, D> {
     }
 
     /// The session with `export` as negotiated: contexts count only for the export they were asked for.
-    fn session(&self, export: &Export<D>) -> Session {
-        let chosen = self.context_export.is_some_and(|chosen| std::ptr::eq(chosen, export));
+    fn session(&self, export: &Arc<Offered<D>>) -> Session {
+        let chosen = self.context_export.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, export));
         Session { structured_replies: self.structured_replies, base_allocation: chosen }
     }
 
-    fn info(&self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<&'a Export<D>> {
+    fn info(&self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<Arc<Offered<D>>> {
         let Some(export) = self.shared.find(&query.export) else {
             push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
             return None;
         };
         let geometry = export.device.geometry();
-        reply::push_info_export(out, option, &geometry, self.session(export));
+        reply::push_info_export(out, option, &geometry, self.session(&export));
         // Sent without being asked, because requests that ignore it fail.
         reply::push_info_block_size(out, option, &geometry);
         for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {

@@ -4,7 +4,8 @@
 //! It speaks the fixed newstyle protocol as the specification of the NBD project has it: simple and structured
 //! replies, `base:allocation`, and every command but RESIZE.
 //!
-//! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], the memory all connections share.
+//! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], the memory all connections share. Exports come and
+//!   go while it serves.
 //! * [`serve_connection`] serves one client within the task that awaits it. Requests that the device answers at
 //!   once cost no allocation, no task and no system call of their own.
 //! * [`Listener`], [`Acceptor`] and [`Accepted`] bring clients to worker threads; [`Server`] has such threads of
@@ -87,7 +88,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use config::{CONNECTION_RESERVE_BYTES, ConfigError, ServerConfig, TlsPolicy};
 pub use connection::serve_connection;
 pub use error::ConnectionError;
-pub use export::{Export, Shared};
+pub use export::{Export, Offered, Shared};
 pub use listener::{Accepted, Acceptor, ListenError, Listener, SocketGuard};
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};

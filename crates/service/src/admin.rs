@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixSocket, UnixStream};
 use tokio::task::JoinHandle;
 
+use crate::drives::Drives;
 use crate::error::ServiceError;
 use crate::report::StatusReport;
 use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
@@ -61,11 +62,11 @@ impl Drop for AdminSocket {
 }
 
 impl AdminSocket {
-    /// Listens at `path` for questions about `drives`, on the current runtime.
+    /// Listens at `path` for questions about `drives`, those added later too, on the current runtime.
     ///
     /// # Errors
     /// [`ServiceError::Admin`], also when another server listens there.
-    pub fn listen(path: &Path, drives: Vec<Arc<ServedDrive>>) -> Result<AdminSocket, ServiceError> {
+    pub fn listen(path: &Path, drives: impl Into<Drives>) -> Result<AdminSocket, ServiceError> {
         let failed = |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
         remove_if_stale(path).map_err(failed("replace"))?;
         let socket = UnixSocket::new_stream().map_err(failed("make"))?;
@@ -74,7 +75,7 @@ impl AdminSocket {
         let private = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(path, private).map_err(failed("protect"))?;
         let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
-        let drives: Arc<[Arc<ServedDrive>]> = drives.into();
+        let drives = drives.into();
         let accepting = tokio::spawn(async move {
             loop {
                 match listener.accept().await {
@@ -107,11 +108,11 @@ impl AdminSocket {
             source,
         })?;
         let uuid = drive.uuid();
-        let usual = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), vec![drive.clone()]);
+        let usual = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
         usual.or_else(|_| {
             // A copy of a drive has its identity, and both may be served.
             let path = dir.join(format!("{uuid}-{}.sock", std::process::id()));
-            AdminSocket::listen(&path, vec![drive.clone()])
+            AdminSocket::listen(&path, drive.clone())
         })
     }
 
@@ -138,7 +139,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-async fn answer_all(stream: UnixStream, drives: &[Arc<ServedDrive>]) -> io::Result<()> {
+async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
@@ -148,7 +149,7 @@ async fn answer_all(stream: UnixStream, drives: &[Arc<ServedDrive>]) -> io::Resu
             return Ok(());
         }
         let whole = line.ends_with('\n');
-        let mut answer = serde_json::to_vec(&answer_one(&line, drives))?;
+        let mut answer = serde_json::to_vec(&answer_one(&line, &drives.all()))?;
         answer.push(b'\n');
         tokio::time::timeout(TIMEOUT, write.write_all(&answer)).await??;
         if !whole {

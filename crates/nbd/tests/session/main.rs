@@ -4,6 +4,7 @@ mod client;
 mod handshake;
 mod limits;
 mod listeners;
+mod live_exports;
 mod shutdown;
 mod tls;
 mod transmission;

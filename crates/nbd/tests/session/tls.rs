@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use crate::client::{Client, Session, connect, device, info};
+use crate::client::{Client, Session, connect, connect_to, device, info, shared_of};
 
 /// A folder with an authority `ca` and certificates `server` and `client` of it; `None` without openssl.
 fn certificates() -> Option<tempfile::TempDir> {
@@ -124,6 +124,28 @@ async fn export_name_before_tls_closes() {
     session.client.greet().await;
     session.client.send(&ClientOption::ExportName(String::new()).encode()).await;
     assert!(session.client.is_closed().await);
+}
+
+#[tokio::test]
+async fn renewed_certificates_are_for_those_who_connect_afterwards() {
+    let (Some(old), Some(new)) = (certificates(), certificates()) else { return };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, server(old.path(), false));
+    let connect = async |folder: &Path| {
+        let mut session = connect_to(&shared, &device, 1 << 20);
+        session.client.greet().await;
+        start_tls(session, connector(folder, false)).await
+    };
+    let (mut before, _running) = connect(old.path()).await.expect("TLS");
+    before.go("").await;
+    shared.renew_tls(server(new.path(), false).tls);
+    assert!(connect(old.path()).await.is_err(), "another authority");
+    let (mut after, _running) = connect(new.path()).await.expect("TLS");
+    after.go("").await;
+    // Cannot be turned off.
+    shared.renew_tls(TlsPolicy::Off);
+    connect(new.path()).await.expect("TLS still");
+    assert_eq!(before.write(0, 0, &[1; 512]).await, 0, "the old connection goes on");
 }
 
 #[tokio::test]

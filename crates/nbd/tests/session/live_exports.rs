@@ -1,0 +1,128 @@
+//! Exports that come and go while clients are connected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nbd::option::ClientOption;
+use nbd::protocol::*;
+use nbd::testing::MemoryDevice;
+use nbd::{ConfigError, Export, ServerConfig, TlsPolicy};
+use tokio::time::timeout;
+
+use crate::client::{connect_to, contexts, device, info, shared_of};
+
+fn export(name: &str) -> Export<MemoryDevice> {
+    Export {
+        name: name.into(),
+        description: String::new(),
+        device: Arc::new(MemoryDevice::new(2 << 20, 512)),
+    }
+}
+
+#[tokio::test]
+async fn an_added_export_is_listed_and_served() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&shared, &device, 1 << 20);
+    session.client.greet().await;
+    assert_eq!(session.client.outcome(&ClientOption::Info(info("third"))).await, REP_ERR_UNKNOWN);
+    shared.add(export("third")).expect("a new name");
+    let names: Vec<String> = shared.exports().iter().map(|export| export.name.clone()).collect();
+    assert_eq!(names, ["first", "second", "third"]);
+    // The handshake that was under way sees it.
+    assert_eq!(session.client.option(&ClientOption::List).await.len(), 4);
+    session.client.go("third").await;
+    assert_eq!(session.client.write(0, 2 << 20, &[0; 512]).await, Errno::NoSpc.code(), "two MiB it has");
+    assert_eq!(session.client.write(0, 0, &[1; 512]).await, 0);
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once() {
+    let shared = shared_of(&Arc::new(device()), ServerConfig::default());
+    assert_eq!(shared.add(export("second")), Err(ConfigError::SameName("second".into())));
+    assert!(matches!(shared.add(export(&"x".repeat(5000))), Err(ConfigError::LongName(_))));
+    assert_eq!(shared.exports().len(), 2);
+    // Free again once it was removed.
+    assert!(shared.remove("second").is_some());
+    shared.add(export("second")).expect("free");
+    assert!(shared.remove("never").is_none());
+}
+
+#[tokio::test]
+async fn clients_of_a_removed_export_get_their_answers_and_leave_the_others_go_on() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let mut leaving = connect_to(&shared, &device, 1 << 20);
+    let mut staying = connect_to(&shared, &device, 1 << 20);
+    for (session, name) in [(&mut leaving, "second"), (&mut staying, "first")] {
+        session.client.greet().await;
+        session.client.go(name).await;
+    }
+    assert_eq!(leaving.client.write(0, 0, &[1; 4096]).await, 0);
+    let gone = shared.remove("second").expect("it was there");
+    assert!(leaving.client.is_closed().await);
+    leaving.ends().await.expect("a proper end");
+    timeout(Duration::from_secs(100), gone.unused()).await.expect("nobody has it");
+    assert_eq!(gone.sessions(), 0);
+    assert_eq!(staying.client.write(0, 0, &[2; 512]).await, 0);
+    staying.ended().await.expect("a proper end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_in_flight_is_answered_before_its_export_goes() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&shared, &device, 1 << 20);
+    session.client.greet().await;
+    session.client.go("first").await;
+    device.delay_by(Duration::from_secs(1));
+    session.client.request(CMD_READ, 0, 0, 512).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let gone = shared.remove("first").expect("it was there");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(gone.sessions(), 1);
+    assert_eq!(session.client.error().await, 0);
+    session.client.receive(512).await;
+    assert!(session.client.is_closed().await);
+    timeout(Duration::from_secs(100), gone.unused()).await.expect("nobody has it");
+}
+
+#[tokio::test]
+async fn the_next_export_becomes_the_default() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    shared.remove("first");
+    assert_eq!(shared.find("").map(|export| export.name.clone()), Some("second".into()));
+    shared.remove("second");
+    let mut session = connect_to(&shared, &device, 1 << 20);
+    session.client.greet().await;
+    assert_eq!(session.client.outcome(&ClientOption::Go(info(""))).await, REP_ERR_UNKNOWN);
+    assert_eq!(session.client.option(&ClientOption::List).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_context_counts_for_the_export_it_was_chosen_for_not_for_its_successor() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&shared, &device, 1 << 20);
+    session.client.greet().await;
+    assert_eq!(session.client.outcome(&ClientOption::StructuredReply).await, REP_ACK);
+    let query = contexts("second", &[CONTEXT_BASE_ALLOCATION]);
+    assert_eq!(session.client.outcome(&ClientOption::SetMetaContext(query)).await, REP_ACK);
+    shared.remove("second");
+    shared.add(export("second")).expect("free");
+    session.client.go("second").await;
+    session.client.request(CMD_BLOCK_STATUS, 0, 0, 4096).await;
+    let (header, _) = session.client.chunk().await;
+    assert!(header.kind & (1 << 15) != 0, "an error chunk: {header:?}");
+}
+
+#[tokio::test]
+async fn tls_is_not_turned_on_or_off_by_renewing_it() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    shared.renew_tls(TlsPolicy::Off);
+    let mut session = connect_to(&shared, &device, 1 << 20);
+    session.client.greet().await;
+    assert_eq!(session.client.outcome(&ClientOption::StartTls).await, REP_ERR_UNSUP);
+}

@@ -96,6 +96,35 @@ fn key_error<T>(file: &str, path: &str, expected: impl Into<String>) -> Result<T
     Err(MeasuredError::Key { file: file.to_string(), path: path.to_string(), expected: expected.into() })
 }
 
+/// The value at a path of keys with dots between them. `list[key=value,other=value]` is the item of a list whose keys have
+/// these values, `list[3]` the fourth.
+fn at_path<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut inside = false;
+    let steps = path.split(|c| {
+        inside = (inside || c == '[') && c != ']';
+        c == '.' && !inside
+    });
+    steps.into_iter().try_fold(json, |value, step| {
+        match step.strip_suffix(']').and_then(|step| step.split_once('[')) {
+            Some((key, which)) => pick(value.get(key)?.as_array()?, which),
+            None => value.get(step),
+        }
+    })
+}
+
+/// The item of a list at an index, or with certain values.
+fn pick<'a>(items: &'a [Value], which: &str) -> Option<&'a Value> {
+    if let Ok(index) = which.parse::<usize>() {
+        return items.get(index);
+    }
+    let wanted: Vec<(&str, &str)> =
+        which.split(',').map(|pair| pair.split_once('=')).collect::<Option<_>>()?;
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    let has =
+        |item: &Value, key: &str, wanted: &str| item.get(key).is_some_and(|value| text(value) == wanted);
+    items.iter().find(|item| wanted.iter().all(|(key, value)| has(item, key, value)))
+}
+
 /// Puts a measured value into a column.
 fn apply(scenario: &mut Scenario, at: usize, field: Field, value: f64, detail: &str) -> Applied {
     let column = &mut scenario.columns[at];
@@ -122,11 +151,9 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<A
             continue;
         }
         let path = column.scan.clone().unwrap_or_else(|| SCAN_RATIO_PATH.to_string());
-        let expected = "{\"estimate\": R, \"low\": L, \"high\": H}, with 0 < L <= R <= H";
-        let found = path.split('.').try_fold(&json, |value, key| match value {
-            Value::Array(items) => items.get(key.parse::<usize>().ok()?),
-            _ => value.get(key),
-        });
+        let place = if column.scan.is_some() { " (the column's key `scan` names this place)" } else { "" };
+        let expected = format!("{{\"estimate\": R, \"low\": L, \"high\": H}}, with 0 < L <= R <= H{place}");
+        let found = at_path(&json, &path);
         let Some(ratio) = found.and_then(|found| ScanRatio::deserialize(found).ok()) else {
             return key_error(file, &path, expected);
         };

@@ -12,7 +12,8 @@ fn two_columns() -> Scenario {
 }
 
 const SCAN: &str = r#"{"paths": ["/data"], "predicted_drive": {"bytes": 1, "ratio": {"estimate": 2.4, "low": 2.3, "high": 2.5}},
-    "rivals": [{"name": "x", "ratio": {"estimate": 1.5, "low": 1.4, "high": 1.6}}]}"#;
+    "rivals": [{"name": "x", "unit": 4, "ratio": {"estimate": 1.5, "low": 1.4, "high": 1.6}},
+        {"name": "x.y", "unit": 64, "ratio": {"estimate": 1.7, "low": 1.6, "high": 1.8}}]}"#;
 
 #[test]
 fn a_scan_gives_the_low_end_to_columns_that_compress() {
@@ -38,12 +39,39 @@ fn a_scan_gives_the_low_end_to_columns_that_compress() {
 #[test]
 fn a_column_may_name_its_own_place_in_the_scan() {
     let mut s = two_columns();
-    s.columns[1].scan = Some("rivals.0.ratio".to_string());
-    use_scan(&mut s, "scan.json", SCAN).expect("valid");
-    assert_eq!((s.columns[0].get(Field::Ratio), s.columns[1].get(Field::Ratio)), (2.3, 1.4));
-    s.columns[1].scan = Some("rivals.7.ratio".to_string());
-    let error = use_scan(&mut s, "scan.json", SCAN).expect_err("no such place").to_string();
-    assert!(error.starts_with("scan.json: rivals.7.ratio: expected {\"estimate\""), "{error}");
+    for (path, ratio) in [
+        ("rivals[0].ratio", 1.4),
+        ("rivals[1].ratio", 1.6),
+        ("rivals[unit=64].ratio", 1.6),
+        ("rivals[name=x.y,unit=64].ratio", 1.6),
+        ("rivals[name=x].ratio", 1.4),
+    ] {
+        s.columns[1].scan = Some(path.to_string());
+        use_scan(&mut s, "scan.json", SCAN).expect(path);
+        assert_eq!((s.columns[0].get(Field::Ratio), s.columns[1].get(Field::Ratio)), (2.3, ratio), "{path}");
+    }
+    for path in [
+        "rivals[7].ratio",
+        "rivals[name=z].ratio",
+        "rivals[name=x,unit=64].ratio",
+        "rivals[name].ratio",
+        "rivals[].ratio",
+        "rivals.ratio",
+        "rivals",
+        "rivals[0]",
+        "predicted_drive[0].ratio",
+        "",
+        ".",
+        "[",
+        "]",
+        "rivals[0",
+        "paths[0].ratio",
+    ] {
+        s.columns[1].scan = Some(path.to_string());
+        let error = use_scan(&mut s, "scan.json", SCAN).expect_err(path).to_string();
+        assert!(error.starts_with(&format!("scan.json: {path}: expected {{\"estimate\"")), "{error}");
+        assert!(error.contains("key `scan`"), "{error}");
+    }
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl Core {
     fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, IoBuf)> {
         let generations = self.segments.generations();
         let root = self.map.root_image();
-        let uuid = self.superblock.uuid;
+        let uuid = self.superblock.log_id();
         let progress = self.in_progress.as_mut()?;
         for &segment in &progress.sealed {
             let row = &mut progress.rows[segment as usize];
@@ -330,25 +330,12 @@ impl<M: Media> Shared<M> {
         };
         let Some((number, buf)) = encoded else { return Ok(()) };
         let buf = Arc::new(buf);
-        let mut result = Ok(());
         for copy in 0..2 {
-            let offset = geometry.checkpoint_offset((number % 2) as usize, copy);
-            let written = self.media.write(offset, buf.clone()).await;
-            result = result.and(written);
-        }
-        if let Err(error) = result {
-            let why = format!("writing checkpoint {number} failed: {error}");
-            let mut core = self.core();
-            core.counters.write_errors_count += 1;
-            core.poison(why.clone());
-            drop(core);
-            self.progress.notify(usize::MAX);
-            return Err(Error::ReadOnly(why));
+            self.write_to_end(geometry.checkpoint_offset((number % 2) as usize, copy), buf.clone()).await?;
         }
         self.sync_once().await?;
         {
             let mut core = self.core();
-            core.counters.physical_written_bytes += 2 * buf.len() as u64;
             core.counters.map_written_bytes += 2 * buf.len() as u64;
             core.commit_checkpoint();
         }

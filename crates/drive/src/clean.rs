@@ -73,7 +73,7 @@ impl<M: Media> Shared<M> {
                 start,
                 end,
                 core.log.tag(),
-                core.superblock.uuid,
+                core.superblock.log_id(),
                 core.segments.pin(segment),
             )
         };

@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) in_progress: Option<InProgress>,
     /// A sync is under way: never two at a time.
     pub(crate) syncing: bool,
+    /// A superblock or checkpoint is being written: never two at a time.
+    pub(crate) writing_aside: bool,
     /// Syncs that have ended.
     pub(crate) syncs_count: u64,
     /// Somebody does maintenance.

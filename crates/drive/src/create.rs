@@ -47,23 +47,8 @@ impl<M: Media> Drive<M> {
             codec_level,
             created_unix_seconds: options.created_unix_seconds,
             endurance_bytes: options.endurance_bytes,
-        };
-        let free = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
-        let checkpoint = Checkpoint {
-            uuid: options.uuid,
-            number: 1,
-            sequence: 0,
-            root: Entry::UNMAPPED,
-            clean: true,
-            overlay_records: 0,
-            live_blocks: 0,
-            fill_blocks: 0,
-            generations: 0,
-            entropy: 0,
-            durable: 0,
-            heads: [HeadPosition::NONE; 3],
-            counters: Counters::default(),
-            rows: vec![free; geometry.segments() as usize],
+            incarnation: 0,
+            worn_bytes: 0,
         };
         // First nothing may look like a drive, then all but the superblock is written, and the superblock last: a power
         // cut on the way leaves no drive, never half of one.
@@ -72,9 +57,7 @@ impl<M: Media> Drive<M> {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
         }
         sync(media).await?;
-        let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
-        checkpoint.encode(&mut encoded);
-        let encoded = Arc::new(encoded);
+        let encoded = empty_checkpoint(&superblock, 1);
         for copy in 0..2 {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
             write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
@@ -90,10 +73,34 @@ impl<M: Media> Drive<M> {
     }
 }
 
-async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+/// The checkpoint of a drive without contents.
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64) -> Arc<IoBuf> {
+    let free = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
+    let checkpoint = Checkpoint {
+        uuid: superblock.log_id(),
+        number,
+        sequence: 0,
+        root: Entry::UNMAPPED,
+        clean: true,
+        overlay_records: 0,
+        live_blocks: 0,
+        fill_blocks: 0,
+        generations: 0,
+        entropy: 0,
+        durable: 0,
+        heads: [HeadPosition::NONE; 3],
+        counters: Counters::default(),
+        rows: vec![free; superblock.geometry.segments() as usize],
+    };
+    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
+    checkpoint.encode(&mut encoded);
+    Arc::new(encoded)
+}
+
+pub(crate) async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
     media.write(offset, buf).await.map_err(|e| Error::io("writing", offset, &e))
 }
 
-async fn sync<M: Media>(media: &M) -> Result<(), Error> {
+pub(crate) async fn sync<M: Media>(media: &M) -> Result<(), Error> {
     media.sync().await.map_err(|e| Error::Io(format!("a sync of the backing failed: {e}")))
 }

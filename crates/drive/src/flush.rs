@@ -1,9 +1,9 @@
 //! FLUSH and FUA: what was acknowledged becomes durable. Concurrent flushes share packs and syncs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use layout::Head;
-use media::Media;
+use media::{IoBuf, Media};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -79,6 +79,44 @@ impl<M: Media> Shared<M> {
         self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
             None => (core.syncs_count > done_before).then_some(Ok(())),
+        })
+        .await
+    }
+
+    /// Writes outside the log, one at a time and each to its end even if the request that wants it is given up: a write
+    /// that is still under way when the same place is written again could come last. A failure poisons the drive.
+    pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+        let begun = self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None if core.writing_aside => None,
+            None => {
+                core.writing_aside = true;
+                Some(Ok(()))
+            }
+        });
+        begun.await?;
+        let done = Arc::new(OnceLock::new());
+        let (shared, told) = (self.clone(), done.clone());
+        (self.spawner)(Box::pin(async move {
+            let len = buf.len() as u64;
+            let result = shared.media.write(offset, buf).await;
+            {
+                let mut core = shared.core();
+                core.writing_aside = false;
+                match &result {
+                    Ok(()) => core.counters.physical_written_bytes += len,
+                    Err(error) => {
+                        core.counters.write_errors_count += 1;
+                        core.poison(format!("writing at byte {offset:#x} of the backing failed: {error}"));
+                    }
+                }
+            }
+            let _ = told.set(());
+            shared.progress.notify(usize::MAX);
+        }));
+        self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None => done.get().map(|()| Ok(())),
         })
         .await
     }

@@ -25,10 +25,12 @@ mod ranges;
 mod read;
 mod recovery;
 mod replay;
+mod resize;
 mod segments;
 mod shared;
 mod slots;
 mod status;
+mod wipe;
 mod write;
 
 pub use check::{CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, find_copies};
@@ -41,6 +43,7 @@ pub use options::{
 pub use recovery::READ_ONLY_REQUESTED;
 pub use shared::Drive;
 pub use status::{Recovered, State, Status};
+pub use wipe::WipeOptions;
 
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: u64 = layout::ATOMIC_WRITE_BYTES as u64;

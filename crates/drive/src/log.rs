@@ -257,6 +257,11 @@ impl Log {
         }
     }
 
+    /// The drive has grown.
+    pub(crate) fn set_geometry(&mut self, geometry: Geometry) {
+        self.geometry = geometry;
+    }
+
     /// Seals the open pack of a head, if there is one: it gets its number and goes to the outbox.
     pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
         let Some(mut open) = self.heads[head as usize].open.take() else { return };

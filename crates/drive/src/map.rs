@@ -67,8 +67,7 @@ pub(crate) struct Map {
 impl Map {
     /// An empty map of `blocks` blocks whose cache keeps within `budget_bytes` (64 KiB at the least).
     pub(crate) fn new(budget_bytes: u64, blocks: u64) -> Map {
-        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1)));
-        Map {
+        let mut map = Map {
             nodes: Vec::new(),
             vacant: Vec::new(),
             index: FxHashMap::default(),
@@ -77,7 +76,7 @@ impl Map {
             dirty_bytes: 0,
             memory_bytes: 0,
             budget_bytes: budget_bytes.max(64 << 10),
-            upper_nodes: [nodes_at(1), nodes_at(2), nodes_at(3)],
+            upper_nodes: [0; ROOT.level as usize],
             leaves_at_cut: 0,
             hand: 0,
             arrivals: 0,
@@ -89,7 +88,15 @@ impl Map {
             loads_count: 0,
             evictions_count: 0,
             hits_count: 0,
-        }
+        };
+        map.set_blocks(blocks);
+        map
+    }
+
+    /// Says how many blocks there are to map.
+    pub(crate) fn set_blocks(&mut self, blocks: u64) {
+        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1)));
+        self.upper_nodes = [nodes_at(1), nodes_at(2), nodes_at(3)];
     }
 
     pub(crate) fn set_root_image(&mut self, image: Entry) {

@@ -3,6 +3,7 @@
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, NodeId};
 use media::Media;
 
+use crate::ATOMIC_WRITE_BYTES;
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::shared::{Drive, yield_now};
@@ -40,8 +41,10 @@ impl<M: Media> Drive<M> {
             _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[]).await?),
         };
         while at < end {
-            // Steps end at boundaries of their size, so that whole leaves are cleared as such.
-            let step_end = ((at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK).min(end);
+            // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be
+            // atomic is one step wherever it lies.
+            let boundary = (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
+            let step_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary.min(end) };
             self.set_step(at, step_end, entry, reservation.is_some()).await?;
             at = step_end;
             if at < end {

@@ -135,7 +135,7 @@ fn recover(
     let mut counters: Counters = checkpoint.counters;
     counters.unclean_opens_count += u64::from(!checkpoint.clean);
     Core {
-        log: Log::new(superblock.uuid, geometry, tail.sequence, checkpoint.number),
+        log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number),
         superblock,
         segments,
         map,
@@ -145,6 +145,7 @@ fn recover(
         closed: false,
         in_progress: None,
         syncing: false,
+        writing_aside: false,
         syncs_count: 0,
         maintaining: false,
         reserved_units: 0,

@@ -47,20 +47,38 @@ pub(crate) struct Segment {
     pub(crate) cleaned: bool,
 }
 
-/// Counts readers of a segment, so that it is not written again under them.
-#[derive(Clone, Debug)]
-pub(crate) struct Pins(Arc<[AtomicU32]>);
+/// Segments whose readers are counted in one piece of memory: a drive that grows adds pieces.
+const PINS_A_CHUNK: u32 = 4096;
+
+/// Counts readers of each segment, so that none is written again under them.
+#[derive(Debug, Default)]
+struct Pins(Vec<Arc<[AtomicU32]>>);
+
+impl Pins {
+    fn grow(&mut self, segments: u32) {
+        let chunk = || (0..PINS_A_CHUNK).map(|_| AtomicU32::new(0)).collect();
+        self.0.resize_with(segments.div_ceil(PINS_A_CHUNK) as usize, chunk);
+    }
+
+    fn chunk(&self, segment: u32) -> &Arc<[AtomicU32]> {
+        &self.0[(segment / PINS_A_CHUNK) as usize]
+    }
+
+    fn pinned(&self, segment: u32) -> bool {
+        self.chunk(segment)[(segment % PINS_A_CHUNK) as usize].load(Ordering::Acquire) > 0
+    }
+}
 
 /// Keeps a segment from being reused while it lives.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    pins: Pins,
-    segment: u32,
+    chunk: Arc<[AtomicU32]>,
+    index: u32,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.pins.0[self.segment as usize].fetch_sub(1, Ordering::Release);
+        self.chunk[self.index as usize].fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -82,6 +100,24 @@ pub(crate) struct Segments {
 impl Segments {
     /// All free. `entropy` makes the generations handed out here differ from those of every earlier run.
     pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
+        let mut segments = Segments {
+            geometry,
+            table: Vec::new(),
+            free: Vec::new(),
+            pins: Pins::default(),
+            live_units: 0,
+            floors: [0; HEADS],
+            map_need: 0,
+            reserve: 0,
+            entropy,
+            generations: 0,
+        };
+        segments.set_geometry(geometry);
+        segments
+    }
+
+    /// Makes rows for all segments there are, and says how many are held back.
+    fn set_geometry(&mut self, geometry: Geometry) {
         let count = geometry.segments();
         let blank = Segment {
             live_units: 0,
@@ -92,22 +128,19 @@ impl Segments {
             discard: false,
             cleaned: false,
         };
-        let pins = (0..count).map(|_| AtomicU32::new(0)).collect();
+        self.geometry = geometry;
+        self.table.resize(count as usize, blank);
+        self.pins.grow(count);
         // 7 %, as drives over-provision; never less than what the heads and a checkpoint need.
-        let reserve = (count * 7 / 100).max(12);
-        let host = (count / 100).max(4);
-        Segments {
-            geometry,
-            table: vec![blank; count as usize],
-            free: Vec::new(),
-            pins: Pins(pins),
-            live_units: 0,
-            floors: [host, 2, 0],
-            map_need: 0,
-            reserve,
-            entropy,
-            generations: 0,
-        }
+        self.reserve = (count * 7 / 100).max(12);
+        self.floors = [(count / 100).max(4), 2, 0];
+    }
+
+    /// The drive has grown: the new segments are free, and handed out after all others.
+    pub(crate) fn grow(&mut self, geometry: Geometry) {
+        let before = self.count();
+        self.set_geometry(geometry);
+        self.free.splice(0..0, (before..self.count()).rev());
     }
 
     /// Takes over the rows of a checkpoint.
@@ -184,8 +217,9 @@ impl Segments {
     }
 
     pub(crate) fn pin(&self, segment: u32) -> Pin {
-        self.pins.0[segment as usize].fetch_add(1, Ordering::Relaxed);
-        Pin { pins: self.pins.clone(), segment }
+        let (chunk, index) = (self.pins.chunk(segment).clone(), segment % PINS_A_CHUNK);
+        chunk[index as usize].fetch_add(1, Ordering::Relaxed);
+        Pin { chunk, index }
     }
 
     /// Takes a free segment for a head, gives it a new generation and marks it promised.
@@ -197,8 +231,7 @@ impl Segments {
         if self.free_count() <= floor {
             return None;
         }
-        let unpinned = |s: &u32| self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
-        let at = self.free.iter().rposition(unpinned)?;
+        let at = self.free.iter().rposition(|s| !self.pins.pinned(*s))?;
         let segment = self.free.remove(at);
         self.generations += 1;
         let generation = mix(self.entropy, self.generations);
@@ -223,7 +256,7 @@ impl Segments {
     /// A free segment whose space may be given back to the backing now; it leaves the free list until
     /// [`Segments::discarded`].
     pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
-        let wanted = |s: &u32| self.get(*s).discard && self.pins.0[*s as usize].load(Ordering::Acquire) == 0;
+        let wanted = |s: &u32| self.get(*s).discard && !self.pins.pinned(*s);
         let at = self.free.iter().position(wanted)?;
         let segment = self.free.remove(at);
         self.get_mut(segment).discard = false;

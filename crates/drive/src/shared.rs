@@ -37,7 +37,7 @@ pub(crate) struct Shared<M> {
     pub(crate) codec: codec::Policy,
     pub(crate) write_cache: bool,
     /// Copies of what the superblock says, for checking requests without the lock.
-    capacity_bytes: AtomicU64,
+    pub(crate) capacity_bytes: AtomicU64,
     sector_bytes: u64,
     /// Of this run.
     pub(crate) entropy: u64,

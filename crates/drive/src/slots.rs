@@ -4,7 +4,8 @@ use futures::future::join_all;
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
-    BLOCK_BYTES, Checkpoint, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse, Superblock,
+    BLOCK_BYTES, Checkpoint, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentRow, SegmentUse,
+    Superblock,
 };
 use media::{IoBuf, Media};
 
@@ -98,14 +99,15 @@ pub(crate) async fn read_copy<M: Media>(
     let geometry = superblock.geometry;
     let offset = geometry.checkpoint_offset(slot, copy);
     let page = read_pages(media, offset, PAGE_BYTES).await?;
-    // More would be read than there is room for.
-    if Checkpoint::decode_segments(&page).ok() != Some(geometry.segments()) {
+    // More would be read than there is room for. Fewer are of a time when the drive was smaller.
+    let Some(count) = Checkpoint::decode_segments(&page).ok().filter(|count| *count <= geometry.segments())
+    else {
         return Ok(None);
-    }
-    let bytes = read_pages(media, offset, Checkpoint::encoded_len(geometry.segments() as usize)).await?;
+    };
+    let bytes = read_pages(media, offset, Checkpoint::encoded_len(count as usize)).await?;
     let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
     let valid = |found: &Checkpoint| {
-        found.uuid == superblock.uuid
+        found.uuid == superblock.log_id()
             && found.number % 2 == slot as u64
             && found.number < NUMBER_LIMIT
             // What a change to a leaf not loaded replaced still counts: twice the capacity at the most.
@@ -113,7 +115,12 @@ pub(crate) async fn read_copy<M: Media>(
             && found.fill_blocks <= 2 * blocks
             && found.validate(&geometry).is_ok()
     };
-    Ok(Checkpoint::decode(&bytes).ok().filter(valid))
+    let added = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
+    let grown = |mut found: Checkpoint| {
+        found.rows.resize(geometry.segments() as usize, added);
+        found
+    };
+    Ok(Checkpoint::decode(&bytes).ok().map(grown).filter(valid))
 }
 
 /// Looks for a pack that knows a newer checkpoint than the newest found; answers what was found.
@@ -138,7 +145,8 @@ pub(crate) async fn find_successor<M: Media>(
     let count = superblock.geometry.segments();
     // A new drive has its other slot blank: no reason to look at all of it.
     let until = if checkpoint.number == 1 { count.min(FIRST_SEGMENTS) } else { count };
-    let place = (&superblock.uuid, superblock.geometry);
+    let log_id = superblock.log_id();
+    let place = (&log_id, superblock.geometry);
     let newer = |header: &PackHeader| header.checkpoint > checkpoint.number;
     let found = first_packs(media, place, (0..until).collect(), newer, true).await?;
     Ok(found.first().map(|header| {

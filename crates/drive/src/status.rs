@@ -44,6 +44,8 @@ pub struct Status {
     pub created_unix_seconds: u64,
     /// Bytes that may be written to the backing over its life, 0 if unknown.
     pub endurance_bytes: u64,
+    /// Bytes written to the backing since the drive was made; a wipe does not reset them.
+    pub lifetime_written_bytes: u64,
     pub logical_capacity_bytes: u64,
     pub physical_size_bytes: u64,
     /// Blocks that hold something, fills in.
@@ -130,6 +132,7 @@ impl<M: Media> Drive<M> {
             write_cache: self.0.write_cache,
             created_unix_seconds: core.superblock.created_unix_seconds,
             endurance_bytes: core.superblock.endurance_bytes,
+            lifetime_written_bytes: core.superblock.worn_bytes + core.counters.physical_written_bytes,
             logical_capacity_bytes: core.superblock.logical_capacity_bytes,
             physical_size_bytes: geometry.physical_size_bytes,
             logical_used_bytes: logical_used,
@@ -164,6 +167,13 @@ impl<M: Media> Drive<M> {
     /// Counts time that the drive was open for writing; the engine has no clock. Kept by the next checkpoint.
     pub fn count_powered(&self, seconds: u64) {
         self.0.core().counters.powered_seconds += seconds;
+    }
+
+    /// Bytes that live data takes, and most that it may take. Cheaper than [`Drive::status`].
+    pub fn space(&self) -> (u64, u64) {
+        let core = self.0.core();
+        let unit = UNIT_BYTES as u64;
+        (core.segments.live_units() * unit, core.segments.limit_units() * unit)
     }
 
     /// What the host sees, in bytes.

@@ -20,6 +20,8 @@ pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 ///  72  8  incompatible features: unknown bits refuse opening (encryption, snapshots, frames to come)
 ///  80  8  creation time, seconds since 1970, 0 if unknown
 ///  88  8  endurance of the backing: bytes that may be written to it over its life, 0 if unknown
+///  96  8  incarnation: how often the drive was wiped
+/// 104  8  bytes written to the backing before the last wipe
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -42,11 +44,28 @@ pub struct Superblock {
     /// Bytes that may be written to the backing over its life (its maker's TBW); 0 if unknown, as on drives made before
     /// the field was.
     pub endurance_bytes: u64,
+    /// How often the drive was wiped. Goes into [`Superblock::log_id`].
+    pub incarnation: u64,
+    /// Bytes written to the backing in earlier incarnations: wear that a wipe does not undo.
+    pub worn_bytes: u64,
 }
 
 const WHAT: &str = "superblock";
 
 impl Superblock {
+    /// The id that packs and checkpoints carry: the drive's own, and another after each wipe, so that whatever lay on the
+    /// backing before is no part of the drive any more. The first eight bytes are XORed with the incarnation, mixed by
+    /// splitmix64's finaliser (Steele et al. 2014), which maps 0 to 0.
+    pub fn log_id(&self) -> [u8; 16] {
+        let mut z = self.incarnation;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        let mut id = self.uuid;
+        id.iter_mut().zip(z.to_le_bytes()).for_each(|(byte, mixed)| *byte ^= mixed);
+        id
+    }
+
     /// One page.
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut b = [0; PAGE_BYTES];
@@ -63,6 +82,8 @@ impl Superblock {
         b[69] = self.codec_level as u8;
         put(&mut b, 80, &self.created_unix_seconds.to_le_bytes());
         put(&mut b, 88, &self.endurance_bytes.to_le_bytes());
+        put(&mut b, 96, &self.incarnation.to_le_bytes());
+        put(&mut b, 104, &self.worn_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&b);
         put(&mut b, 12, &crc.to_le_bytes());
         b
@@ -105,6 +126,8 @@ impl Superblock {
             codec_level: b[69] as i8,
             created_unix_seconds: u64_at(&b, 80),
             endurance_bytes: u64_at(&b, 88),
+            incarnation: u64_at(&b, 96),
+            worn_bytes: u64_at(&b, 104),
         };
         superblock.geometry.validate()?;
         validate_capacity(superblock.logical_capacity_bytes)?;

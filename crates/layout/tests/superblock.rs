@@ -17,6 +17,8 @@ fn sample() -> Superblock {
         codec_level: -5,
         created_unix_seconds: 1_700_000_000,
         endurance_bytes: 600_000_000_000_000,
+        incarnation: 2,
+        worn_bytes: 1 << 40,
     }
 }
 

@@ -52,6 +52,27 @@ fn the_size_is_the_files_length_in_whole_pages() {
 }
 
 #[test]
+fn a_file_grows_under_its_server_and_never_shrinks() {
+    let dir = scratch();
+    let media = new_file(&dir, Allocation::Sparse);
+    let before = media.size_bytes();
+    let write = |offset| now(media.write(offset, Arc::new(IoBuf::zeroed(4096))));
+    write(before).expect_err("beyond the end");
+    for allocation in [Allocation::Sparse, Allocation::Preallocated] {
+        let wanted = media.size_bytes() + (1 << 20);
+        assert_eq!(media.grow(wanted + 100, allocation).expect("grow"), wanted);
+        assert_eq!(media.size_bytes(), wanted);
+        write(wanted - 4096).expect("the new last page");
+    }
+    let grown = media.size_bytes();
+    assert_eq!(media.grow(4096, Allocation::Sparse).expect("nothing to do"), grown);
+    assert_eq!(std::fs::metadata(media.path()).expect("metadata").len(), grown);
+    let error = media.grow(1 << 62, Allocation::Preallocated).expect_err("more than there is");
+    assert!(error.to_string().contains("drive"), "{error}");
+    assert_eq!(std::fs::metadata(media.path()).expect("metadata").len(), grown);
+}
+
+#[test]
 fn a_second_writer_is_kept_out_and_readers_share() {
     let dir = scratch();
     let media = new_file(&dir, Allocation::Sparse);

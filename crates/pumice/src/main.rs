@@ -9,12 +9,14 @@ mod create;
 mod demo;
 mod human;
 mod logging;
+mod resize;
 mod serve;
 mod signatures;
 mod size;
 mod status;
 mod tco;
 mod usage;
+mod wipe;
 
 use std::io;
 use std::process::ExitCode;
@@ -41,6 +43,14 @@ enum Command {
     Capacity(capacity::Args),
     /// Check every structure of a drive that is not being served; nothing is written
     Check(check::Args),
+    /// Let hosts see more
+    SetCapacity(resize::CapacityArgs),
+    /// Let a drive use more of its backing
+    SetSize(resize::SizeArgs),
+    /// Reset a drive to how it was made: all data and statistics go
+    Wipe(wipe::WipeArgs),
+    /// Change a drive's sector size, which wipes it
+    Format(wipe::FormatArgs),
     /// Tell what storage costs over its life, by the SNIA storage TCO model
     Tco(tco::Args),
     /// All of it in a minute, on a temporary drive
@@ -58,6 +68,10 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Capacity(args) => capacity::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::SetCapacity(args) => resize::set_capacity(&args),
+        Command::SetSize(args) => resize::set_size(&args),
+        Command::Wipe(args) => wipe::wipe(&args),
+        Command::Format(args) => wipe::format(&args),
         Command::Tco(args) => tco::run(&args),
         Command::Demo(args) => demo::run(&args),
     };

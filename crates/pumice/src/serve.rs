@@ -11,7 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use media::Direct;
 use nbd::{Accepted, Acceptor, Shared, Shutdown};
-use service::{AdminSocket, IoChoice, MonitorSettings, OpenSettings, ServedDrive, WarnAt, Workers};
+use service::{
+    AdminSocket, IoChoice, MonitorSettings, OpenSettings, ServedDrive, ThrottleSettings, WarnAt, Workers,
+};
 use tokio::task::JoinSet;
 
 use crate::logging;
@@ -53,6 +55,12 @@ pub(crate) struct Args {
     /// Serve drives whose log is damaged as they were before the damage
     #[arg(long, requires = "read_only")]
     accept_damage: bool,
+    /// Slow writes down once so many percent of the space for data are used, more and more until the drive is full
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    throttle_at: Option<f64>,
+    /// The rate they are slowed down to just before it is full, a second
+    #[arg(long, value_name = "SIZE", default_value = "4M", requires = "throttle_at")]
+    throttle_floor: Size,
     /// Certificate chain of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -95,6 +103,10 @@ impl Args {
                 _ => Direct::Auto,
             },
             monitor: MonitorSettings { warn_at: self.warn_at.clone(), on_event: self.on_event.clone() },
+            throttle: self.throttle_at.map(|at_percent| ThrottleSettings {
+                at_percent,
+                floor_bytes_per_second: self.throttle_floor.0.max(1),
+            }),
         }
     }
 
@@ -105,6 +117,12 @@ impl Args {
             _ => IoChoice::Auto,
         }
     }
+}
+
+/// A share of the space at which throttling makes sense.
+fn percent(text: &str) -> Result<f64, String> {
+    let value = text.trim_end_matches('%').parse().ok().filter(|value| (1.0..=99.0).contains(value));
+    value.ok_or_else(|| format!("{text:?} is no share from 1 to 99 percent"))
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -1,6 +1,12 @@
 //! The admin socket: one JSON request a line, one JSON answer a line, over a Unix socket for the owner only.
 //!
-//! Requests: `{"command": "status"}`, answered by `{"drives": [...]}`. An answer to anything else is `{"error": "..."}`.
+//! Requests, and what answers them:
+//!
+//! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
+//! - `{"command": "change", "drive": UUID, "change": {"set-capacity": {"bytes": N}}}`, or in place of the last
+//!   `{"set-size": {"bytes": N, "preallocate": false}}`: `{"drive": {...}}`, the drive's report afterwards.
+//!
+//! The answer to anything that failed is `{"error": "..."}`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,6 +23,7 @@ use tokio::task::JoinHandle;
 use crate::drives::Drives;
 use crate::error::ServiceError;
 use crate::report::StatusReport;
+use crate::resize::allocation;
 use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::served::ServedDrive;
 
@@ -24,6 +31,8 @@ use crate::served::ServedDrive;
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
 /// How long a client may take over a request, and a server over an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a change may take: a file may have to get much space from its filesystem.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 64;
 
@@ -31,6 +40,26 @@ const BACKLOG: u32 = 64;
 #[serde(tag = "command", rename_all = "kebab-case")]
 enum Request {
     Status,
+    Change { drive: String, change: Change },
+}
+
+/// What a server can be asked to change about a drive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The logical capacity.
+    SetCapacity {
+        /// What hosts shall see.
+        bytes: u64,
+    },
+    /// The physical size.
+    SetSize {
+        /// What the drive may use of its backing.
+        bytes: u64,
+        /// Take the space of a longer file from its filesystem at once.
+        #[serde(default)]
+        preallocate: bool,
+    },
 }
 
 /// Answer to a status request, and what `pumice status --json` prints.
@@ -44,6 +73,7 @@ pub struct StatusAnswer {
 #[serde(untagged)]
 enum Answer {
     Status(StatusAnswer),
+    Changed { drive: Box<StatusReport> },
     Error { error: String },
 }
 
@@ -149,7 +179,7 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
             return Ok(());
         }
         let whole = line.ends_with('\n');
-        let mut answer = serde_json::to_vec(&answer_one(&line, &drives.all()))?;
+        let mut answer = serde_json::to_vec(&answer_one(&line, &drives.all()).await)?;
         answer.push(b'\n');
         tokio::time::timeout(TIMEOUT, write.write_all(&answer)).await??;
         if !whole {
@@ -158,10 +188,26 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
     }
 }
 
-fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
-    match serde_json::from_str(line) {
+async fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
+    let request = serde_json::from_str(line);
+    match request {
         Ok(Request::Status) => {
             Answer::Status(StatusAnswer { drives: drives.iter().map(|drive| drive.report()).collect() })
+        }
+        Ok(Request::Change { drive, change }) => {
+            let Some(found) = drives.iter().find(|served| served.uuid().to_string() == drive) else {
+                return Answer::Error { error: format!("drive {drive} is not served here") };
+            };
+            let changed = match change {
+                Change::SetCapacity { bytes } => found.set_logical_capacity(bytes).await,
+                Change::SetSize { bytes, preallocate } => {
+                    found.set_physical_size(bytes, allocation(preallocate)).await
+                }
+            };
+            match changed {
+                Ok(()) => Answer::Changed { drive: Box::new(found.report()) },
+                Err(error) => Answer::Error { error: error.to_string() },
+            }
         }
         Err(error) => Answer::Error { error: format!("not a request this server knows: {error}") },
     }
@@ -172,19 +218,41 @@ fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
 /// # Errors
 /// [`ServiceError::Admin`] if nobody answers in time, or not what was asked.
 pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
-    let ask = || -> io::Result<StatusAnswer> {
+    match ask(socket, &Request::Status, TIMEOUT)? {
+        Answer::Status(answer) => Ok(answer),
+        Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
+    }
+}
+
+/// Asks the server that has the drive at `path`, if there is one, to change it; answers how it is then.
+///
+/// # Errors
+/// [`ServiceError::Refused`] with what the server said; [`ServiceError::Admin`] if it said nothing.
+pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
+    let Some((socket, report)) = find_sockets(Some(path)).into_iter().next() else { return Ok(None) };
+    match ask(&socket, &Request::Change { drive: report.uuid, change: change.clone() }, CHANGE_TIMEOUT)? {
+        Answer::Changed { drive } => Ok(Some(*drive)),
+        Answer::Error { error } => Err(ServiceError::Refused(error)),
+        Answer::Status(_) => Err(odd_answer(&socket)),
+    }
+}
+
+fn odd_answer(socket: &Path) -> ServiceError {
+    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer is to another question");
+    ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
+}
+
+fn ask(socket: &Path, request: &Request, timeout: Duration) -> Result<Answer, ServiceError> {
+    let ask = || -> io::Result<Answer> {
         let mut stream = StdUnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut request = serde_json::to_vec(&Request::Status)?;
-        request.push(b'\n');
-        stream.write_all(&request)?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        match serde_json::from_str(&line)? {
-            Answer::Status(answer) => Ok(answer),
-            Answer::Error { error } => Err(io::Error::other(error)),
-        }
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(serde_json::from_str(&answer)?)
     };
     ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
 }
@@ -192,6 +260,11 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 /// Asks all servers of this machine (that this user may ask) for their drives; with `path`, only for the drive there.
 /// Sockets that servers left behind are removed.
 pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
+    find_sockets(path).into_iter().map(|(_, report)| report).collect()
+}
+
+/// The same, with the socket of each.
+fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     let mut found = Vec::new();
     for dir in runtime_dirs().iter().filter(|dir| trusted(dir)) {
         let Ok(entries) = std::fs::read_dir(dir) else { continue };
@@ -200,14 +273,14 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
         sockets.sort();
         for socket in sockets {
             match ask_status(&socket) {
-                Ok(answer) => found.extend(answer.drives),
+                Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
                 // Stale ones go; if that fails, they stay for the next one to try.
                 Err(_) => drop(remove_if_stale(&socket)),
             }
         }
     }
     if let Some(path) = path {
-        found.retain(|report| same_file(&report.path, path));
+        found.retain(|(_, report)| same_file(&report.path, path));
     }
     found
 }

@@ -8,6 +8,7 @@ use media::AnyMedia;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::throttle::{Throttle, ThrottleSettings};
 use crate::workers::Workers;
 
 /// How often a drive is told that time passes, and asked whether it has work.
@@ -28,11 +29,12 @@ impl Background {
         index: usize,
         name: Arc<str>,
         drive: &Drive<AnyMedia>,
+        throttle: (Option<ThrottleSettings>, Arc<Throttle>),
     ) -> Background {
         let (stop, stopped) = watch::channel(false);
         // Two tasks: a tick must not wait until a long checkpoint is done.
         let tasks = vec![
-            workers.spawn_on(index, tick(drive.clone(), stopped.clone())),
+            workers.spawn_on(index, tick(drive.clone(), throttle, stopped.clone())),
             workers.spawn_on(index, maintain(name, drive.clone(), stopped)),
         ];
         Background { stop, tasks }
@@ -48,7 +50,11 @@ impl Background {
     }
 }
 
-async fn tick(drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
+async fn tick(
+    drive: Drive<AnyMedia>,
+    (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
@@ -59,6 +65,10 @@ async fn tick(drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
             return;
         }
         drive.tick();
+        if let Some(settings) = settings {
+            let (used, limit) = drive.space();
+            throttle.set_rate(settings.rate(used as f64 * 100.0 / limit.max(1) as f64));
+        }
     }
 }
 

@@ -34,6 +34,9 @@ pub enum ServiceError {
     /// A worker thread is gone.
     #[error("a worker thread has stopped; the log before this says why")]
     WorkerGone,
+    /// A server did not do what it was asked.
+    #[error("{0}")]
+    Refused(String),
     /// An admin socket cannot be made or used.
     #[error("{}: cannot {action} the admin socket: {source}", path.display())]
     Admin {

@@ -24,11 +24,13 @@ mod monitor;
 mod open;
 mod report;
 mod requests;
+mod resize;
 mod runtime_dir;
 mod served;
+mod throttle;
 mod workers;
 
-pub use admin::{AdminSocket, StatusAnswer, ask_status, find_served};
+pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
 pub use backing::{BackingReport, DeviceReport};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;
@@ -44,6 +46,8 @@ pub use report::{
     RequestReport, ServerReport, StatusReport, WearReport,
 };
 pub use requests::Requests;
+pub use resize::{set_capacity, set_size, wipe};
 pub use runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use served::ServedDrive;
+pub use throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use workers::{IoBackend, IoChoice, Workers, run_here};

@@ -11,6 +11,7 @@ use rand::rngs::OsRng;
 
 use crate::error::ServiceError;
 use crate::monitor::MonitorSettings;
+use crate::throttle::ThrottleSettings;
 
 /// How long a backing that is in use is tried again, and how often.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -31,6 +32,8 @@ pub struct OpenSettings {
     pub direct: Direct,
     /// How a served drive is watched.
     pub monitor: MonitorSettings,
+    /// Slows writes down before the drive is full.
+    pub throttle: Option<ThrottleSettings>,
 }
 
 impl Default for OpenSettings {
@@ -42,6 +45,7 @@ impl Default for OpenSettings {
             accept_damage: false,
             direct: Direct::Auto,
             monitor: MonitorSettings::default(),
+            throttle: None,
         }
     }
 }
@@ -74,7 +78,7 @@ pub(crate) async fn open(
 
 /// Opens the backing. Of a server that was killed the kernel keeps the files, and so the lock, until its rings are taken
 /// down, which may be a moment after the process is gone.
-async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
+pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
     let since = Instant::now();
     loop {
         match FileMedia::open(path, settings.read_only, settings.direct) {

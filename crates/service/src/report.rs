@@ -196,6 +196,8 @@ pub struct ServerReport {
     pub threads: usize,
     /// `io_uring` or `plain`.
     pub io_backend: String,
+    /// Rate that writes are slowed down to; none while they are not.
+    pub throttle_bytes_per_second: Option<u64>,
     /// Around the page cache.
     pub direct_io: bool,
     pub requests: RequestReport,
@@ -367,7 +369,7 @@ impl StatusReport {
             critical_warning: CriticalWarning::default(),
             wear: WearReport {
                 endurance_bytes: Some(status.endurance_bytes).filter(|bytes| *bytes > 0),
-                written_bytes: counters.physical_written_bytes,
+                written_bytes: status.lifetime_written_bytes,
                 ..WearReport::default()
             },
             time_to_full: TimeToFull::unknown("not served"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drive::Drive;
-use media::AnyMedia;
+use media::{Allocation, AnyMedia};
 use tokio::sync::Mutex;
 
 use crate::background::Background;
@@ -16,6 +16,8 @@ use crate::monitor::Monitor;
 use crate::open::{OpenSettings, open};
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
+use crate::resize::grow;
+use crate::throttle::Throttle;
 use crate::workers::{IoBackend, Workers};
 
 /// Largest request a host should send: what NBD clients may send to any server.
@@ -25,6 +27,8 @@ const MAX_TRANSFER_BYTES: u32 = 32 << 20;
 pub struct ServedDrive {
     path: PathBuf,
     drive: Drive<AnyMedia>,
+    media: Arc<AnyMedia>,
+    throttle: Arc<Throttle>,
     direct: bool,
     read_only: bool,
     backend: IoBackend,
@@ -56,11 +60,15 @@ impl ServedDrive {
         let name: Arc<str> = path.display().to_string().into();
         let requests = Arc::new(Requests::new(workers.count()));
         let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
-        let background = Background::start(workers, index, name, &drive);
+        let throttle = Arc::new(Throttle::default());
+        let background =
+            Background::start(workers, index, name, &drive, (settings.throttle, throttle.clone()));
         Ok(Arc::new(ServedDrive {
             path,
             drive,
             direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
+            media,
+            throttle,
             read_only: settings.read_only,
             backend: workers.backend(),
             threads: workers.count(),
@@ -95,12 +103,40 @@ impl ServedDrive {
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             io_backend: self.backend.name().to_string(),
+            throttle_bytes_per_second: self.throttle.rate(),
             direct_io: self.direct,
             requests: (&*self.requests).into(),
             ..ServerReport::default()
         });
         self.monitor.complete(&mut report, &status);
         report
+    }
+
+    /// Lets hosts see `bytes`; those that connect from now on do.
+    ///
+    /// # Errors
+    /// As [`Drive::set_logical_capacity`].
+    pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), ServiceError> {
+        let before = self.drive.logical_capacity_bytes();
+        self.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
+        tracing::info!(drive = %self.path.display(), before, now = bytes, "logical capacity");
+        Ok(())
+    }
+
+    /// Lets the drive use `bytes` of its backing; a file grows first, taking the space from its filesystem as
+    /// `allocation` says.
+    ///
+    /// # Errors
+    /// As [`Drive::set_physical_size`] and [`FileMedia::grow`].
+    pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
+        let before = self.drive.status().physical_size_bytes;
+        grow(&self.path, &self.drive, &self.media, bytes, allocation).await?;
+        tracing::info!(drive = %self.path.display(), before, now = bytes, "physical size");
+        Ok(())
+    }
+
+    fn failed(&self, source: drive::Error) -> ServiceError {
+        ServiceError::Drive { path: self.path.clone(), source }
     }
 
     /// Refuses new requests, waits up to `patience` for those in flight, makes everything durable and closes the
@@ -124,7 +160,7 @@ impl ServedDrive {
         self.monitor.stop().await;
         let closed = self.drive.close().await;
         self.monitor.closed(&closed).await;
-        closed.map_err(|source| ServiceError::Drive { path: self.path.clone(), source })
+        closed.map_err(|source| self.failed(source))
     }
 }
 
@@ -147,6 +183,7 @@ impl Device for ServedDrive {
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Write)?;
+        self.throttle.admit(data.len()).await;
         request.end(self.drive.write(offset, data, fua).await)
     }
 

@@ -31,9 +31,8 @@ pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
 }
 
 pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
-    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, u64, u64)>())
-        .prop_map(|(uuid, update, geometry, blocks, large, rest)| {
-            let (codec_policy, codec_level, created_unix_seconds, endurance_bytes) = rest;
+    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, [u64; 4])>())
+        .prop_map(|(uuid, update, geometry, blocks, large, (codec_policy, codec_level, numbers))| {
             Superblock {
                 uuid,
                 update,
@@ -42,8 +41,10 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 sector_bytes: if large { 4096 } else { 512 },
                 codec_policy,
                 codec_level,
-                created_unix_seconds,
-                endurance_bytes,
+                created_unix_seconds: numbers[0],
+                endurance_bytes: numbers[3],
+                incarnation: numbers[1],
+                worn_bytes: numbers[2],
             }
         })
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -18,7 +18,8 @@ use crate::IoBuf;
 pub(crate) struct Backing {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    pub(super) size_bytes: u64,
+    /// Grows only.
+    pub(super) size_bytes: AtomicU64,
     pub(super) block_device: bool,
     pub(super) read_only: bool,
     pub(super) direct: bool,

@@ -13,6 +13,7 @@ pub use uring::{UringGuard, UringReactor};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::range::check_range;
 use crate::{IoBuf, Media};
@@ -20,7 +21,7 @@ use backing::{Backing, Outcome, Request};
 
 /// A regular file or block device, locked against a second server for as long as it is open.
 ///
-/// A regular file's length, rounded down to whole pages, is its size; the file never grows.
+/// A regular file's length, rounded down to whole pages, is its size; it grows by [`FileMedia::grow`] only.
 #[derive(Debug)]
 pub struct FileMedia {
     backing: Arc<Backing>,
@@ -52,6 +53,16 @@ impl FileMedia {
     ) -> Result<FileMedia, MediaError> {
         let backing = open::create(path.as_ref(), size_bytes, allocation, direct)?;
         Ok(FileMedia { backing: Arc::new(backing) })
+    }
+
+    /// Makes the backing at least `size_bytes` long, rounded down to whole pages: a regular file grows (never shrinks), a
+    /// block device is asked for its size anew. Durable on return. Answers the size it has then, which may be larger, or
+    /// smaller where a device has not grown so far.
+    ///
+    /// # Errors
+    /// See [`MediaError`]; the size is as before then.
+    pub fn grow(&self, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
+        open::grow(&self.backing, size_bytes, allocation)
     }
 
     /// The path as it was given.
@@ -91,11 +102,11 @@ impl FileMedia {
 
 impl Media for FileMedia {
     fn size_bytes(&self) -> u64 {
-        self.backing.size_bytes
+        self.backing.size_bytes.load(Ordering::Relaxed)
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
-        if let Err(error) = check_range(self.backing.size_bytes, offset, buf.len() as u64) {
+        if let Err(error) = check_range(self.size_bytes(), offset, buf.len() as u64) {
             return (buf, Err(error));
         }
         if buf.is_empty() {
@@ -109,7 +120,7 @@ impl Media for FileMedia {
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
         self.check_writable()?;
-        check_range(self.backing.size_bytes, offset, buf.len() as u64)?;
+        check_range(self.size_bytes(), offset, buf.len() as u64)?;
         if buf.is_empty() {
             return Ok(());
         }
@@ -122,7 +133,7 @@ impl Media for FileMedia {
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        check_range(self.backing.size_bytes, offset, len)?;
+        check_range(self.size_bytes(), offset, len)?;
         if len == 0 {
             return Ok(());
         }

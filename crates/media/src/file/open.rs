@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
@@ -68,7 +68,7 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
     Ok(Backing {
         file,
         path: path.to_path_buf(),
-        size_bytes,
+        size_bytes: AtomicU64::new(size_bytes),
         block_device,
         read_only,
         direct,
@@ -92,7 +92,7 @@ pub(super) fn create(
         Ok(direct) => Ok(Backing {
             file,
             path: path.to_path_buf(),
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
             block_device: false,
             read_only: false,
             direct,
@@ -114,16 +114,7 @@ fn finish_create(
     direct: Direct,
 ) -> Result<bool, MediaError> {
     lock(file, path, false, false)?;
-    let grown = match allocation {
-        Allocation::Sparse => retry_interrupted(|| rustix::fs::ftruncate(file, size_bytes)),
-        Allocation::Preallocated => {
-            retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size_bytes))
-        }
-    };
-    grown.map_err(|error| match error {
-        Errno::NOSPC | Errno::DQUOT => MediaError::NoSpace { path: path.to_path_buf(), size_bytes },
-        error => MediaError::from_io(path, "allocate it", error),
-    })?;
+    set_size(file, path, size_bytes, allocation)?;
     let direct = set_direct(file, path, direct)?;
     // The size and the name must survive a power cut before a drive relies on them.
     file.sync_all().map_err(|error| MediaError::from_io(path, "sync it", error))?;
@@ -135,6 +126,45 @@ fn finish_create(
         .and_then(|parent| parent.sync_all())
         .map_err(|error| MediaError::from_io(path, "sync its directory", error))?;
     Ok(direct)
+}
+
+/// Makes an open backing at least `size_bytes` long: a file grows, a block device is asked whether it has. Durable on
+/// return; answers the size it has then.
+pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
+    let (file, path) = (&backing.file, &backing.path);
+    let size_bytes = whole_pages(path, size_bytes)?;
+    if backing.read_only {
+        return Err(MediaError::from_io(path, "grow it", Errno::ROFS));
+    }
+    let raw_bytes = if backing.block_device {
+        block_size_bytes(file).map_err(|error| MediaError::from_io(path, "tell its size", error))?
+    } else {
+        let len = file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len();
+        if len < size_bytes {
+            if let Err(error) = set_size(file, path, size_bytes, allocation) {
+                // What preallocation got hold of before it failed.
+                let _ = rustix::fs::ftruncate(file, len);
+                return Err(error);
+            }
+            file.sync_all().map_err(|error| MediaError::from_io(path, "sync it", error))?;
+        }
+        len.max(size_bytes)
+    };
+    let now = whole_pages(path, raw_bytes)?;
+    Ok(backing.size_bytes.fetch_max(now, Ordering::Relaxed).max(now))
+}
+
+fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -> Result<(), MediaError> {
+    let set = match allocation {
+        Allocation::Sparse => retry_interrupted(|| rustix::fs::ftruncate(file, size_bytes)),
+        Allocation::Preallocated => {
+            retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size_bytes))
+        }
+    };
+    set.map_err(|error| match error {
+        Errno::NOSPC | Errno::DQUOT => MediaError::NoSpace { path: path.to_path_buf(), size_bytes },
+        error => MediaError::from_io(path, "allocate it", error),
+    })
 }
 
 /// Whether a file of this type is a block device; refuses what is neither that nor a regular file.

@@ -8,5 +8,7 @@ mod check;
 mod create;
 mod events;
 mod http;
+mod resize;
 mod serve;
 mod status;
+mod wipe;

@@ -50,3 +50,10 @@ pub(crate) fn needs(programs: &[&str]) -> bool {
     }
     true
 }
+
+/// A command that must have failed, with one line that says all of this.
+pub(crate) fn fails(run: &Run, says: &[&str]) {
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    assert!(says.iter().all(|word| run.stderr.contains(word)), "{says:?}: {run:?}");
+}

@@ -1,0 +1,127 @@
+//! Growing a drive while it is used: its logical capacity, or its physical size.
+//!
+//! Nothing moves. The superblock is the commit: both copies are written one after the other, each made durable before
+//! the next, so one of them is always whole; what was added is used only when both are. A power cut on the way leaves
+//! the old size or the new one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use layout::geometry::validate_capacity;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{Geometry, PAGE_BYTES, Superblock};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::shared::{Drive, Shared};
+
+impl<M: Media> Drive<M> {
+    /// Lets the host see `bytes`, at least as many as it sees now: what it knows stays where it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a smaller capacity, or one that cannot be; nothing was changed then.
+    pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
+        let shared = &self.0;
+        let _right = shared.maintenance().await;
+        let mut superblock = shared.writable_superblock()?;
+        let now = superblock.logical_capacity_bytes;
+        if bytes < now {
+            return Err(Error::Invalid(format!(
+                "a capacity of {bytes} bytes is less than the {now} that hosts see: only a wipe makes it smaller"
+            )));
+        }
+        validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
+        if bytes == now {
+            return Ok(());
+        }
+        superblock.logical_capacity_bytes = bytes;
+        shared.write_superblock(&mut superblock).await?;
+        let mut core = shared.core();
+        core.map.set_blocks(bytes / layout::BLOCK_BYTES as u64);
+        core.superblock = superblock;
+        shared.capacity_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets the drive use `bytes` of the backing, at least as many as now, rounded down to whole pages. The backing must
+    /// have grown before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the size that
+    /// the drive was made with; nothing was changed then.
+    pub async fn set_physical_size(&self, bytes: u64) -> Result<(), Error> {
+        let shared = &self.0;
+        let _right = shared.maintenance().await;
+        let geometry = self.check_physical_size(bytes)?;
+        let bytes = geometry.physical_size_bytes;
+        let mut superblock = shared.writable_superblock()?;
+        let backing = shared.media.size_bytes();
+        if bytes > backing {
+            return Err(Error::Invalid(format!("a size of {bytes} bytes, but the backing has {backing}")));
+        }
+        if geometry == superblock.geometry {
+            return Ok(());
+        }
+        // A checkpoint's table is of the size at its cut.
+        if shared.core().in_progress.is_some() {
+            shared.write_checkpoint(false).await?;
+        }
+        superblock.geometry = geometry;
+        shared.write_superblock(&mut superblock).await?;
+        {
+            let mut core = shared.core();
+            core.segments.grow(geometry);
+            core.log.set_geometry(geometry);
+            core.superblock = superblock;
+        }
+        // Writers may have been waiting for space.
+        shared.progress.notify(usize::MAX);
+        Ok(())
+    }
+
+    /// The sizes of the drive if it could use `bytes` of a backing that has them.
+    ///
+    /// # Errors
+    /// As [`Drive::set_physical_size`], but for the size of the backing.
+    pub fn check_physical_size(&self, bytes: u64) -> Result<Geometry, Error> {
+        let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let superblock = self.0.writable_superblock()?;
+        let now = superblock.geometry.physical_size_bytes;
+        if bytes < now {
+            return Err(Error::Invalid(format!(
+                "a size of {bytes} bytes is less than the {now} in use: drives only grow"
+            )));
+        }
+        let geometry = Geometry { physical_size_bytes: bytes, ..superblock.geometry };
+        if geometry.segments() > geometry.max_segments {
+            let most = geometry.segment_offset(geometry.max_segments + 1) - 1;
+            return Err(Error::Invalid(format!(
+                "a size of {bytes} bytes is more than the {most} that the drive has room for: four times its first size"
+            )));
+        }
+        geometry.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+        Ok(geometry)
+    }
+}
+
+impl<M: Media> Shared<M> {
+    fn writable_superblock(&self) -> Result<Superblock, Error> {
+        let core = self.core();
+        core.writable()?;
+        Ok(core.superblock.clone())
+    }
+
+    /// Makes a changed superblock durable. The caller has the right to maintenance. A failure poisons the drive: which of
+    /// the two it will be at the next opening is unknowable.
+    async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
+        superblock.update += 1;
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&superblock.encode());
+        let page = Arc::new(page);
+        for copy in 0..SUPERBLOCK_COPIES {
+            self.write_to_end(Geometry::superblock_offset(copy), page.clone()).await?;
+            self.sync_once().await?;
+        }
+        Ok(())
+    }
+}

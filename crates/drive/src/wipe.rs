@@ -1,0 +1,100 @@
+//! Factory reset.
+//!
+//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of how often it was wiped, so
+//! one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is written to the
+//! slot that the newest one of the old does *not* lie in; then the superblock commits. A power cut on the way leaves the
+//! drive as it was, or wiped.
+
+use std::sync::Arc;
+
+use layout::geometry::validate_capacity;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{Geometry, PAGE_BYTES};
+use media::{IoBuf, Media};
+
+use crate::create::{empty_checkpoint, sync, write};
+use crate::error::Error;
+use crate::shared::Drive;
+use crate::slots::{read_checkpoint, read_superblock};
+
+/// What may change with a wipe; `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WipeOptions {
+    /// 512 or 4096.
+    pub sector_bytes: Option<u32>,
+    /// What the host sees from then on, in bytes; may be smaller than before.
+    pub logical_capacity_bytes: Option<u64>,
+}
+
+/// Bytes discarded at once.
+const DISCARD_BYTES: u64 = 1 << 30;
+
+impl<M: Media> Drive<M> {
+    /// Wipes the drive on `media`, which no server may have open: all data and statistics, but not what was written to the
+    /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive; nothing was changed then.
+    pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
+        let (mut superblock, _) = read_superblock(media).await?;
+        if let Some(bytes) = options.sector_bytes {
+            if bytes != 512 && bytes != 4096 {
+                return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));
+            }
+            superblock.sector_bytes = bytes;
+        }
+        if let Some(bytes) = options.logical_capacity_bytes {
+            validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
+            superblock.logical_capacity_bytes = bytes;
+        }
+        let mut number = 1;
+        if let Ok(found) = read_checkpoint(media, &superblock).await {
+            number = found.checkpoint.number + 1;
+            superblock.worn_bytes =
+                superblock.worn_bytes.saturating_add(found.checkpoint.counters.physical_written_bytes);
+        }
+        superblock.incarnation += 1;
+        superblock.update += 1;
+        let checkpoint = empty_checkpoint(&superblock, number);
+        for copy in 0..2 {
+            let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
+            write(media, offset, checkpoint.clone()).await?;
+        }
+        sync(media).await?;
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&superblock.encode());
+        let page = Arc::new(page);
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+            sync(media).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many
+    /// bytes of how many are done. False if the backing cannot discard. May be given up at any time, and need not be done.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless the drive is empty and closed; what the medium answered.
+    pub async fn discard_all(media: &M, mut progress: impl FnMut(u64, u64)) -> Result<bool, Error> {
+        let (superblock, _) = read_superblock(media).await?;
+        let checkpoint = read_checkpoint(media, &superblock).await?.checkpoint;
+        if !checkpoint.root.is_unmapped() || checkpoint.sequence > 0 || !checkpoint.clean {
+            return Err(Error::Invalid("the drive is in use: wipe it first".into()));
+        }
+        let (start, end) = (superblock.geometry.segments_offset(), superblock.geometry.physical_size_bytes);
+        let mut at = start;
+        while at < end {
+            progress(at - start, end - start);
+            let len = DISCARD_BYTES.min(end - at);
+            match media.discard(at, len).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(false),
+                Err(error) => return Err(Error::io("discarding", at, &error)),
+            }
+            at += len;
+        }
+        progress(end - start, end - start);
+        Ok(true)
+    }
+}

@@ -1,0 +1,90 @@
+//! `pumice set-capacity` and `pumice set-size`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use service::{IoChoice, StatusReport, run_here};
+
+use crate::human;
+use crate::size::Size;
+
+const BLOCK: u64 = layout::BLOCK_BYTES as u64;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice set-capacity /srv/drive 40G\n\
+    Clients see it when they connect again; then the filesystem on it can be grown (resize2fs, xfs_growfs).\n\
+    It only grows: a smaller capacity needs `pumice wipe --capacity`.")]
+pub(crate) struct CapacityArgs {
+    /// File or block device with the drive, served or not
+    path: PathBuf,
+    /// What hosts shall see
+    capacity: Size,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice set-size /srv/drive 20G\n\
+    A file is made longer; a block device must have grown before. Up to four times the size the drive was made with.")]
+pub(crate) struct SizeArgs {
+    /// File or block device with the drive, served or not
+    path: PathBuf,
+    /// Physical space the drive may use from now on
+    size: Size,
+    /// Take the space of a longer file from the filesystem now
+    #[arg(long)]
+    preallocate: bool,
+}
+
+pub(crate) fn set_capacity(args: &CapacityArgs) -> Result<()> {
+    // Powers of 1000 are seldom whole blocks.
+    let bytes = args.capacity.0 / BLOCK * BLOCK;
+    let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(&args.path, bytes, spawner))??;
+    told(&drive)?;
+    if let Some(warning) = too_much(&drive) {
+        eprintln!("pumice: warning: {warning}");
+    }
+    Ok(())
+}
+
+pub(crate) fn set_size(args: &SizeArgs) -> Result<()> {
+    let set = |spawner| service::set_size(&args.path, args.size.0, args.preallocate, spawner);
+    told(&run_here(IoChoice::Auto, set)??)
+}
+
+fn told(drive: &StatusReport) -> Result<()> {
+    writeln!(
+        std::io::stdout(),
+        "{}: {} logical on {} physical",
+        drive.path.display(),
+        human::bytes(drive.logical_capacity_bytes),
+        human::bytes(drive.physical_size_bytes),
+    )?;
+    Ok(())
+}
+
+/// What to fear if the data has not shown that it compresses as well as the capacity needs.
+pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
+    // Less than this says nothing about what will be written yet.
+    const TELLING_BYTES: u64 = 64 << 20;
+    let room = drive.physical_size_bytes - drive.physical_reserve_bytes - drive.physical_fixed_bytes;
+    let needed = drive.logical_capacity_bytes as f64 / room.max(1) as f64;
+    if needed <= 1.0 {
+        return None;
+    }
+    let before = format!(
+        "{} on {} of space for data need a ratio of {needed:.2}:1",
+        human::bytes(drive.logical_capacity_bytes),
+        human::bytes(room)
+    );
+    if drive.logical_used_bytes < TELLING_BYTES {
+        return Some(format!("{before}; too little was written to tell the ratio of the data"));
+    }
+    (drive.compression_ratio < needed).then(|| {
+        let reaches = room as f64 * drive.compression_ratio;
+        format!(
+            "{before}, the data has shown {:.2}:1 so far, enough for {}: the drive may run full before it looks so to hosts",
+            drive.compression_ratio,
+            human::bytes(reaches as u64)
+        )
+    })
+}

@@ -1,0 +1,98 @@
+//! Changing a drive as a whole: its capacity, its size, its being anything but empty. What a server has open changes
+//! there, through its admin socket; what lies idle is opened for it here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use drive::{Drive, Spawner, WipeOptions};
+use media::{Allocation, AnyMedia, Media};
+
+use crate::admin::{Change, change};
+use crate::error::ServiceError;
+use crate::open::{OpenSettings, open, open_media};
+use crate::report::StatusReport;
+
+/// Sets the logical capacity of the drive at `path`, served or not. Answers how the drive is then.
+///
+/// # Errors
+/// As [`Drive::set_logical_capacity`] and for opening a drive or reaching its server.
+pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<StatusReport, ServiceError> {
+    if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
+        return Ok(report);
+    }
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    let (drive, _) = open(path, &OpenSettings::default(), spawner).await?;
+    let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
+    let closed = drive.close().await.map_err(failed);
+    changed.and(closed).map(|()| StatusReport::new(path, &drive.status()))
+}
+
+/// Sets the physical size of the drive at `path`, served or not; a file is made longer first.
+///
+/// # Errors
+/// As [`Drive::set_physical_size`] and for opening a drive or reaching its server.
+pub async fn set_size(
+    path: &Path,
+    bytes: u64,
+    preallocate: bool,
+    spawner: Spawner,
+) -> Result<StatusReport, ServiceError> {
+    if let Some(report) = change(path, &Change::SetSize { bytes, preallocate })? {
+        return Ok(report);
+    }
+    let (drive, media) = open(path, &OpenSettings::default(), spawner).await?;
+    let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
+    let closed = drive.close().await;
+    let closed = closed.map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source });
+    changed.and(closed).map(|()| StatusReport::new(path, &drive.status()))
+}
+
+pub(crate) fn allocation(preallocate: bool) -> Allocation {
+    if preallocate { Allocation::Preallocated } else { Allocation::Sparse }
+}
+
+/// Makes the backing long enough, then lets the drive use it.
+pub(crate) async fn grow(
+    path: &Path,
+    drive: &Drive<AnyMedia>,
+    media: &Arc<AnyMedia>,
+    bytes: u64,
+    allocation: Allocation,
+) -> Result<(), ServiceError> {
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    // What the drive would refuse must not have made the file longer.
+    drive.check_physical_size(bytes).map_err(failed)?;
+    if let AnyMedia::File(file) = &**media
+        && file.size_bytes() < bytes
+    {
+        let (media, before) = (media.clone(), file.size_bytes());
+        // Taking much space from a filesystem takes a while.
+        let grown = tokio::task::spawn_blocking(move || match &*media {
+            AnyMedia::File(file) => file.grow(bytes, allocation),
+            AnyMedia::Memory(_) => Ok(before),
+        });
+        grown.await.map_err(|_| ServiceError::WorkerGone)??;
+    }
+    drive.set_physical_size(bytes).await.map_err(failed)
+}
+
+/// Wipes the drive at `path`, which no server may have; with `discard` gives its space back to the backing then.
+/// `progress` gets bytes done and bytes in all. Answers whether the space was given back.
+///
+/// # Errors
+/// As [`Drive::wipe`], and [`media::MediaError::InUse`] where a server has it. An error of the discard comes after the drive
+/// was wiped.
+pub async fn wipe(
+    path: &Path,
+    options: WipeOptions,
+    discard: bool,
+    progress: impl FnMut(u64, u64),
+) -> Result<bool, ServiceError> {
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    let media = open_media(path, &OpenSettings::default()).await?;
+    Drive::wipe(&media, options).await.map_err(failed)?;
+    if !discard {
+        return Ok(false);
+    }
+    Drive::discard_all(&media, progress).await.map_err(failed)
+}

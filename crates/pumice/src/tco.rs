@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::builder::PossibleValuesParser;
-use tco::{Applied, Comparison, Field, Influence, PRESETS, Scenario, Sweep, SweepRange};
+use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Sweep, SweepRange};
 
 /// Total cost of ownership, by the SNIA storage TCO model and beyond it: docs/tco.md tells how
 #[derive(clap::Args)]
@@ -127,9 +127,8 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
         (None, Some(file)) => tco::parse(&file.display().to_string(), &read(file)?)?,
         (None, None) => bail!("no scenario given"),
     };
-    for setting in &args.set {
-        scenario.set(setting.column.as_deref(), setting.field, setting.value).context("--set")?;
-    }
+    // A measurement may rest on a setting, and yet a setting has the last word.
+    set(&mut scenario, &args.set)?;
     let mut measured = Vec::new();
     if let Some(file) = &args.from_scan {
         measured.extend(tco::use_scan(&mut scenario, &file.display().to_string(), &read(file)?)?);
@@ -137,23 +136,25 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
     if let Some(file) = &args.from_bench {
         measured.extend(tco::use_bench(&mut scenario, &file.display().to_string(), &read(file)?)?);
     }
-    // What a benchmark measured after the scan took its place.
-    let last = |at: usize, applied: &Applied| {
-        !measured[at + 1..]
-            .iter()
-            .any(|later| (&later.column, later.field) == (&applied.column, applied.field))
-    };
-    let measured: Vec<Applied> = measured
-        .iter()
-        .enumerate()
-        .filter(|(at, applied)| last(*at, applied))
-        .map(|(_, applied)| applied.clone())
-        .collect();
+    set(&mut scenario, &args.set)?;
+    // What a benchmark or a setting replaced is not told.
+    measured.retain(|applied: &Applied| {
+        let column = scenario.columns.iter().find(|column| column.name == applied.column);
+        let origin = column.and_then(|column| column.input(applied.field)).map(|input| &input.origin);
+        origin == Some(&Origin::Measured(applied.detail.clone()))
+    });
     let compared = tco::compare(&scenario);
     let sweeps = args.sweep.iter().map(|range| tco::sweep(&scenario, range)).collect();
     let share = f64::from(args.vary) / 100.0;
     let tornados = scenario.columns.iter().map(|column| tco::tornado(column, share)).collect();
     Ok(Report { scenario, measured, compared, sweeps, tornados, vary_percent: args.vary })
+}
+
+fn set(scenario: &mut Scenario, settings: &[Setting]) -> Result<()> {
+    for setting in settings {
+        scenario.set(setting.column.as_deref(), setting.field, setting.value).context("--set")?;
+    }
+    Ok(())
 }
 
 /// Reads a file of text, or the standard input.

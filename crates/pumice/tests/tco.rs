@@ -208,6 +208,13 @@ fn a_bench_comes_after_a_scan() -> Outcome {
         ratios.filter(|m| m["column"] == "Pumice" && m["field"] == "workload.ratio").collect();
     assert_eq!(of_pumice.len(), 1, "told twice: {of_pumice:?}");
     assert_eq!(of_pumice[0]["value"], 2.5);
+    // What the user sets has the last word, and no longer counts as measured.
+    let set = ["--preset", "four-ways", "--from-scan", &scan, "--from-bench", &bench, "--set", "ratio=3"];
+    let document = json(&set);
+    assert_eq!(document["columns"][3]["inputs"]["workload.ratio"]["value"], 3.0);
+    assert_eq!(document["columns"][3]["inputs"]["workload.ratio"]["from"], "set");
+    let measured = document["measured"].as_array().expect("an array");
+    assert!(!measured.is_empty() && measured.iter().all(|m| m["field"] != "workload.ratio"), "{measured:?}");
     Ok(())
 }
 

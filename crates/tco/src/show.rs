@@ -15,7 +15,7 @@ pub enum Show {
     Percent(usize),
     /// An input that is a fraction, as percent with as many decimals as it has.
     PercentInput,
-    /// A compression ratio: `2.20:1`.
+    /// A compression ratio with two or three decimals: `2.20:1`.
     Ratio,
 }
 
@@ -27,12 +27,12 @@ impl Show {
     pub fn text(self, value: f64) -> String {
         match self {
             Show::Usd(decimals) => usd(&grouped(value, decimals)),
-            Show::UsdInput(least) => usd(&at_least(value, least)),
+            Show::UsdInput(least) => usd(&at_least(value, least, MORE_DECIMALS_MAX)),
             Show::Number(decimals) => grouped(value, decimals),
-            Show::NumberInput(least) => at_least(value, least),
+            Show::NumberInput(least) => at_least(value, least, MORE_DECIMALS_MAX),
             Show::Percent(decimals) => format!("{}%", grouped(value * 100.0, decimals)),
-            Show::PercentInput => format!("{}%", at_least(value * 100.0, 0)),
-            Show::Ratio => format!("{}:1", at_least(value, 2)),
+            Show::PercentInput => format!("{}%", at_least(value * 100.0, 0, MORE_DECIMALS_MAX)),
+            Show::Ratio => format!("{}:1", at_least(value, 2, 1)),
         }
     }
 }
@@ -61,9 +61,9 @@ fn grouped(value: f64, decimals: usize) -> String {
     if is_zero { out } else { format!("{sign}{out}") }
 }
 
-/// With at least so many decimals, and up to four more where they are not zeros.
-fn at_least(value: f64, least: usize) -> String {
-    let text = grouped(value, least + MORE_DECIMALS_MAX);
+/// With at least so many decimals, and up to so many more where they are not zeros.
+fn at_least(value: f64, least: usize, more: usize) -> String {
+    let text = grouped(value, least + more);
     let keep = text.find('.').map_or(text.len(), |point| if least == 0 { point } else { point + 1 + least });
     let trimmed = text.trim_end_matches('0').trim_end_matches('.').len();
     text[..trimmed.max(keep)].to_string()
@@ -97,5 +97,6 @@ mod tests {
         assert_eq!(Show::Percent(0).text(1.0 / 2.2), "45%");
         assert_eq!(Show::Ratio.text(2.2), "2.20:1");
         assert_eq!(Show::Ratio.text(2.285), "2.285:1");
+        assert_eq!(Show::Ratio.text(1.637262), "1.637:1");
     }
 }

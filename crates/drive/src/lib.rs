@@ -29,6 +29,7 @@ mod resize;
 mod segments;
 mod shared;
 mod slots;
+pub mod space;
 mod status;
 mod wipe;
 mod write;

@@ -8,6 +8,7 @@ use media::Media;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
+use crate::space::watermarks;
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
@@ -69,14 +70,10 @@ impl Core {
         Wanted::Nothing
     }
 
-    /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works:
-    /// it keeps a stock, so that checkpoints are few, of at most a quarter of what data leaves free.
+    /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works.
     fn watermarks(&self) -> (u32, u32) {
-        let count = self.segments.count();
-        let floor = self.segments.floor(Head::Host);
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
-        let stock = (count / 20).min(count.saturating_sub(live + floor) / 4).max(3);
-        (floor + 2, floor + 2 + stock)
+        watermarks(self.segments.count(), live, self.segments.floor(Head::Host))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use layout::pack::HEADS;
 use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
 
+use crate::space::{host_floor_segments, reserve_segments};
+
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -131,9 +133,8 @@ impl Segments {
         self.geometry = geometry;
         self.table.resize(count as usize, blank);
         self.pins.grow(count);
-        // 7 %, as drives over-provision; never less than what the heads and a checkpoint need.
-        self.reserve = (count * 7 / 100).max(12);
-        self.floors = [(count / 100).max(4), 2, 0];
+        self.reserve = reserve_segments(count);
+        self.floors = [host_floor_segments(count), 2, 0];
     }
 
     /// The drive has grown: the new segments are free, and handed out after all others.

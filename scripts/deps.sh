@@ -25,6 +25,7 @@ wanted=(
     "fstrim util-linux"
     "openssl openssl"
     "jq jq"
+    "x264 x264"
 )
 
 export PATH="$HOME/.cargo/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin"

@@ -9,7 +9,9 @@ mod create;
 mod demo;
 mod human;
 mod logging;
+mod plan;
 mod resize;
+mod scan;
 mod serve;
 mod signatures;
 mod size;
@@ -51,6 +53,10 @@ enum Command {
     Wipe(wipe::WipeArgs),
     /// Change a drive's sector size, which wipes it
     Format(wipe::FormatArgs),
+    /// Tell how compressible data is, and what a drive would make of it
+    Scan(scan::Args),
+    /// Tell what capacity may be advertised safely
+    Plan(plan::Args),
     /// Tell what storage costs over its life, by the SNIA storage TCO model
     Tco(tco::Args),
     /// All of it in a minute, on a temporary drive
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
         Command::SetSize(args) => resize::set_size(&args),
         Command::Wipe(args) => wipe::wipe(&args),
         Command::Format(args) => wipe::format(&args),
+        Command::Scan(args) => scan::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Tco(args) => tco::run(&args),
         Command::Demo(args) => demo::run(&args),
     };

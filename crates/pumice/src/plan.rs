@@ -1,0 +1,175 @@
+//! `pumice plan`
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+
+use ::scan::Interval;
+use ::scan::plan::{Input, Plan, Policy, plan};
+use anyhow::{Context, Result, anyhow, bail};
+use report::Table;
+use serde_json::{Value, json};
+
+use crate::human;
+use crate::scan::sections::{ratio, ratio_interval};
+use crate::size::Size;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    pumice plan --ratio 2.4 --physical 7680GB\n  \
+    pumice scan /srv/data --json > scan.json && pumice plan --scan scan.json --physical 2T --policy balanced")]
+pub(crate) struct Args {
+    /// Compression ratio to plan for, headers and map counted, as `pumice status` tells it
+    #[arg(long, value_parser = ratio_argument, required_unless_present = "scan", conflicts_with = "scan")]
+    ratio: Option<f64>,
+    /// Result of `pumice scan --json`: the lower end of the ratio's interval is planned for
+    #[arg(long, value_name = "FILE")]
+    scan: Option<PathBuf>,
+    /// Physical size of the drive
+    #[arg(long, value_name = "SIZE")]
+    physical: Size,
+    /// performance, balanced or capacity [default: all three]
+    #[arg(long)]
+    policy: Option<Policy>,
+    /// Memory for the map, as of `pumice serve`
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    map_cache: Size,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// No data compresses better than zeros do, none takes more than its headers and map beyond itself.
+const RATIO_MIN: f64 = 0.9;
+const RATIO_MAX: f64 = 1000.0;
+
+fn ratio_argument(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.trim_end_matches(":1").parse().map_err(|_| format!("{text:?} is no ratio"))?;
+    if (RATIO_MIN..=RATIO_MAX).contains(&ratio) {
+        Ok(ratio)
+    } else {
+        Err(format!("a ratio from {RATIO_MIN} to {RATIO_MAX}"))
+    }
+}
+
+/// The ratio to plan for, and where it comes from.
+struct Source {
+    ratio: f64,
+    interval: Option<Interval>,
+    text: String,
+}
+
+impl Args {
+    fn source(&self) -> Result<Source> {
+        let Some(path) = &self.scan else {
+            let ratio = self.ratio.ok_or_else(|| anyhow!("say --ratio or --scan"))?;
+            return Ok(Source { ratio, interval: None, text: "as given".to_string() });
+        };
+        let shown = path.display();
+        let file = File::open(path).with_context(|| shown.to_string())?;
+        let found: Value = serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
+        let told = &found["predicted_drive"]["ratio"];
+        let interval: Interval = serde_json::from_value(told.clone())
+            .map_err(|_| anyhow!("{shown}: no predicted_drive.ratio; is it from `pumice scan --json`?"))?;
+        if interval.low < RATIO_MIN || !interval.low.is_finite() {
+            bail!("{shown}: a ratio of {} cannot be", interval.low);
+        }
+        let text = if interval.low == interval.high {
+            format!("all of the data was read ({shown})")
+        } else {
+            format!("the lower end of {} ({shown})", ratio_interval(&interval))
+        };
+        Ok(Source { ratio: interval.low.min(RATIO_MAX), interval: Some(interval), text })
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let source = args.source()?;
+    let input =
+        Input { ratio: source.ratio, physical_bytes: args.physical.0, map_cache_bytes: args.map_cache.0 };
+    let policies = args.policy.map_or(Policy::ALL.to_vec(), |policy| vec![policy]);
+    let plans: Vec<Plan> = policies
+        .into_iter()
+        .map(|policy| plan(&input, policy))
+        .collect::<Result<_, _>>()
+        .map_err(|error| anyhow!("--physical {}: {error}", args.physical.0))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let answer = json!({
+            "version": 1,
+            "ratio": source.ratio,
+            "ratio_interval": source.interval,
+            "ratio_source": source.text,
+            "plans": plans,
+        });
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", text(&source, &plans))?;
+    }
+    Ok(())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn text(source: &Source, plans: &[Plan]) -> String {
+    let Some(first) = plans.first() else { return String::new() };
+    let mut out = format!(
+        "{} physical, ratio {}: {}\n\n",
+        human::bytes(first.physical_size_bytes),
+        ratio(source.ratio),
+        source.text
+    );
+    let mut table =
+        Table::new(std::iter::once(String::new()).chain(plans.iter().map(|p| p.policy.to_string())))
+            .right_from(1);
+    let mut row = |name: &str, cell: &dyn Fn(&Plan) -> String| {
+        table.row(std::iter::once(name.to_string()).chain(plans.iter().map(cell)));
+    };
+    let bytes = |value: u64| human::bytes(value);
+    row("logical capacity to advertise", &|p| bytes(p.logical_capacity_bytes));
+    row("  for pumice create --capacity", &|p| p.logical_capacity_bytes.to_string());
+    row("the document's: provisioned", &|p| bytes(p.document.provisioned_bytes));
+    row("the document's: advertised", &|p| {
+        let kept = if p.document.keep_defaults { " (defaults)" } else { "" };
+        format!("{}{kept}", bytes(p.document.advertised_bytes))
+    });
+    row("physical used when it is full", &|p| bytes(p.physical_used_full_bytes));
+    row("over-provisioning left", &|p| percent(p.over_provisioning));
+    row("write amplification when full", &|p| format!("{:.2}", p.waf.total));
+    row("  data / cleaning / map", &|p| {
+        format!("{:.2} / {:.2} / {:.2}", p.waf.data, p.waf.cleaning, p.waf.map)
+    });
+    row("warn from physical used", &|p| bytes(p.alarms.used_warning_bytes));
+    row("act from physical used", &|p| bytes(p.alarms.used_critical_bytes));
+    row("warn below ratio", &|p| ratio(p.alarms.ratio_warning));
+    row("out of space below ratio", &|p| ratio(p.alarms.ratio_break_even));
+    for (i, worse) in first.worse.iter().enumerate() {
+        row(&format!("{} % worse, {}", worse.percent, ratio(worse.ratio)), &|p| {
+            let Some(worse) = p.worse.get(i) else { return String::new() };
+            if worse.fits {
+                format!("fits, WAF {:.2}", worse.waf)
+            } else {
+                let share = worse.logical_at_full_bytes as f64 / p.logical_capacity_bytes as f64;
+                format!("full at {} of it", percent(share))
+            }
+        });
+    }
+    row("host memory, at most", &|p| bytes(p.memory.total_max_bytes));
+    row("a map cache for all of the map", &|p| bytes(p.memory.whole_map_bytes));
+    row("the document's: 0.2 % + 3.5 GB", &|p| bytes(p.memory.document_bytes));
+    out.push_str(&table.to_text());
+    for plan in plans {
+        if let Some(why) = &plan.differs_because {
+            out.push_str(&format!("\n{}: less than the document, because {why}.\n", plan.policy));
+        }
+    }
+    out.push_str(
+        "\nWrite amplification is bytes to the backing for each byte of the host, under uniform random overwrites of 4 KiB \
+         on a full drive; other workloads need less.\n",
+    );
+    out
+}

@@ -1,0 +1,224 @@
+//! `pumice scan`
+
+mod html;
+mod progress;
+pub(crate) mod sections;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ::scan::{Codec, Options, Population, Report, S3Options, WalkOptions};
+use anyhow::{Context, Result, bail};
+use codec::Policy;
+
+use crate::size::Size;
+use progress::Bar;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    pumice scan /srv/data\n  \
+    pumice scan /dev/nvme0n1 --json | jq .predicted_drive.ratio\n  \
+    pumice scan 'nbd+unix:///?socket=/run/vm.sock'\n  \
+    pumice scan s3://bucket/prefix --s3-endpoint http://127.0.0.1:9000\n  \
+    zfs send pool/data@today | pumice scan -")]
+pub(crate) struct Args {
+    /// Files, directories, block devices, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, s3://BUCKET/PREFIX, or - for
+    /// standard input
+    #[arg(required = true, value_name = "PATH")]
+    sources: Vec<String>,
+    /// Half-width of the interval to reach, in percentage points of the stored share, for 4 KiB blocks
+    #[arg(long, value_name = "POINTS", default_value = "1", value_parser = points)]
+    precision: f64,
+    /// The same for units of up to 128 KiB (rival layouts); 0 leaves them out
+    #[arg(long, value_name = "POINTS", default_value = "5", value_parser = points_or_none)]
+    unit_precision: f64,
+    /// Probability that an interval holds the truth, in per cent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = percent)]
+    confidence: f64,
+    /// Read everything
+    #[arg(long)]
+    full: bool,
+    /// How the drive compresses that is predicted: as --codec of `pumice create`
+    #[arg(long, default_value = "auto")]
+    codec: Policy,
+    /// Codecs to compare it with: auto, lz4, zstd:LEVEL, deflate:LEVEL, none
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "lz4,zstd:1,zstd:3,zstd:9,deflate:1,deflate:6"
+    )]
+    compare: Vec<Codec>,
+    /// Codecs of the rival layouts
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lz4,zstd:3")]
+    rival_codecs: Vec<Codec>,
+    /// Bytes read a second at most
+    #[arg(long, value_name = "SIZE")]
+    max_rate: Option<Size>,
+    /// Threads that read and measure [default: one a core, at least 4]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Draw the samples that this number gives [default: another one each time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Levels of directories told apart
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..))]
+    depth: u8,
+    /// Go into other filesystems too
+    #[arg(long)]
+    cross_filesystems: bool,
+    /// URL of the S3 endpoint [default: Amazon's of the region]
+    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
+    s3_endpoint: Option<String>,
+    /// Region of the bucket
+    #[arg(long, value_name = "NAME", env = "AWS_REGION")]
+    s3_region: Option<String>,
+    /// Ask without credentials, even if AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set
+    #[arg(long)]
+    s3_anonymous: bool,
+    /// The bucket in the endpoint's host name instead of the path
+    #[arg(long)]
+    s3_virtual_host: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page with charts, all in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+        .ok_or_else(|| format!("{text:?} is no number"))
+}
+
+fn points(text: &str) -> Result<f64, String> {
+    number(text).and_then(|points| match points {
+        0.01..=50.0 => Ok(points / 100.0),
+        _ => Err("percentage points from 0.01 to 50".into()),
+    })
+}
+
+fn points_or_none(text: &str) -> Result<f64, String> {
+    if number(text)? == 0.0 { Ok(0.0) } else { points(text) }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    number(text).and_then(|percent| match percent {
+        50.0..=99.9999 => Ok(percent / 100.0),
+        _ => Err("a percentage from 50 to 99.9999".into()),
+    })
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            codec: self.codec,
+            compare: self.compare.clone(),
+            rival_codecs: self.rival_codecs.clone(),
+            confidence: self.confidence,
+            precision: self.precision,
+            unit_precision: (self.unit_precision > 0.0).then_some(self.unit_precision),
+            full: self.full,
+            seed: self.seed.unwrap_or_else(|| u64::from(uuid::Uuid::new_v4().as_fields().0)),
+            // Reading waits more than it works.
+            threads: self.threads.map_or(cores.max(4), usize::from),
+            max_rate: self.max_rate.map(|size| size.0),
+        }
+    }
+
+    fn s3(&self) -> S3Options {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let credentials = variable("AWS_ACCESS_KEY_ID")
+            .zip(variable("AWS_SECRET_ACCESS_KEY"))
+            .map(|(key, secret)| (key, secret, variable("AWS_SESSION_TOKEN")));
+        S3Options {
+            endpoint: self.s3_endpoint.clone(),
+            region: self.s3_region.clone().or_else(|| variable("AWS_DEFAULT_REGION")),
+            credentials: credentials.filter(|_| !self.s3_anonymous),
+            virtual_host: self.s3_virtual_host,
+            depth: self.depth.into(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.max_rate.is_some_and(|rate| rate.0 == 0) {
+        bail!("--max-rate 0 would read nothing; leave it out to read as fast as it goes");
+    }
+    let options = args.options();
+    let mut report = match args.sources.as_slice() {
+        [only] if only == "-" => {
+            let bar = Bar::new();
+            let stdin = std::io::stdin();
+            ::scan::scan_stream("-", &mut stdin.lock(), &options, &|event| bar.on(event))?
+        }
+        sources if sources.iter().any(|source| source == "-") => {
+            bail!("- (standard input) can only be scanned alone")
+        }
+        sources => {
+            let bar = Bar::new();
+            let population = list(args, sources, &bar)?;
+            ::scan::scan(&population, &options, &|event| bar.on(event))?
+        }
+    };
+    report.sources = args.sources.clone();
+    write(args, &report)
+}
+
+/// Finds out what there is.
+fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
+    let paths: Vec<&Path> = sources.iter().filter(|s| !is_uri(s)).map(Path::new).collect();
+    refuse_overlaps(&paths)?;
+    let walk = WalkOptions { cross_filesystems: args.cross_filesystems, depth: args.depth.into() };
+    let mut population = Population::new();
+    for source in sources {
+        let found = |count| bar.listed(count);
+        if source.starts_with("s3://") {
+            population.add_s3(source, &args.s3(), &found)?;
+        } else if is_uri(source) {
+            population.add_nbd(source)?;
+        } else {
+            population.add_path(Path::new(source), walk, &found)?;
+        }
+    }
+    Ok(population)
+}
+
+fn is_uri(source: &str) -> bool {
+    ["s3://", "nbd://", "nbds://", "nbd+unix://", "nbds+unix://"]
+        .iter()
+        .any(|scheme| source.starts_with(scheme))
+}
+
+/// What is in two of the paths would count twice.
+fn refuse_overlaps(paths: &[&Path]) -> Result<()> {
+    let whole = |path: &&Path| path.canonicalize().with_context(|| path.display().to_string());
+    let whole: Vec<PathBuf> = paths.iter().map(whole).collect::<Result<_>>()?;
+    for (i, inner) in whole.iter().enumerate() {
+        for (j, outer) in whole.iter().enumerate() {
+            if i != j && inner.starts_with(outer) {
+                let (inner, outer) = (paths[i].display(), paths[j].display());
+                bail!("{inner}: is within {outer} and would count twice; leave one of them out");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write(args: &Args, report: &Report) -> Result<()> {
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::render(report)).with_context(|| path.display().to_string())?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", sections::text(report))?;
+    }
+    Ok(())
+}

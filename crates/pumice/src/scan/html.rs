@@ -1,0 +1,108 @@
+//! A scan report as one HTML file with charts.
+
+use ::scan::Interval;
+use ::scan::report::{Part, Report};
+use report::{Bar, BarChart, Page};
+
+use super::sections::{PARTS_SHOWN, head, layout_name, ratio, sections};
+
+/// Ratios beyond this are drawn as this: a few zeros must not flatten everything else.
+const RATIO_DRAWN_MAX: f64 = 20.0;
+
+fn bar(interval: &Interval) -> Bar {
+    let [value, low, high] =
+        [interval.estimate, interval.low, interval.high].map(|ratio| ratio.min(RATIO_DRAWN_MAX));
+    Bar::within(value, low, high)
+}
+
+pub(super) fn render(found: &Report) -> String {
+    let mut page = Page::new(&format!("How compressible is {}?", found.sources.join(" "))).list(head(found));
+    if let Some(drive) = &found.predicted_drive {
+        page = page.paragraph(&summary(found, drive));
+    }
+    for section in sections(found) {
+        page = page.heading(&section.title);
+        if !section.text.is_empty() {
+            page = page.paragraph(&section.text);
+        }
+        page = page.table(&section.table);
+        page = match section.title.as_str() {
+            "By codec" => page.chart(&codecs(found).draw()).chart(&speeds(found).draw()),
+            "By rival layout" => page.chart(&layouts(found).draw()),
+            "By type" => page.chart(&parts("Stored bytes by type", &found.by_type).draw()),
+            "By directory" => page.chart(&parts("Stored bytes by directory", &found.by_directory).draw()),
+            _ => page,
+        };
+    }
+    page.heading("How this was measured").list(method(found)).to_html()
+}
+
+/// The one sentence for whoever reads no further.
+fn summary(found: &Report, drive: &::scan::PredictedDrive) -> String {
+    let interval = if drive.ratio.low == drive.ratio.high {
+        String::new()
+    } else {
+        format!(" (between {} and {})", ratio(drive.ratio.low), ratio(drive.ratio.high))
+    };
+    let zeros = found.blocks.zero.estimate * 100.0;
+    format!(
+        "A Pumice drive stores this data at {}{interval}, record headers and map counted. {zeros:.1} % of the blocks are \
+         zeros, which take next to nothing; {:.1} % do not compress.",
+        ratio(drive.ratio.estimate),
+        found.blocks.incompressible.estimate * 100.0,
+    )
+}
+
+fn codecs(found: &Report) -> BarChart {
+    let chart = BarChart::new("Ratio by codec, 4 KiB blocks packed to the byte", "logical / stored");
+    found.codecs.iter().fold(chart, |chart, row| chart.group(&row.codec, [bar(&row.ratio)]))
+}
+
+fn speeds(found: &Report) -> BarChart {
+    let chart = BarChart::new("Speed of one core of this machine", "MB/s").series(["compress", "decompress"]);
+    let speed = |rate: Option<f64>| rate.map_or_else(Bar::missing, Bar::from);
+    found.codecs.iter().fold(chart, |chart, row| {
+        chart.group(&row.codec, [speed(row.compress_mb_per_second), speed(row.decompress_mb_per_second)])
+    })
+}
+
+fn layouts(found: &Report) -> BarChart {
+    let chart = BarChart::new("Pumice and other layouts", "logical / stored").lying();
+    let chart = match &found.predicted_drive {
+        Some(drive) => chart.group(&format!("Pumice, {}", drive.codec), [bar(&drive.ratio)]),
+        None => chart,
+    };
+    found.layouts.iter().fold(chart, |chart, row| {
+        chart.group(&format!("{}, {}", layout_name(row), row.codec), [bar(&row.ratio)])
+    })
+}
+
+fn parts(title: &str, parts: &[Part]) -> BarChart {
+    let shown = || parts.iter().take(PARTS_SHOWN);
+    // The unit in which the largest has at least one.
+    let largest = shown().map(|part| part.data_bytes).max().unwrap_or(0);
+    let (unit, bytes) = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)]
+        .into_iter()
+        .find(|(_, bytes)| largest >= *bytes)
+        .unwrap_or(("KiB", 1 << 10));
+    let chart = BarChart::new(title, unit).series(["stored", "saved"]).stacked().lying();
+    let scaled = |value: u64| value as f64 / bytes as f64;
+    shown().fold(chart, |chart, part| {
+        let saved = part.data_bytes.saturating_sub(part.stored_bytes);
+        chart.group(&part.name, [scaled(part.stored_bytes), scaled(saved)])
+    })
+}
+
+fn method(found: &Report) -> Vec<String> {
+    vec![
+        "Blocks of 4 KiB were drawn uniformly over all data, so that large files count as much as they weigh; an interval \
+         holds the truth with the stated probability, by Hoeffding's inequality or the empirical Bernstein bound of Maurer \
+         and Pontil, whichever is narrower. Where everything was read there is no interval."
+            .to_string(),
+        "Stored bytes of a Pumice drive include record headers and rounding to 16 bytes. Rival layouts are models: units \
+         compressed as one and rounded up to 4 KiB sectors; for VDO, blocks compressed by LZ4 and packed into bins of at \
+         most 14."
+            .to_string(),
+        format!("pumice {}, seed {}.", found.program_version, found.seed),
+    ]
+}

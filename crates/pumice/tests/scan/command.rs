@@ -1,0 +1,155 @@
+//! What the command prints and refuses.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::server::text;
+use crate::common::{pumice, sample};
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    fs::create_dir(folder.path().join("sub")).expect("a directory");
+    fs::write(folder.path().join("a.txt"), sample(1, 1 << 20)).expect("written");
+    fs::write(folder.path().join("sub/b.bin"), vec![0; 1 << 20]).expect("written");
+    folder
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let run = pumice(&[&["scan", "--json"], arguments].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+#[test]
+fn the_stable_names_of_the_json() {
+    let folder = folder();
+    let report = json(&[&text(folder.path())]);
+    for path in [
+        "/version",
+        "/mode",
+        "/confidence",
+        "/seed",
+        "/data/files_count",
+        "/data/data_bytes",
+        "/data/hole_bytes",
+        "/read/bytes",
+        "/blocks/zero/estimate",
+        "/codecs/0/codec",
+        "/codecs/0/ratio/low",
+        "/codecs/0/compress_mb_per_second",
+        "/layouts/0/ratio/high",
+        "/predicted_drive/ratio/estimate",
+        "/predicted_drive/ratio/low",
+        "/predicted_drive/ratio/high",
+        "/predicted_drive/physical_used_bytes/estimate",
+        "/predicted_drive/physical_size_bytes/estimate",
+        "/by_type/0/name",
+        "/by_directory/1/ratio/estimate",
+        "/largest_files/0/stored_bytes",
+        "/skipped/symlinks_count",
+        "/unreadable_count",
+        "/changed_count",
+    ] {
+        assert!(report.pointer(path).is_some_and(|value| !value.is_null()), "{path}: {report}");
+    }
+    assert_eq!(report["mode"], "full");
+    assert_eq!(report["data"]["data_bytes"], 2 << 20);
+    assert_eq!(report["blocks"]["zero"]["estimate"], 0.5);
+}
+
+#[test]
+fn the_table_says_the_same() {
+    let folder = folder();
+    let run = pumice(&["scan", &text(folder.path()), "--compare", "lz4,deflate:6", "--unit-precision", "0"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(run.stderr, "", "no bar where there is no terminal");
+    for words in
+        ["2.00 MiB of data in 2 files", "50.0 %", "deflate:6", "all read", "On a Pumice drive", "a.txt"]
+    {
+        assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
+    }
+    assert!(!run.stdout.contains("zstd:9") && !run.stdout.contains("rival"), "{}", run.stdout);
+}
+
+#[test]
+fn samples_with_an_interval() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("big");
+    let mut bytes = sample(1, 24 << 20);
+    bytes.resize(48 << 20, 0);
+    fs::write(&path, bytes).expect("written");
+    let arguments = ["--precision", "4", "--confidence", "90", "--unit-precision", "0", "--seed", "5"];
+    let report = json(&[&[text(&path).as_str()], &arguments[..]].concat());
+    assert_eq!(report["mode"], "sample");
+    assert_eq!(report["seed"], 5);
+    let zero = &report["blocks"]["zero"];
+    let [low, high] = ["low", "high"].map(|end| zero[end].as_f64().expect("a number"));
+    assert!(low <= 0.5 && 0.5 <= high && high - low <= 0.0801, "{zero}");
+    assert!(report["read"]["bytes"].as_u64().expect("bytes") < 16 << 20, "{}", report["read"]);
+    let again = json(&[&[text(&path).as_str()], &arguments[..]].concat());
+    assert_eq!(again["codecs"][0]["stored"], report["codecs"][0]["stored"]);
+}
+
+#[test]
+fn standard_input() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["scan", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    child.stdin.take().expect("piped").write_all(&sample(1, 3_000_001)).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["data"]["apparent_bytes"], 3_000_001);
+    assert_eq!(report["sources"][0], "-");
+}
+
+#[test]
+fn a_page_that_is_one_file() {
+    let folder = folder();
+    let page = folder.path().join("report.html");
+    // A name that would be markup if it were not escaped.
+    fs::write(folder.path().join("<script>.txt"), sample(2, 1 << 20)).expect("written");
+    let run = pumice(&["scan", &text(folder.path()), "--html", &text(&page)]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let html = fs::read_to_string(&page).expect("a page");
+    assert!(html.starts_with("<!DOCTYPE html>"));
+    assert!(html.matches("<svg").count() >= 4, "charts");
+    for outside in ["<script", "src=", "<link", "@import"] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    assert!(html.contains("A Pumice drive stores this data at"));
+}
+
+#[test]
+fn refusals() {
+    let folder = folder();
+    let root = text(folder.path());
+    let sub = text(&folder.path().join("sub"));
+    for (arguments, code, word) in [
+        (vec![], 2, "PATH"),
+        (vec![root.as_str(), "--precision", "0"], 2, "0.01 to 50"),
+        (vec![root.as_str(), "--confidence", "100"], 2, "99.9999"),
+        (vec![root.as_str(), "--compare", "gzip"], 2, "deflate"),
+        (vec![root.as_str(), "--max-rate", "fast"], 2, "size"),
+        (vec![root.as_str(), "--max-rate", "0"], 1, "--max-rate"),
+        (vec!["/nonexistent"], 1, "/nonexistent"),
+        (vec!["/dev/null"], 1, "/dev/null"),
+        (vec![root.as_str(), "-"], 1, "alone"),
+        (vec![root.as_str(), sub.as_str()], 1, "count twice"),
+        (vec!["nbd+unix:///?socket=/nonexistent"], 1, "nbd+unix"),
+        (vec!["nbds://localhost"], 1, "TLS"),
+        (vec!["s3://bucket", "--s3-endpoint", "http://127.0.0.1:1"], 1, "s3://bucket"),
+        (vec![root.as_str(), "--html", "/nonexistent/report.html"], 1, "/nonexistent/report.html"),
+    ] {
+        let run = pumice(&[&["scan"], arguments.as_slice()].concat());
+        assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
+        assert!(run.stderr.starts_with("pumice: ") && run.stderr.contains(word), "{arguments:?}: {run:?}");
+        assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Measuring blocks and units: what each codec and each layout makes of them, and how long that takes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use codec::fill_word;
+use layout::record::RECORD_HEADER_BYTES;
+use layout::{BLOCK_BYTES, UNIT_BYTES};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::estimate::Tally;
+use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
+use crate::policy::{Codec, Engine, Stored};
+
+/// Bytes of the longest record of a block: the most that any codec makes of one.
+pub const RECORD_BYTES_MAX: u64 = (BLOCK_BYTES + RECORD_HEADER_BYTES) as u64;
+
+/// Blocks measured between two looks at the clock.
+const BLOCKS_A_BATCH: usize = 32;
+
+/// What a drive keeps of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// An entry of the map with the word that the block repeats.
+    Fill(u32),
+    /// A record of so many bytes, header and padding in.
+    Record(u32),
+}
+
+impl Kept {
+    /// Bytes of the record.
+    pub(crate) fn record_bytes(self) -> u64 {
+        match self {
+            Kept::Fill(_) => 0,
+            Kept::Record(bytes) => bytes.into(),
+        }
+    }
+}
+
+/// Time that a codec took for some bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Speed {
+    bytes: u64,
+    compressing: Duration,
+    decompressing: Duration,
+}
+
+impl Speed {
+    /// Millions of bytes a second of one core: compressed, decompressed. `None` before anything was measured.
+    pub(crate) fn mb_per_second(&self) -> Option<(f64, f64)> {
+        let rate = |time: Duration| self.bytes as f64 / 1e6 / time.as_secs_f64();
+        let known = self.bytes > 0 && !self.compressing.is_zero() && !self.decompressing.is_zero();
+        known.then(|| (rate(self.compressing), rate(self.decompressing)))
+    }
+
+    fn merge(&mut self, other: &Speed) {
+        self.bytes += other.bytes;
+        self.compressing += other.compressing;
+        self.decompressing += other.decompressing;
+    }
+}
+
+/// Sums over blocks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BlockTally {
+    /// 1 for a block of zeros.
+    pub(crate) zeros: Tally,
+    /// 1 for a block that repeats another word.
+    pub(crate) fills: Tally,
+    /// 1 for a block that the first codec stores as it came.
+    pub(crate) raw: Tally,
+    /// Bytes of the record, for each codec.
+    pub(crate) records: Vec<Tally>,
+    /// Times, for each codec.
+    pub(crate) speeds: Vec<Speed>,
+}
+
+impl BlockTally {
+    /// An empty one for so many codecs.
+    pub(crate) fn new(codecs: usize) -> BlockTally {
+        BlockTally {
+            records: vec![Tally::default(); codecs],
+            speeds: vec![Speed::default(); codecs],
+            ..Default::default()
+        }
+    }
+
+    /// Blocks counted.
+    pub(crate) fn count(&self) -> u64 {
+        self.zeros.count
+    }
+
+    /// Adds another one's sums.
+    pub(crate) fn merge(&mut self, other: &BlockTally) {
+        self.zeros.merge(&other.zeros);
+        self.fills.merge(&other.fills);
+        self.raw.merge(&other.raw);
+        self.records.iter_mut().zip(&other.records).for_each(|(to, from)| to.merge(from));
+        self.speeds.iter_mut().zip(&other.speeds).for_each(|(to, from)| to.merge(from));
+    }
+}
+
+/// Sums over units of up to 128 KiB. A value is what the unit takes, divided by its blocks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitTally {
+    /// Bytes a block, for each rival.
+    pub(crate) rivals: Vec<Tally>,
+    /// Bytes in all, for each rival.
+    pub(crate) rival_bytes: Vec<u64>,
+    /// Thousandths of a byte of map that fills take, a block.
+    pub(crate) fill_map: Tally,
+    /// Blocks in all.
+    pub(crate) blocks: u64,
+}
+
+impl UnitTally {
+    /// An empty one for so many rivals.
+    pub(crate) fn new(rivals: usize) -> UnitTally {
+        UnitTally {
+            rivals: vec![Tally::default(); rivals],
+            rival_bytes: vec![0; rivals],
+            ..Default::default()
+        }
+    }
+
+    /// Adds another one's sums.
+    pub(crate) fn merge(&mut self, other: &UnitTally) {
+        self.rivals.iter_mut().zip(&other.rivals).for_each(|(to, from)| to.merge(from));
+        self.rival_bytes.iter_mut().zip(&other.rival_bytes).for_each(|(to, from)| *to += from);
+        self.fill_map.merge(&other.fill_map);
+        self.blocks += other.blocks;
+    }
+}
+
+/// The codecs and layouts of one thread.
+pub(crate) struct Meter {
+    engines: Vec<Engine>,
+    rivals: Vec<(Layout, usize)>,
+    rival_engines: Vec<Engine>,
+    payloads: Vec<u8>,
+    spans: Vec<(Stored, Range<usize>)>,
+    back: Vec<u8>,
+}
+
+/// CPU time of this thread: what else the machine does is not counted.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+impl Meter {
+    /// For these codecs, the first of which is the drive's, and rivals.
+    pub(crate) fn new(codecs: &[Codec], rivals: &[Rival]) -> Meter {
+        let mut used: Vec<Codec> = Vec::new();
+        let mut engine_of = |codec: Codec| {
+            used.iter().position(|have| *have == codec).unwrap_or_else(|| {
+                used.push(codec);
+                used.len() - 1
+            })
+        };
+        let rivals = rivals.iter().map(|rival| (rival.layout, engine_of(rival.codec))).collect();
+        Meter {
+            engines: codecs.iter().copied().map(Engine::new).collect(),
+            rivals,
+            rival_engines: used.into_iter().map(Engine::new).collect(),
+            payloads: Vec::new(),
+            spans: Vec::new(),
+            back: vec![0; BLOCK_BYTES],
+        }
+    }
+
+    /// Measures whole blocks; `each` gets what the drive's codec keeps of each, in order.
+    pub(crate) fn blocks(&mut self, data: &[u8], tally: &mut BlockTally, mut each: impl FnMut(Kept)) {
+        for batch in data.chunks(BLOCKS_A_BATCH * BLOCK_BYTES) {
+            let fills: Vec<Option<u32>> = batch.chunks(BLOCK_BYTES).map(fill_word).collect();
+            for fill in &fills {
+                tally.zeros.add((*fill == Some(0)).into());
+                tally.fills.add(fill.is_some_and(|word| word != 0).into());
+            }
+            for at in 0..self.engines.len() {
+                self.batch(at, batch, &fills, tally, &mut each);
+            }
+        }
+    }
+
+    /// Measures the blocks of a batch that are no fills with one codec.
+    fn batch(
+        &mut self,
+        at: usize,
+        batch: &[u8],
+        fills: &[Option<u32>],
+        tally: &mut BlockTally,
+        each: &mut impl FnMut(Kept),
+    ) {
+        let engine = &mut self.engines[at];
+        self.payloads.clear();
+        self.spans.clear();
+        let data = || batch.chunks(BLOCK_BYTES).zip(fills).filter(|(_, fill)| fill.is_none()).map(|(b, _)| b);
+        let started = cpu_time();
+        for block in data() {
+            let start = self.payloads.len();
+            let stored = engine.compress(block, &mut self.payloads);
+            self.spans.push((stored, start..self.payloads.len()));
+        }
+        let compressed = cpu_time();
+        for (block, (stored, span)) in data().zip(&self.spans) {
+            let payload = if *stored == Stored::Raw { block } else { &self.payloads[span.clone()] };
+            let whole = engine.decompress(*stored, payload, &mut self.back);
+            debug_assert!(whole, "what was compressed a moment ago comes back");
+        }
+        let speed = &mut tally.speeds[at];
+        speed.bytes += (self.spans.len() * BLOCK_BYTES) as u64;
+        speed.compressing += compressed.saturating_sub(started);
+        speed.decompressing += cpu_time().saturating_sub(compressed);
+        let mut spans = self.spans.iter();
+        for fill in fills {
+            let kept = match (fill, spans.as_slice().first()) {
+                (Some(word), _) => Kept::Fill(*word),
+                (None, Some((stored, span))) => {
+                    spans.next();
+                    let payload = if *stored == Stored::Raw { BLOCK_BYTES } else { span.len() };
+                    Kept::Record((RECORD_HEADER_BYTES + payload).next_multiple_of(UNIT_BYTES) as u32)
+                }
+                (None, None) => continue,
+            };
+            tally.records[at].add(kept.record_bytes());
+            if at == 0 {
+                tally.raw.add((kept.record_bytes() >= RECORD_BYTES_MAX).into());
+                each(kept);
+            }
+        }
+    }
+
+    /// Measures one unit of up to 128 KiB with every rival.
+    pub(crate) fn unit(&mut self, data: &[u8], tally: &mut UnitTally) {
+        let blocks = (data.len() / BLOCK_BYTES) as u64;
+        if blocks == 0 {
+            return;
+        }
+        for (at, (layout, engine)) in self.rivals.iter().enumerate() {
+            let engine = &mut self.rival_engines[*engine];
+            let bytes = match layout {
+                Layout::Sectors { unit_bytes } => {
+                    sectors_bytes(data, *unit_bytes, engine, &mut self.payloads)
+                }
+                Layout::Vdo => vdo_bytes(data, engine, &mut self.payloads),
+            };
+            tally.rivals[at].add(bytes / blocks);
+            tally.rival_bytes[at] += bytes;
+        }
+        tally.fill_map.add(fill_map_bytes(data) * 1000 / blocks);
+        tally.blocks += blocks;
+    }
+}
+
+/// Bytes of map that the fills of a unit take beyond what its records take: entries where the leaf is written dense, less
+/// where it is written as runs.
+fn fill_map_bytes(data: &[u8]) -> u64 {
+    const ENTRY_BYTES: u64 = 8;
+    const RUN_BYTES: u64 = 12;
+    let (mut blocks, mut runs, mut records, mut last) = (0, 0, 0, None);
+    for block in data.chunks(BLOCK_BYTES) {
+        let fill = fill_word(block);
+        blocks += 1;
+        records += u64::from(fill.is_none());
+        runs += u64::from(fill.is_none() || fill != last);
+        last = fill;
+    }
+    (blocks * ENTRY_BYTES).min(runs * RUN_BYTES).saturating_sub(records * ENTRY_BYTES)
+}

@@ -1,0 +1,214 @@
+//! From sums to a report.
+
+use std::collections::HashMap;
+
+use layout::{BLOCK_BYTES, NODE_ENTRIES};
+
+use crate::estimate::{Design, Interval, Tally, of_part};
+use crate::layouts::Layout;
+use crate::measure::RECORD_BYTES_MAX;
+use crate::predict::{Evidence, MapEvidence, PredictedDrive};
+use crate::report::{
+    Blocks, CodecResult, Data, LayoutResult, Mode, Part, REPORT_VERSION, ReadSummary, Report,
+};
+use crate::run::{Known, Options};
+use crate::source::{Population, Trouble};
+use crate::worker::{Shared, Sums};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Files in trouble that are listed; all are counted.
+const TROUBLES_MAX: usize = 100;
+/// Types, directories and files that are listed.
+const PARTS_MAX: usize = 1000;
+
+pub(crate) struct Outcome<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) population: &'a Population,
+    pub(crate) shared: Option<&'a Shared<'a>>,
+    pub(crate) sums: &'a Sums,
+    /// Everything was read.
+    pub(crate) exact: bool,
+    /// What is known beside the samples.
+    pub(crate) known: Option<Known>,
+    pub(crate) seconds: f64,
+}
+
+impl Outcome<'_> {
+    pub(crate) fn report(&self) -> Report {
+        let troubles = self.population.troubles();
+        let list = |some: &std::collections::BTreeMap<u32, String>| -> Vec<Trouble> {
+            some.iter()
+                .map(|(item, why)| Trouble { name: self.population.name(*item), why: why.clone() })
+                .collect()
+        };
+        let mut unreadable = self.population.unlisted.clone();
+        unreadable.extend(list(&troubles.unreadable));
+        let mut changed = list(&troubles.changed);
+        let counts = (unreadable.len() as u64, changed.len() as u64);
+        unreadable.truncate(TROUBLES_MAX);
+        changed.truncate(TROUBLES_MAX);
+        let sums = self.sums;
+        Report {
+            version: REPORT_VERSION,
+            program_version: env!("CARGO_PKG_VERSION").to_string(),
+            sources: Vec::new(),
+            mode: if self.exact { Mode::Full } else { Mode::Sample },
+            confidence: self.options.confidence,
+            precision_points: self.options.precision * 100.0,
+            unit_precision_points: self.options.unit_precision.map(|precision| precision * 100.0),
+            seed: self.options.seed,
+            data: Data {
+                files_count: self.population.items().len() as u64,
+                directories_count: self.population.directories_count,
+                apparent_bytes: self.population.bytes,
+                data_bytes: self.blocks() * BLOCK,
+                hole_bytes: self.population.hole_blocks * BLOCK,
+            },
+            read: ReadSummary {
+                bytes: match self.shared {
+                    Some(shared) => shared.read_bytes.load(std::sync::atomic::Ordering::Relaxed),
+                    None => self.population.bytes,
+                },
+                blocks_count: sums.blocks.count(),
+                units_count: sums.units.fill_map.count,
+                seconds: self.seconds,
+            },
+            blocks: self.block_shares(),
+            codecs: self.codecs(),
+            layouts: self.layouts(),
+            predicted_drive: self.predicted(),
+            by_type: self.parts(&sums.parts.types, |number, shared| {
+                shared.types.lock().map(|names| names.name(number).to_string()).unwrap_or_default()
+            }),
+            by_directory: self.parts(&sums.parts.groups, |number, _| {
+                self.population.groups().get(number as usize).cloned().unwrap_or_default()
+            }),
+            largest_files: self.parts(&sums.parts.files, |number, _| self.population.name(number)),
+            skipped: self.population.skipped,
+            unreadable_count: counts.0,
+            unreadable,
+            changed_count: counts.1,
+            changed,
+            notes: self.population.notes.clone(),
+        }
+    }
+
+    /// Blocks that there are, as far as they can be read.
+    fn blocks(&self) -> u64 {
+        if self.exact { self.sums.blocks.count() } else { self.population.blocks() }
+    }
+
+    /// Mean of 0 and 1 with its interval; of all blocks where all are known.
+    fn share(&self, tally: &Tally, known: Option<u64>) -> Interval {
+        if let (Some(count), Some(all)) = (known, self.known) {
+            return Interval::exact(count as f64 / all.blocks.max(1) as f64);
+        }
+        self.options.block_design().for_range(1.0).interval(tally, self.exact).0
+    }
+
+    fn block_shares(&self) -> Blocks {
+        let blocks = &self.sums.blocks;
+        Blocks {
+            zero: self.share(&blocks.zeros, self.known.map(|known| known.zeros)),
+            fill: self.share(&blocks.fills, self.known.map(|known| known.fills)),
+            incompressible: self.share(&blocks.raw, None),
+        }
+    }
+
+    fn codecs(&self) -> Vec<CodecResult> {
+        let design = self.options.block_design();
+        let blocks = &self.sums.blocks;
+        let rows = self.options.codecs().into_iter().zip(&blocks.records).zip(&blocks.speeds);
+        rows.map(|((codec, records), speed)| {
+            let (bytes, bound) = design.interval(records, self.exact);
+            let speed = speed.mb_per_second();
+            CodecResult {
+                codec: codec.to_string(),
+                unit_bytes: BLOCK_BYTES,
+                stored: bytes.scaled(1.0 / BLOCK as f64),
+                ratio: self.ratio(bytes),
+                bound,
+                compress_mb_per_second: speed.map(|(compress, _)| compress),
+                decompress_mb_per_second: speed.map(|(_, decompress)| decompress),
+            }
+        })
+        .collect()
+    }
+
+    /// Logical a stored byte. Even a fill has its entry in the map, at least a 512th of a leaf that is one run.
+    fn ratio(&self, bytes: Interval) -> Interval {
+        let least = 32.0 / NODE_ENTRIES as f64;
+        let floored = Interval {
+            estimate: bytes.estimate.max(least),
+            low: bytes.low.max(least),
+            high: bytes.high.max(least),
+        };
+        floored.dividing(BLOCK as f64)
+    }
+
+    fn layouts(&self) -> Vec<LayoutResult> {
+        let Some(design) = self.options.unit_design() else { return Vec::new() };
+        let units = &self.sums.units;
+        let row = |(at, rival): (usize, crate::layouts::Rival)| {
+            let (mut bytes, bound) = design.interval(&units.rivals[at], self.exact);
+            if self.exact {
+                bytes = Interval::exact(units.rival_bytes[at] as f64 / units.blocks.max(1) as f64);
+            }
+            let (layout, unit_bytes) = match rival.layout {
+                Layout::Sectors { unit_bytes } => ("sectors", unit_bytes),
+                Layout::Vdo => ("vdo", BLOCK_BYTES),
+            };
+            LayoutResult {
+                layout: layout.to_string(),
+                like: rival.like().to_string(),
+                unit_bytes,
+                codec: rival.codec.to_string(),
+                stored: bytes.scaled(1.0 / BLOCK as f64),
+                ratio: self.ratio(bytes),
+                bound,
+            }
+        };
+        self.options.rivals().into_iter().enumerate().map(row).collect()
+    }
+
+    fn predicted(&self) -> Option<PredictedDrive> {
+        let design = self.options.block_design();
+        let sums = self.sums;
+        let records = design.interval(sums.blocks.records.first()?, self.exact).0;
+        let mapped = design.for_range(design.range + 8.0);
+        let fills = sums.blocks.zeros.or(&sums.blocks.fills);
+        let map = if self.exact {
+            MapEvidence::Leaves { bytes: sums.leaf_bytes, count: sums.leaves }
+        } else {
+            MapEvidence::Sampled { fill_map: sums.units.fill_map.mean() / 1000.0 }
+        };
+        PredictedDrive::new(&Evidence {
+            codec: self.options.codec.to_string(),
+            blocks: self.blocks(),
+            fills: self.share(&fills, self.known.map(|known| known.zeros + known.fills)),
+            records,
+            mapped: mapped.interval(&sums.mapped, self.exact).0,
+            map,
+        })
+    }
+
+    fn parts(&self, parts: &HashMap<u32, Tally>, name: impl Fn(u32, &Shared<'_>) -> String) -> Vec<Part> {
+        let Some(shared) = self.shared else { return Vec::new() };
+        let design = Design { range: RECORD_BYTES_MAX as f64, ..self.options.block_design() };
+        let scale = match self.sums.blocks.count() {
+            0 => 0.0,
+            count => self.blocks() as f64 / count as f64,
+        };
+        let part = |(number, tally): (&u32, &Tally)| Part {
+            name: name(*number, shared),
+            data_bytes: (tally.count as f64 * BLOCK as f64 * scale) as u64,
+            stored_bytes: (tally.sum as f64 * scale) as u64,
+            samples_count: tally.count,
+            ratio: self.ratio(of_part(&design, tally, self.exact).0),
+        };
+        let mut parts: Vec<Part> = parts.iter().map(part).collect();
+        parts.sort_by(|a, b| b.stored_bytes.cmp(&a.stored_bytes).then_with(|| a.name.cmp(&b.name)));
+        parts.truncate(PARTS_MAX);
+        parts
+    }
+}

@@ -1,0 +1,337 @@
+//! What capacity may be advertised: policies after the table of the Hyperscalers document, and what the drive's own
+//! model says of them.
+
+mod memory;
+mod waf;
+
+use std::fmt;
+use std::str::FromStr;
+
+use drive::space::{host_floor_segments, watermarks};
+use layout::{BLOCK_BYTES, DecodeError, Geometry};
+use serde::{Deserialize, Serialize};
+
+pub use memory::HostMemory;
+pub use waf::{Waf, live_share_of_victims, occupied_segments};
+
+use crate::predict::limit_bytes;
+
+/// What matters most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// Speed: half of what compression gains is advertised, the rest is over-provisioning.
+    Performance,
+    /// Both.
+    Balanced,
+    /// Space: all that is safe.
+    Capacity,
+}
+
+impl Policy {
+    /// In the order of the document's columns.
+    pub const ALL: [Policy; 3] = [Policy::Performance, Policy::Balanced, Policy::Capacity];
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Policy::Performance => "performance",
+            Policy::Balanced => "balanced",
+            Policy::Capacity => "capacity",
+        })
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let known = Policy::ALL.into_iter().find(|policy| policy.to_string() == text);
+        known.ok_or_else(|| format!("unknown policy {text:?}: expected performance, balanced or capacity"))
+    }
+}
+
+/// What the document's drive is set to. Source: Hyperscalers, *ScaleFlux CSD 2000* appliance document of 19 July 2022,
+/// figure 21, "performance vs drive expansion": a drive of 7680 GB, 6400 GB of them provisioned unless space is all that
+/// matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DocumentRow {
+    /// Physical bytes the drive is set to use.
+    pub provisioned_bytes: u64,
+    /// Logical bytes advertised.
+    pub advertised_bytes: u64,
+    /// The table says "keep defaults": what is provisioned is advertised.
+    pub keep_defaults: bool,
+}
+
+/// Ratio from which on the document expands a drive that shall be fast.
+const PERFORMANCE_RATIO_MIN: f64 = 2.5;
+
+/// The document's rule for a drive of any size.
+pub fn document_row(policy: Policy, ratio: f64, physical_bytes: u64) -> DocumentRow {
+    let provisioned_bytes = match policy {
+        // 6400 of 7680.
+        Policy::Performance | Policy::Balanced => physical_bytes / 6 * 5 + physical_bytes % 6 * 5 / 6,
+        Policy::Capacity => physical_bytes,
+    };
+    let keep_defaults = policy == Policy::Performance && ratio < PERFORMANCE_RATIO_MIN;
+    let factor = match policy {
+        Policy::Performance if keep_defaults => 1.0,
+        Policy::Performance => ratio / 2.0,
+        Policy::Balanced | Policy::Capacity => ratio,
+    };
+    let advertised_bytes = (provisioned_bytes as f64 * factor).round() as u64;
+    DocumentRow { provisioned_bytes, advertised_bytes, keep_defaults }
+}
+
+/// What is planned for.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// Compression ratio as the drive's status tells it, headers and map counted. At least 1... or a little below for
+    /// data that does not compress.
+    pub ratio: f64,
+    /// Physical size of the drive.
+    pub physical_bytes: u64,
+    /// Memory for the map.
+    pub map_cache_bytes: u64,
+}
+
+/// A plan. Bytes unless the name says otherwise.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// For which policy.
+    pub policy: Policy,
+    /// The ratio it rests on.
+    pub ratio: f64,
+    /// Physical size.
+    pub physical_size_bytes: u64,
+    /// What the document advertises.
+    pub document: DocumentRow,
+    /// What may be advertised: `--capacity` of `pumice create`.
+    pub logical_capacity_bytes: u64,
+    /// Why that is less than the document's; `None`: it is the same.
+    pub differs_because: Option<String>,
+    /// Live bytes when the host has filled it all, at that ratio.
+    pub physical_used_full_bytes: u64,
+    /// Live bytes the drive takes at most: physical size less reserve and fixed structures.
+    pub physical_limit_bytes: u64,
+    /// (physical size - live) / live when full: what drive makers call over-provisioning.
+    pub over_provisioning: f64,
+    /// Expected when full, under uniform random overwrites of 4 KiB: the worst of usual workloads.
+    pub waf: Waf,
+    /// When to sound an alarm.
+    pub alarms: Alarms,
+    /// If the data compresses worse.
+    pub worse: Vec<Worse>,
+    /// Memory on the host.
+    pub memory: HostMemory,
+}
+
+/// When to sound an alarm, in terms of `pumice status`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alarms {
+    /// `physical_used_bytes` from which on somebody should look: 80 % of the limit.
+    pub used_warning_bytes: u64,
+    /// `physical_used_bytes` from which on somebody must act: 95 % of the limit.
+    pub used_critical_bytes: u64,
+    /// `compression_ratio` below which the drive gets critical before the host has filled it.
+    pub ratio_warning: f64,
+    /// `compression_ratio` below which the drive refuses writes before the host has filled it.
+    pub ratio_break_even: f64,
+}
+
+/// What comes of data that compresses worse than believed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worse {
+    /// By how much, in per cent.
+    pub percent: u32,
+    /// The ratio then.
+    pub ratio: f64,
+    /// Whether the host can still fill all that is advertised.
+    pub fits: bool,
+    /// Logical bytes after which the drive refuses writes, if it does not fit.
+    pub logical_at_full_bytes: u64,
+    /// Write amplification at that point.
+    pub waf: f64,
+}
+
+/// Share of the limit at which somebody should look.
+const WARNING: f64 = 0.80;
+/// Share of the limit at which somebody must act, and beyond which nothing is advertised.
+const CRITICAL: f64 = 0.95;
+/// Bytes that cleaning may move for each that the host writes, under the policy `balanced`: one, so that writes go at
+/// half the speed of the backing at the worst.
+const BALANCED_CLEANING_MAX: f64 = 1.0;
+
+/// Plans a drive.
+///
+/// # Errors
+/// For a physical size that no drive can have.
+pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
+    let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
+    let limit = limit_bytes(&geometry);
+    let document = document_row(policy, input.ratio, input.physical_bytes);
+    let most_live = match policy {
+        Policy::Performance | Policy::Capacity => limit as f64 * CRITICAL,
+        Policy::Balanced => {
+            (limit as f64 * CRITICAL).min(waf::live_for_cleaning(&geometry, BALANCED_CLEANING_MAX))
+        }
+    };
+    let safe = (most_live * input.ratio) as u64;
+    let logical = document.advertised_bytes.min(safe) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    // Rounding to whole blocks is no difference.
+    let differs = document.advertised_bytes > safe;
+    let live = logical as f64 / input.ratio;
+    let waf_at = |ratio: f64, live: f64| {
+        Waf::new(&waf::State {
+            geometry: &geometry,
+            ratio,
+            live_bytes: live,
+            map_cache_bytes: input.map_cache_bytes,
+        })
+    };
+    let worse = |percent: u32| {
+        let ratio = input.ratio * (1.0 - f64::from(percent) / 100.0);
+        let fits = logical as f64 / ratio <= limit as f64;
+        let filled = if fits { logical } else { (limit as f64 * ratio) as u64 };
+        Worse {
+            percent,
+            ratio,
+            fits,
+            logical_at_full_bytes: filled,
+            waf: waf_at(ratio, filled as f64 / ratio).total,
+        }
+    };
+    Ok(Plan {
+        policy,
+        ratio: input.ratio,
+        physical_size_bytes: input.physical_bytes,
+        document,
+        logical_capacity_bytes: logical,
+        differs_because: differs.then(|| difference(policy, &geometry)),
+        physical_used_full_bytes: live as u64,
+        physical_limit_bytes: limit,
+        over_provisioning: input.physical_bytes as f64 / live - 1.0,
+        waf: waf_at(input.ratio, live),
+        alarms: Alarms {
+            used_warning_bytes: (limit as f64 * WARNING) as u64,
+            used_critical_bytes: (limit as f64 * CRITICAL) as u64,
+            ratio_warning: logical as f64 / (limit as f64 * CRITICAL),
+            ratio_break_even: logical as f64 / limit as f64,
+        },
+        worse: [10, 20, 30].into_iter().map(worse).collect(),
+        memory: HostMemory::new(&geometry, logical, input.map_cache_bytes),
+    })
+}
+
+/// Why less is advised than the document advertises.
+fn difference(policy: Policy, geometry: &Geometry) -> String {
+    let physical = geometry.physical_size_bytes as f64;
+    let reserve = (1.0 - limit_bytes(geometry) as f64 / physical) * 100.0;
+    let has =
+        "the document's drive has flash beyond what it provisions, here the physical size is all there is";
+    match policy {
+        Policy::Balanced => format!(
+            "{has}: with more live data than this, cleaning would move more than a byte for each the host writes"
+        ),
+        Policy::Performance | Policy::Capacity => format!(
+            "{has}: {reserve:.1} % of it are reserve and fixed structures, and 5 % of the rest are kept for a ratio that drifts"
+        ),
+    }
+}
+
+/// Free segments that cleaning keeps, for a drive with so many live bytes.
+pub(crate) fn low_watermark(geometry: &Geometry, live_bytes: f64) -> u32 {
+    let count = geometry.segments();
+    let live = (live_bytes / f64::from(geometry.segment_bytes)) as u32;
+    watermarks(count, live, host_floor_segments(count)).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    /// All rows of the document's figure 21, in GB: performance (`None`: keep defaults), balanced, capacity.
+    const TABLE: [(f64, Option<u64>, u64, u64); 10] = [
+        (1.1, None, 7040, 8448),
+        (1.2, None, 7680, 9216),
+        (1.3, None, 8320, 9984),
+        (1.4, None, 8960, 10752),
+        (1.5, None, 9600, 11520),
+        (2.0, None, 12800, 15360),
+        (2.5, Some(8000), 16000, 19200),
+        (3.0, Some(9600), 19200, 23040),
+        (3.5, Some(11200), 22400, 26880),
+        (4.0, Some(12800), 25600, 30720),
+    ];
+
+    #[test]
+    fn the_document_s_table_row_by_row() {
+        for (ratio, performance, balanced, capacity) in TABLE {
+            let row = |policy| document_row(policy, ratio, 7680 * GB);
+            let fast = row(Policy::Performance);
+            assert_eq!(fast.provisioned_bytes, 6400 * GB);
+            assert_eq!(fast.keep_defaults, performance.is_none(), "{ratio}");
+            assert_eq!(fast.advertised_bytes, performance.unwrap_or(6400) * GB, "{ratio}");
+            assert_eq!(
+                row(Policy::Balanced),
+                DocumentRow {
+                    provisioned_bytes: 6400 * GB,
+                    advertised_bytes: balanced * GB,
+                    keep_defaults: false
+                }
+            );
+            assert_eq!(
+                row(Policy::Capacity),
+                DocumentRow {
+                    provisioned_bytes: 7680 * GB,
+                    advertised_bytes: capacity * GB,
+                    keep_defaults: false
+                }
+            );
+        }
+    }
+
+    fn of(policy: Policy, ratio: f64, physical: u64) -> Plan {
+        plan(&Input { ratio, physical_bytes: physical, map_cache_bytes: 128 << 20 }, policy).expect("a drive")
+    }
+
+    #[test]
+    fn what_is_advertised_fits_when_the_ratio_holds() {
+        for physical in [1 << 30, 100 * GB, 7680 * GB, 64 << 40] {
+            for ratio in [1.0, 1.1, 1.5, 2.0, 2.4, 2.5, 3.0, 8.0] {
+                for policy in Policy::ALL {
+                    let plan = of(policy, ratio, physical);
+                    assert!(plan.logical_capacity_bytes <= plan.document.advertised_bytes);
+                    assert!(plan.physical_used_full_bytes as f64 <= plan.physical_limit_bytes as f64 * 0.951);
+                    assert!(plan.alarms.ratio_break_even < plan.alarms.ratio_warning);
+                    assert!(plan.alarms.ratio_warning <= ratio * 1.001, "{policy} {ratio}");
+                    assert!(plan.logical_capacity_bytes.is_multiple_of(4096));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn policies_trade_space_for_speed() {
+        let [fast, middle, large] = Policy::ALL.map(|policy| of(policy, 3.0, 7680 * GB));
+        assert!(fast.logical_capacity_bytes < middle.logical_capacity_bytes);
+        assert!(middle.logical_capacity_bytes < large.logical_capacity_bytes);
+        assert!(fast.waf.total < middle.waf.total && middle.waf.total < large.waf.total);
+        assert_eq!(fast.logical_capacity_bytes, 9600 * GB / 4096 * 4096);
+        assert_eq!(fast.differs_because, None);
+        assert!(middle.differs_because.is_some() && large.differs_because.is_some());
+        assert!(fast.worse.iter().all(|worse| worse.fits));
+        assert!(!large.worse[0].fits);
+        assert!(large.worse[0].logical_at_full_bytes < large.logical_capacity_bytes);
+    }
+
+    #[test]
+    fn a_size_that_no_drive_has_is_refused() {
+        let input = Input { ratio: 2.0, physical_bytes: 4096, map_cache_bytes: 128 << 20 };
+        assert!(plan(&input, Policy::Balanced).is_err());
+    }
+}

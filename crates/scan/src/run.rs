@@ -1,0 +1,443 @@
+//! A scan from beginning to end.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Instant;
+
+use codec::Policy;
+use layout::{BLOCK_BYTES, NODE_ENTRIES};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::estimate::Design;
+use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
+use crate::measure::RECORD_BYTES_MAX;
+use crate::outcome::Outcome;
+use crate::policy::Codec;
+use crate::report::Report;
+use crate::source::{Extent, Pace, Population, SourceError};
+use crate::worker::{Shared, Sums, Worker, fill};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Bytes of a leaf's blocks: what a full scan reads at once.
+const LEAF_BYTES: usize = NODE_ENTRIES * BLOCK_BYTES;
+/// Blocks that a thread takes from a batch of samples at once.
+const BLOCKS_A_TURN: usize = 32;
+/// Samples that cannot be read are drawn anew, but not for ever.
+const DRAWS_A_SAMPLE: u64 = 3;
+
+/// What to measure, and how well.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How the drive to predict compresses.
+    pub codec: Policy,
+    /// Codecs to compare it with.
+    pub compare: Vec<Codec>,
+    /// Codecs of the rival layouts.
+    pub rival_codecs: Vec<Codec>,
+    /// Probability that each interval holds the truth.
+    pub confidence: f64,
+    /// Half-width to reach, as a share (0.01: a percentage point), for 4 KiB blocks.
+    pub precision: f64,
+    /// The same for units of up to 128 KiB; `None`: rival layouts are left out.
+    pub unit_precision: Option<f64>,
+    /// Read everything.
+    pub full: bool,
+    /// What random choices follow from.
+    pub seed: u64,
+    /// Threads that read and measure.
+    pub threads: usize,
+    /// Bytes a second at most, over all threads.
+    pub max_rate: Option<u64>,
+}
+
+impl Options {
+    /// The codecs to measure on 4 KiB blocks: the drive's first.
+    pub fn codecs(&self) -> Vec<Codec> {
+        let drive = Codec::Drive(self.codec);
+        std::iter::once(drive).chain(self.compare.iter().copied().filter(|codec| *codec != drive)).collect()
+    }
+
+    /// The rival layouts to measure.
+    pub fn rivals(&self) -> Vec<Rival> {
+        if self.unit_precision.is_some() { rivals(&self.rival_codecs) } else { Vec::new() }
+    }
+
+    pub(crate) fn block_design(&self) -> Design {
+        let precision = self.precision * BLOCK_BYTES as f64;
+        Design { confidence: self.confidence, precision, range: RECORD_BYTES_MAX as f64 }
+    }
+
+    pub(crate) fn unit_design(&self) -> Option<Design> {
+        let precision = self.unit_precision? * BLOCK_BYTES as f64;
+        Some(Design { confidence: self.confidence, precision, range: BLOCK_BYTES as f64 })
+    }
+
+    /// Blocks up to which everything is read rather than sampled: twice the samples it would take at most.
+    pub fn small_blocks(&self) -> u64 {
+        let units = self.unit_design().map_or(0, |design| design.samples_max());
+        2 * (self.block_design().samples_max() + units * (UNIT_BYTES_MAX as u64 / BLOCK))
+    }
+}
+
+/// Codecs compared unless told otherwise.
+pub const CODECS_DEFAULT: [Codec; 6] = [
+    Codec::Drive(Policy::Lz4),
+    Codec::Drive(Policy::Zstd(1)),
+    Codec::Drive(Policy::Zstd(3)),
+    Codec::Drive(Policy::Zstd(9)),
+    Codec::Deflate(1),
+    Codec::Deflate(6),
+];
+/// Codecs of rival layouts unless told otherwise: what ZFS and btrfs users choose.
+pub const RIVAL_CODECS_DEFAULT: [Codec; 2] = [Codec::Drive(Policy::Lz4), Codec::Drive(Policy::Zstd(3))];
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            codec: Policy::Auto,
+            compare: CODECS_DEFAULT.to_vec(),
+            rival_codecs: RIVAL_CODECS_DEFAULT.to_vec(),
+            confidence: 0.95,
+            precision: 0.01,
+            unit_precision: Some(0.05),
+            full: false,
+            seed: 0,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            max_rate: None,
+        }
+    }
+}
+
+/// How a scan gets on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many bytes are to be read now, at most; `None`: nobody knows.
+    Begin(Option<u64>),
+    /// So many more were.
+    Read(u64),
+}
+
+/// Scans a population.
+///
+/// # Errors
+/// If there is data but none of it could be read.
+pub fn scan(
+    population: &Population,
+    options: &Options,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Report, SourceError> {
+    let started = Instant::now();
+    let pace = Pace::new(options.max_rate);
+    let full = options.full || population.blocks() <= options.small_blocks();
+    let read = |bytes| progress(Progress::Read(bytes));
+    let shared = Shared::new(population, &pace, full, &read);
+    let mut workers: Vec<Worker> =
+        (0..options.threads.max(1)).map(|_| Worker::new(&options.codecs(), &options.rivals())).collect();
+    if full {
+        progress(Progress::Begin(Some(population.blocks() * BLOCK)));
+        read_all(&shared, &mut workers);
+    } else {
+        let blocks = options.block_design().samples_max() * BLOCK;
+        let units = options.unit_design().map_or(0, |design| design.samples_max());
+        progress(Progress::Begin(Some(blocks + units * UNIT_BYTES_MAX as u64)));
+        sample(&shared, options, &mut workers);
+    }
+    let sums = finish(workers, options);
+    if population.blocks() > 0 && sums.blocks.count() == 0 {
+        let troubles = population.troubles();
+        let (item, why) =
+            troubles.unreadable.first_key_value().or(troubles.changed.first_key_value()).unzip();
+        let name = item.map_or_else(|| "the data".to_string(), |item| population.name(*item));
+        let why = why.map_or("nothing could be read", String::as_str);
+        return Err(SourceError::new(name, format!("{why}; none of the data could be read")));
+    }
+    let outcome = Outcome {
+        options,
+        population,
+        shared: Some(&shared),
+        sums: &sums,
+        exact: full,
+        known: None,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    Ok(outcome.report())
+}
+
+/// Scans a stream to its end: all of it with `full` or if it is short, else samples drawn on the way.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn scan_stream(
+    name: &str,
+    stream: &mut dyn Read,
+    options: &Options,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Report, SourceError> {
+    let started = Instant::now();
+    let error = |error: std::io::Error| SourceError::new(name, error);
+    let pace = Pace::new(options.max_rate);
+    progress(Progress::Begin(None));
+    let mut leaves = LeafReader { stream, pace: &pace, bytes: 0, ended: false, progress };
+    let mut workers: Vec<Worker> =
+        (0..options.threads.max(1)).map(|_| Worker::new(&options.codecs(), &options.rivals())).collect();
+    let mut known = None;
+    let mut exact = true;
+    if options.full {
+        stream_all(&mut leaves, &mut workers).map_err(error)?;
+    } else {
+        let mut start = Vec::new();
+        while (start.len() * NODE_ENTRIES) as u64 <= options.small_blocks()
+            && let Some(leaf) = leaves.next().map_err(error)?
+        {
+            start.push(leaf);
+        }
+        if leaves.ended {
+            each(&mut workers, &start, |worker, leaf| worker.stream_piece(leaf));
+        } else {
+            exact = false;
+            let mut reservoir = Reservoir::new(options);
+            start.drain(..).for_each(|leaf| reservoir.add(&leaf));
+            while let Some(leaf) = leaves.next().map_err(error)? {
+                reservoir.add(&leaf);
+            }
+            each(&mut workers, &reservoir.blocks, |worker, block| worker.stream_blocks(block));
+            each(&mut workers, &reservoir.units, |worker, unit| worker.stream_unit(unit));
+            known = Some(reservoir.known);
+        }
+    }
+    let mut population = Population::new();
+    population.bytes = leaves.bytes;
+    population.blocks = leaves.bytes.div_ceil(BLOCK);
+    let sums = finish(workers, options);
+    let outcome = Outcome {
+        options,
+        population: &population,
+        shared: None,
+        sums: &sums,
+        exact,
+        known,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    let mut report = outcome.report();
+    report.sources = vec![name.to_string()];
+    Ok(report)
+}
+
+fn finish(workers: Vec<Worker>, options: &Options) -> Sums {
+    let mut sums = Sums::new(options.codecs().len(), options.rivals().len());
+    workers.into_iter().for_each(|worker| sums.merge(&worker.finish()));
+    sums
+}
+
+/// Gives the workers, each in a thread, parts of a job until there are no more.
+fn each<T: Sync>(workers: &mut [Worker], jobs: &[T], work: impl Fn(&mut Worker, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for worker in workers {
+            let (next, work) = (&next, &work);
+            scope.spawn(move || {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(worker, job);
+                }
+            });
+        }
+    });
+}
+
+fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) {
+    let mut rng = StdRng::seed_from_u64(options.seed);
+    let all = shared.population.blocks();
+    let design = options.block_design();
+    let mut draws = 0;
+    for look in design.looks() {
+        while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
+            let count = look - measured(workers);
+            draws += count;
+            let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
+            // In the order of their places: files are opened once a look, and disks read forward.
+            blocks.sort_unstable();
+            let turns: Vec<&[u64]> = blocks.chunks(BLOCKS_A_TURN).collect();
+            each(workers, &turns, |worker, turn| worker.sample(shared, turn));
+        }
+        let reached = |at: usize| {
+            let mut tally = crate::estimate::Tally::default();
+            workers.iter().for_each(|worker| tally.merge(&worker.sums.blocks.records[at]));
+            design.interval(&tally, false).0.half_width() <= design.precision
+        };
+        if (0..options.codecs().len()).all(reached) {
+            break;
+        }
+    }
+    let Some(design) = options.unit_design() else { return };
+    let mut draws = 0;
+    for look in design.looks() {
+        let units = |workers: &[Worker]| workers.iter().map(|w| w.sums.units.fill_map.count).sum::<u64>();
+        while units(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
+            let count = look - units(workers);
+            draws += count;
+            let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
+            blocks.sort_unstable();
+            each(workers, &blocks, |worker, block| worker.sample_unit(shared, *block));
+        }
+        let reached = |at: usize| {
+            let mut tally = crate::estimate::Tally::default();
+            workers.iter().for_each(|worker| tally.merge(&worker.sums.units.rivals[at]));
+            design.interval(&tally, false).0.half_width() <= design.precision
+        };
+        if (0..options.rivals().len()).all(reached) {
+            break;
+        }
+    }
+}
+
+fn measured(workers: &[Worker]) -> u64 {
+    workers.iter().map(|worker| worker.sums.blocks.count()).sum()
+}
+
+/// Reads everything, leaf by leaf.
+fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
+    const LEAF: u64 = NODE_ENTRIES as u64;
+    let mut pieces: Vec<Extent> = Vec::new();
+    let mut starts = Vec::new();
+    for extent in &shared.population.extents {
+        let (mut first, end) = (extent.first, extent.first + extent.blocks);
+        while first < end {
+            let until = ((first / LEAF + 1) * LEAF).min(end);
+            let same = pieces
+                .last()
+                .is_some_and(|last| last.item == extent.item && last.first / LEAF == first / LEAF);
+            if !same {
+                starts.push(pieces.len());
+            }
+            pieces.push(Extent { first, blocks: until - first, ..*extent });
+            first = until;
+        }
+    }
+    starts.push(pieces.len());
+    let leaves: Vec<&[Extent]> = starts.windows(2).map(|pair| &pieces[pair[0]..pair[1]]).collect();
+    each(workers, &leaves, |worker, leaf| worker.leaf(shared, leaf));
+}
+
+/// A stream in pieces of a leaf.
+struct LeafReader<'a> {
+    stream: &'a mut dyn Read,
+    pace: &'a Pace,
+    bytes: u64,
+    ended: bool,
+    progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+impl LeafReader<'_> {
+    /// The next piece, whole blocks, the last one padded with zeros.
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut leaf = vec![0; LEAF_BYTES];
+        self.pace.wait(LEAF_BYTES as u64);
+        let bytes = fill(self.stream, &mut leaf)?;
+        self.bytes += bytes as u64;
+        self.ended = bytes < LEAF_BYTES;
+        leaf.truncate(bytes.next_multiple_of(BLOCK_BYTES));
+        (self.progress)(Progress::Read(bytes as u64));
+        Ok((bytes > 0).then_some(leaf))
+    }
+}
+
+fn stream_all(leaves: &mut LeafReader<'_>, workers: &mut [Worker]) -> std::io::Result<()> {
+    let (sender, receiver) = mpsc::sync_channel::<Vec<u8>>(2 * workers.len());
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for worker in workers.iter_mut() {
+            let receiver = &receiver;
+            scope.spawn(move || {
+                loop {
+                    let leaf = receiver.lock().ok().and_then(|receiver| receiver.recv().ok());
+                    let Some(leaf) = leaf else { break };
+                    worker.stream_piece(&leaf);
+                }
+            });
+        }
+        let mut result = Ok(());
+        loop {
+            match leaves.next() {
+                Ok(Some(leaf)) => {
+                    if sender.send(leaf).is_err() {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        drop(sender);
+        result
+    })
+}
+
+/// What is known of all blocks of a stream, measured or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) blocks: u64,
+    pub(crate) zeros: u64,
+    pub(crate) fills: u64,
+}
+
+/// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G. Waterman,
+/// in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). Drawn without replacement: Hoeffding's bound holds for
+/// that too (section 6 of his paper); the number of samples is fixed, and there is one look.
+struct Reservoir {
+    rng: StdRng,
+    blocks_max: usize,
+    units_max: usize,
+    blocks: Vec<Vec<u8>>,
+    units: Vec<Vec<u8>>,
+    units_seen: u64,
+    known: Known,
+}
+
+impl Reservoir {
+    fn new(options: &Options) -> Reservoir {
+        let samples = |design: Design| usize::try_from(design.samples_max()).unwrap_or(usize::MAX);
+        Reservoir {
+            rng: StdRng::seed_from_u64(options.seed),
+            blocks_max: samples(options.block_design()),
+            units_max: options.unit_design().map_or(0, samples),
+            blocks: Vec::new(),
+            units: Vec::new(),
+            units_seen: 0,
+            known: Known::default(),
+        }
+    }
+
+    fn add(&mut self, leaf: &[u8]) {
+        for block in leaf.chunks(BLOCK_BYTES) {
+            let fill = codec::fill_word(block);
+            self.known.blocks += 1;
+            self.known.zeros += u64::from(fill == Some(0));
+            self.known.fills += u64::from(fill.is_some_and(|word| word != 0));
+            draw(&mut self.rng, &mut self.blocks, self.blocks_max, self.known.blocks, block);
+        }
+        for unit in leaf.chunks(UNIT_BYTES_MAX) {
+            self.units_seen += 1;
+            draw(&mut self.rng, &mut self.units, self.units_max, self.units_seen, unit);
+        }
+    }
+}
+
+/// Keeps the `seen`th piece with probability `max / seen`, in place of another one.
+fn draw(rng: &mut StdRng, kept: &mut Vec<Vec<u8>>, max: usize, seen: u64, piece: &[u8]) {
+    if kept.len() < max {
+        kept.push(piece.to_vec());
+    } else if let Ok(at) = usize::try_from(rng.random_range(0..seen))
+        && at < max
+    {
+        kept[at].clear();
+        kept[at].extend_from_slice(piece);
+    }
+}

@@ -1,0 +1,244 @@
+//! Everything there is to scan, as one row of blocks from which samples are drawn.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use layout::BLOCK_BYTES;
+use serde::{Deserialize, Serialize};
+
+use super::file::{OpenFile, Stamp};
+use super::{ReadAt, nbd, s3};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Where an item's bytes are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A file found in a directory: number of the directory, name.
+    Found(u32, Box<OsStr>),
+    /// A file or device that the user named; a symbolic link there is followed.
+    Named(PathBuf),
+    /// The NBD export with this number.
+    Nbd(u32),
+    /// An object: number of the bucket, key, entity tag.
+    Object(u32, Box<str>, Box<str>),
+}
+
+/// A file, device, export or object.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Where it is.
+    pub place: Place,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Number of the group (directory) it belongs to.
+    pub group: u32,
+    /// Stands alone: its blocks keep their places on a drive (a device or image), holes in.
+    pub alone: bool,
+    pub(crate) stamp: Stamp,
+}
+
+/// Blocks of an item that hold data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the item.
+    pub item: u32,
+    /// First block, counted in the item.
+    pub first: u64,
+    /// Blocks, at least one.
+    pub blocks: u64,
+    /// Blocks of all extents before this one.
+    pub before: u64,
+}
+
+/// What was not scanned, on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Symbolic links: never followed within directories.
+    pub symlinks_count: u64,
+    /// Devices, sockets and FIFOs within directories.
+    pub special_files_count: u64,
+    /// Directories on other filesystems.
+    pub other_filesystems_count: u64,
+    /// Further names of files counted already.
+    pub hard_links_count: u64,
+    /// Files (and objects) without a byte.
+    pub empty_files_count: u64,
+}
+
+/// What could not be read, or was not what it had been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Path, URI or key.
+    pub name: String,
+    /// What happened.
+    pub why: String,
+}
+
+/// All that is to be scanned.
+#[derive(Default)]
+pub struct Population {
+    pub(crate) items: Vec<Item>,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) directories: Vec<PathBuf>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) exports: Vec<nbd::Export>,
+    pub(crate) buckets: Vec<Arc<s3::Bucket>>,
+    pub(crate) blocks: u64,
+    pub(crate) hole_blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) directories_count: u64,
+    pub(crate) skipped: Skipped,
+    pub(crate) notes: Vec<String>,
+    /// Directories that could not be listed.
+    pub(crate) unlisted: Vec<Trouble>,
+    pub(crate) seen: HashSet<(u64, u64)>,
+    troubles: Mutex<Troubles>,
+}
+
+/// Items in trouble, by number.
+#[derive(Clone, Default)]
+pub(crate) struct Troubles {
+    pub(crate) unreadable: BTreeMap<u32, String>,
+    pub(crate) changed: BTreeMap<u32, String>,
+}
+
+impl Population {
+    /// Nothing yet.
+    pub fn new() -> Population {
+        Population::default()
+    }
+
+    /// Blocks that hold data.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Items found.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// What items belong to, in the order of their numbers.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    /// Adds an item whose data lies in these (first block, blocks).
+    pub(crate) fn push(&mut self, item: Item, data: &[(u64, u64)]) {
+        let number = self.items.len() as u32;
+        let mut held = 0;
+        for &(first, blocks) in data.iter().filter(|(_, blocks)| *blocks > 0) {
+            self.extents.push(Extent { item: number, first, blocks, before: self.blocks });
+            self.blocks += blocks;
+            held += blocks;
+        }
+        self.hole_blocks += item.bytes.div_ceil(BLOCK).saturating_sub(held);
+        self.bytes += item.bytes;
+        self.items.push(item);
+    }
+
+    /// A new group.
+    pub(crate) fn group(&mut self, name: String) -> u32 {
+        self.groups.push(name);
+        self.groups.len() as u32 - 1
+    }
+
+    /// The extent that holds the block with this number among all that hold data.
+    pub(crate) fn locate(&self, block: u64) -> Option<(&Extent, u64)> {
+        let at = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1)?;
+        let extent = &self.extents[at];
+        let within = block - extent.before;
+        (within < extent.blocks).then_some((extent, extent.first + within))
+    }
+
+    /// What an item is called.
+    pub fn name(&self, item: u32) -> String {
+        let Some(found) = self.items.get(item as usize) else { return String::new() };
+        match &found.place {
+            Place::Found(..) | Place::Named(_) => self.path(found).display().to_string(),
+            Place::Nbd(export) => self.exports[*export as usize].uri.clone(),
+            Place::Object(bucket, key, _) => format!("s3://{}/{key}", self.buckets[*bucket as usize].name()),
+        }
+    }
+
+    /// The last part of an item's name.
+    pub(crate) fn file_name(&self, item: u32) -> OsString {
+        match &self.items[item as usize].place {
+            Place::Found(_, name) => name.to_os_string(),
+            Place::Named(path) => path.file_name().unwrap_or_default().to_os_string(),
+            Place::Nbd(_) => OsString::new(),
+            Place::Object(_, key, _) => OsString::from(key.rsplit('/').next().unwrap_or_default()),
+        }
+    }
+
+    fn path(&self, item: &Item) -> PathBuf {
+        match &item.place {
+            Place::Found(directory, name) => self.directories[*directory as usize].join(Path::new(name)),
+            Place::Named(path) => path.clone(),
+            Place::Nbd(_) | Place::Object(..) => PathBuf::new(),
+        }
+    }
+
+    /// Opens an item for reading.
+    pub(crate) fn open(&self, item: u32, random: bool) -> io::Result<Box<dyn ReadAt>> {
+        let found = &self.items[item as usize];
+        let reader: Box<dyn ReadAt> = match &found.place {
+            Place::Found(..) => Box::new(OpenFile::open(&self.path(found), &found.stamp, false, random)?),
+            Place::Named(path) => Box::new(OpenFile::open(path, &found.stamp, true, random)?),
+            Place::Nbd(export) => Box::new(self.exports[*export as usize].connect()?),
+            Place::Object(bucket, key, tag) => {
+                Box::new(s3::Object::new(self.buckets[*bucket as usize].clone(), key, tag))
+            }
+        };
+        if reader.has_changed() {
+            self.changed(item, "changed since it was listed");
+        }
+        Ok(reader)
+    }
+
+    /// Notes that an item could not be read. What was read of it before still counts.
+    pub(crate) fn unreadable(&self, item: u32, why: impl ToString) {
+        if let Ok(mut troubles) = self.troubles.lock() {
+            troubles.unreadable.entry(item).or_insert_with(|| why.to_string());
+        }
+    }
+
+    /// Notes that an item changed while it was scanned.
+    pub(crate) fn changed(&self, item: u32, why: impl ToString) {
+        if let Ok(mut troubles) = self.troubles.lock() {
+            troubles.changed.entry(item).or_insert_with(|| why.to_string());
+        }
+    }
+
+    pub(crate) fn troubles(&self) -> Troubles {
+        self.troubles.lock().map(|troubles| troubles.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(bytes: u64) -> Item {
+        let place = Place::Named(PathBuf::from("x"));
+        Item { place, bytes, group: 0, alone: true, stamp: Stamp::default() }
+    }
+
+    #[test]
+    fn every_block_is_found_in_its_extent() {
+        let mut all = Population::new();
+        all.push(item(10 * BLOCK), &[(0, 2), (5, 3)]);
+        all.push(item(0), &[]);
+        all.push(item(100), &[(0, 1)]);
+        assert_eq!(all.blocks(), 6);
+        assert_eq!(all.hole_blocks, 5);
+        let found: Vec<(u32, u64)> =
+            (0..6).filter_map(|block| all.locate(block).map(|(extent, at)| (extent.item, at))).collect();
+        assert_eq!(found, [(0, 0), (0, 1), (0, 5), (0, 6), (0, 7), (2, 0)]);
+        assert_eq!(all.locate(6), None);
+    }
+}

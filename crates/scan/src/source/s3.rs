@@ -1,0 +1,289 @@
+//! Objects of an S3 bucket, at any endpoint: listed with ListObjectsV2, read with ranged GETs. Nothing is written.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusty_s3::actions::ListObjectsV2;
+use rusty_s3::{Credentials, S3Action, UrlStyle};
+use ureq::Agent;
+use ureq::http::Response;
+
+use super::file::Stamp;
+use super::population::{Item, Place, Population};
+use super::{ReadAt, SourceError};
+
+/// How long a signed request may travel.
+const SIGNED_FOR: Duration = Duration::from_secs(300);
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Times a request is tried that failed for a reason that may pass.
+const TRIES_MAX: u32 = 4;
+/// Pause before the second try; doubled for each further one.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest page of a listing that is believed.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+/// Region where none is said; endpoints other than Amazon's rarely care.
+const REGION_DEFAULT: &str = "us-east-1";
+
+/// How a bucket is reached.
+#[derive(Clone, Debug, Default)]
+pub struct S3Options {
+    /// URL of the endpoint. `None`: Amazon's in the region.
+    pub endpoint: Option<String>,
+    /// Region; `None`: `us-east-1`.
+    pub region: Option<String>,
+    /// Key, secret and perhaps a session token; `None`: anonymous.
+    pub credentials: Option<(String, String, Option<String>)>,
+    /// The bucket in the host name instead of the path. Always so at Amazon's endpoints.
+    pub virtual_host: bool,
+    /// Levels of prefixes told apart in the breakdown, at least 1.
+    pub depth: usize,
+}
+
+/// A bucket and the way to it.
+#[derive(Debug)]
+pub struct Bucket {
+    bucket: rusty_s3::Bucket,
+    credentials: Option<Credentials>,
+    agent: Agent,
+}
+
+impl Bucket {
+    /// The bucket of this name; nothing is asked yet.
+    ///
+    /// # Errors
+    /// For an endpoint that is no URL and a name that is none.
+    pub fn new(name: &str, options: &S3Options) -> Result<Bucket, SourceError> {
+        let shown = format!("s3://{name}");
+        let region = options.region.clone().unwrap_or_else(|| REGION_DEFAULT.to_string());
+        let amazon = options.endpoint.is_none();
+        let endpoint =
+            options.endpoint.clone().unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let url = endpoint.parse().map_err(|error| {
+            SourceError::new(
+                &shown,
+                format!("endpoint {endpoint:?}: {error}; write http://HOST:PORT or https://HOST"),
+            )
+        })?;
+        let style = if amazon || options.virtual_host { UrlStyle::VirtualHost } else { UrlStyle::Path };
+        let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region)
+            .map_err(|error| SourceError::new(&shown, format!("endpoint {endpoint:?}: {error}")))?;
+        let credentials = options.credentials.clone().map(|(key, secret, token)| match token {
+            Some(token) => Credentials::new_with_token(key, secret, token),
+            None => Credentials::new(key, secret),
+        });
+        let config = Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .build();
+        Ok(Bucket { bucket, credentials, agent: config.into() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.bucket.name()
+    }
+
+    /// Sends a GET; tries again what may pass: no connection, a server that is overloaded.
+    fn get(&self, sign: impl Fn() -> String, headers: &[(&str, String)]) -> io::Result<Response<ureq::Body>> {
+        let mut pause = PAUSE;
+        for tried in 1.. {
+            let mut request = self.agent.get(sign());
+            for (name, value) in headers {
+                request = request.header(*name, value);
+            }
+            let error = match request.call() {
+                Ok(answer) if answer.status().is_success() => return Ok(answer),
+                Ok(mut answer) => {
+                    let status = answer.status();
+                    let error =
+                        refusal(status.as_u16(), &answer.body_mut().read_to_string().unwrap_or_default());
+                    if !(status.is_server_error() || status.as_u16() == 429) {
+                        return Err(error);
+                    }
+                    error
+                }
+                Err(error) => io::Error::other(error),
+            };
+            if tried >= TRIES_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
+        Err(io::Error::other("not tried"))
+    }
+}
+
+/// What a refusal says: the code and message of S3's error document where there is one.
+fn refusal(status: u16, body: &str) -> io::Error {
+    let tag = |name: &str| {
+        let (_, rest) = body.split_once(&format!("<{name}>"))?;
+        rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_string())
+    };
+    let said = match (tag("Code"), tag("Message")) {
+        (Some(code), Some(message)) => format!(": {code}, {message}"),
+        (Some(code), None) => format!(": {code}"),
+        _ => String::new(),
+    };
+    let kind = match status {
+        401 | 403 => io::ErrorKind::PermissionDenied,
+        404 => io::ErrorKind::NotFound,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("HTTP status {status}{said}"))
+}
+
+impl Population {
+    /// Adds the objects of `s3://BUCKET[/PREFIX]`. `progress` gets the number of objects found so far.
+    ///
+    /// # Errors
+    /// If the bucket cannot be listed.
+    pub fn add_s3(
+        &mut self,
+        uri: &str,
+        options: &S3Options,
+        progress: &dyn Fn(u64),
+    ) -> Result<(), SourceError> {
+        let rest = uri.strip_prefix("s3://").unwrap_or(uri);
+        let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if name.is_empty() {
+            return Err(SourceError::new(uri, "no bucket; write s3://BUCKET/PREFIX"));
+        }
+        let bucket = Arc::new(Bucket::new(name, options)?);
+        let number = self.buckets.len() as u32;
+        self.buckets.push(bucket.clone());
+        let mut groups = std::collections::HashMap::new();
+        let mut token = None;
+        loop {
+            let page =
+                list(&bucket, prefix, token.as_deref()).map_err(|error| SourceError::new(uri, error))?;
+            for object in page.contents {
+                let Some(bytes) = object.size.filter(|bytes| *bytes > 0) else {
+                    self.skipped.empty_files_count += 1;
+                    continue;
+                };
+                let top = top_of(&object.key, prefix, options.depth.max(1));
+                let group = match groups.get(top) {
+                    Some(group) => *group,
+                    None => {
+                        let group = self.group(format!("s3://{name}/{top}"));
+                        groups.insert(top.to_string(), group);
+                        group
+                    }
+                };
+                let place = Place::Object(number, object.key.into(), object.etag.unwrap_or_default().into());
+                let item = Item { place, bytes, group, alone: false, stamp: Stamp::default() };
+                self.push(item, &[(0, bytes.div_ceil(layout::BLOCK_BYTES as u64))]);
+            }
+            progress(self.items.len() as u64);
+            match page.next_continuation_token {
+                Some(next) if Some(&next) != token.as_ref() => token = Some(next),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// The first levels of a key below the prefix, as a directory.
+fn top_of<'a>(key: &'a str, prefix: &str, depth: usize) -> &'a str {
+    let from = prefix.rfind('/').map_or(0, |at| at + 1).min(key.len());
+    let ends = key[from..].match_indices('/').map(|(at, _)| from + at + 1);
+    &key[..ends.take(depth).last().unwrap_or(from)]
+}
+
+fn list(
+    bucket: &Bucket,
+    prefix: &str,
+    token: Option<&str>,
+) -> io::Result<rusty_s3::actions::ListObjectsV2Response> {
+    let sign = || {
+        let mut action = bucket.bucket.list_objects_v2(bucket.credentials.as_ref());
+        if !prefix.is_empty() {
+            action.with_prefix(prefix.to_string());
+        }
+        if let Some(token) = token {
+            action.with_continuation_token(token.to_string());
+        }
+        action.sign(SIGNED_FOR).to_string()
+    };
+    let mut answer = bucket.get(sign, &[])?;
+    let text =
+        answer.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string().map_err(io::Error::other)?;
+    ListObjectsV2::parse_response(&text)
+        .map_err(|error| io::Error::other(format!("the listing is not one of S3: {error}")))
+}
+
+/// An object being read.
+pub(crate) struct Object {
+    bucket: Arc<Bucket>,
+    key: Box<str>,
+    tag: Box<str>,
+}
+
+impl Object {
+    pub(crate) fn new(bucket: Arc<Bucket>, key: &str, tag: &str) -> Object {
+        Object { bucket, key: key.into(), tag: tag.into() }
+    }
+}
+
+impl ReadAt for Object {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let sign = || {
+            let action = self.bucket.bucket.get_object(self.bucket.credentials.as_ref(), &self.key);
+            action.sign(SIGNED_FOR).to_string()
+        };
+        let range = format!("bytes={offset}-{}", offset + buf.len() as u64 - 1);
+        let mut headers = vec![("range", range)];
+        if !self.tag.is_empty() {
+            // An object replaced meanwhile is refused (412), not mixed with what was listed.
+            headers.push(("if-match", format!("\"{}\"", self.tag.trim_matches('"'))));
+        }
+        let mut answer = match self.bucket.get(sign, &headers) {
+            Ok(answer) => answer,
+            Err(error) if error.to_string().contains("HTTP status 412") => {
+                return Err(io::Error::other("changed since it was listed"));
+            }
+            Err(error) => return Err(error),
+        };
+        if answer.status().as_u16() != 206 && offset > 0 {
+            return Err(io::Error::other("the server does not answer range requests"));
+        }
+        let mut reader = answer.body_mut().as_reader();
+        let mut done = 0;
+        while done < buf.len() {
+            match reader.read(&mut buf[done..])? {
+                0 => break,
+                bytes => done += bytes,
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_directories() {
+        assert_eq!(top_of("a/b/c", "", 1), "a/");
+        assert_eq!(top_of("a/b/c", "", 2), "a/b/");
+        assert_eq!(top_of("a/b/c", "", 3), "a/b/");
+        assert_eq!(top_of("c", "", 1), "");
+        assert_eq!(top_of("logs/2026/x", "logs/", 1), "logs/2026/");
+        assert_eq!(top_of("logs/2026/x", "lo", 1), "logs/");
+    }
+
+    #[test]
+    fn a_refusal_says_what_s3_says() {
+        let body = "<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code><Message>gone</Message></Error>";
+        assert_eq!(refusal(404, body).to_string(), "HTTP status 404: NoSuchBucket, gone");
+        assert_eq!(refusal(500, "").to_string(), "HTTP status 500");
+    }
+}

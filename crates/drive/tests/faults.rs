@@ -322,6 +322,35 @@ fn cleaning_after_a_checkpoint_was_given_up_leaves_a_whole_map() {
 }
 
 #[test]
+fn a_checkpoint_given_up_while_its_slot_is_written_is_not_written_twice_at_a_time() {
+    let (media, tasks, drive) = new_drive();
+    write(&tasks, &drive, 5);
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    let (checkpoints, writes) = (drive.status().counters.checkpoints_count, media.writes.load(SeqCst));
+    // Nothing has changed: the slot is all there is to write.
+    media.hold_writes.store(true, SeqCst);
+    for _ in 0..3 {
+        assert!(tasks.give_up(drive.checkpoint(), 10).is_none());
+    }
+    assert_eq!(media.writes.load(SeqCst), writes + 1);
+    media.hold_writes.store(false, SeqCst);
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    assert_eq!(drive.status().counters.checkpoints_count, checkpoints + 1);
+    assert_holds(&tasks, &drive, 5);
+}
+
+#[test]
+fn a_map_of_which_a_checkpoint_was_given_up_is_checked_as_it_is() {
+    for polls in 0..40 {
+        let (_media, tasks, drive) = new_drive();
+        // More nodes than a checkpoint writes in one step.
+        (0..63).for_each(|leaf| write(&tasks, &drive, leaf * 512));
+        tasks.give_up(drive.checkpoint(), polls);
+        assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new(), "{polls} polls");
+    }
+}
+
+#[test]
 fn a_drive_left_alone_writes_out_what_it_has() {
     let (media, tasks, drive) = new_drive();
     write(&tasks, &drive, 1);

@@ -78,18 +78,23 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
             let core = self.shared.core();
             (core.map.root_image(), core.map.ids())
         };
-        // Leaves in memory that no image leads to, once all others are struck off.
-        let mut loose: BTreeSet<NodeId> = ids.into_iter().filter(|id| id.level == LEAF_LEVEL).collect();
+        // Nodes in memory that no image leads to, once all others are struck off: leaves that changed, and while a
+        // checkpoint is being written also nodes above, which lead to what it wrote. The highest go first.
+        let mut loose: BTreeSet<NodeId> = ids.into_iter().collect();
         self.waiting[usize::from(ROOT.level)].push(Found { id: ROOT, image: root });
-        while let Some(window) = self.next_window() {
+        loop {
+            let highest = |loose: &mut BTreeSet<NodeId>| {
+                let level = loose.last()?.level;
+                let rest = loose.split_off(&NodeId { level, index: 0 }).into_iter();
+                Some(rest.map(|id| Found { id, image: Entry::UNMAPPED }).collect())
+            };
+            let Some(window) = self.next_window().or_else(|| highest(&mut loose)) else { return Ok(()) };
             for found in &window {
                 loose.remove(&found.id);
             }
             self.window(window).await?;
             walked(self.counts.iter().sum());
         }
-        let rest = loose.into_iter().map(|id| Found { id, image: Entry::UNMAPPED }).collect();
-        self.window(rest).await
     }
 
     /// The nodes to go on with: leaves as soon as there are many, so that they never pile up.

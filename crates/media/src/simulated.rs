@@ -40,7 +40,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 
 pub use rng::SimRng;
-use state::{Answer, InFlight, Request, State};
+use state::{Answer, InFlight, Request, State, Unsynced};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
@@ -88,6 +88,8 @@ pub struct MediaCounts {
     pub torn_writes: u64,
     /// Writes lost by power cuts and failed syncs.
     pub lost_writes: u64,
+    /// Writes issued to where another or a discard was in flight: which of them will be there is left to chance.
+    pub overlapping_writes: u64,
     /// Faults 5 that struck.
     pub read_errors: u64,
     /// Faults 6 that struck.
@@ -125,6 +127,16 @@ impl SimMedia {
         let state = self.state.lock();
         let in_flight = state.in_flight.iter().filter(|op| matches!(op.request, Request::Write { .. }));
         state.unsynced.len() + in_flight.count()
+    }
+
+    /// Whether a power cut now could undo a write or discard that begins before `offset`.
+    pub fn is_at_risk_before(&self, offset: u64) -> bool {
+        let state = self.state.lock();
+        let in_flight =
+            |op: &InFlight| matches!(op.request, Request::Write { offset: at, .. } if at < offset);
+        let begins =
+            |op: &Unsynced| op.pages.first().is_some_and(|page| page.0 * (PAGE_BYTES as u64) < offset);
+        state.in_flight.iter().any(in_flight) || state.unsynced.iter().any(begins)
     }
 
     /// Syncs in flight.

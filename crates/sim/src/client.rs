@@ -7,6 +7,7 @@ use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
+use crate::impatient::Impatient;
 use crate::oracle::Kind;
 use crate::{Style, Subject, World};
 
@@ -16,6 +17,9 @@ const NEARLY_EMPTY_PERCENT: u64 = 20;
 /// The largest trims and zeroings, in bytes.
 const ZERO_BYTES_MAX: u64 = 8 << 20;
 const SPARSE_ZERO_BYTES_MAX: u64 = 2 << 30;
+
+/// Maintenance is given up so many times as often as requests are: there is less of it, and more to interrupt.
+const MAINTENANCE_DROPS: u64 = 4;
 
 /// Rounds of maintenance that must make room on a drive that is nearly empty.
 const MAINTENANCE_ROUNDS_MAX: u32 = 64;
@@ -34,7 +38,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             48..72 => read(&world, &mut rng).await,
             72..79 => zero(&world, &mut rng, Kind::Trim).await,
             79..86 => zero(&world, &mut rng, Kind::Zeroes).await,
-            86..94 => flush(&world).await,
+            86..94 => flush(&world, &mut rng).await,
             _ => yield_now().await,
         }
         world.made_progress();
@@ -50,13 +54,19 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             continue;
         }
         world.set_maintaining(true);
-        let (name, result) = match rng.below(8) {
-            0..4 => ("maintain", world.subject.maintain().await),
-            4..6 => ("clean", world.subject.clean().await),
-            _ => ("checkpoint", world.subject.checkpoint().await.map(|()| true)),
+        let name = ["maintain", "maintain", "clean", "checkpoint"][rng.index(4)];
+        let work = async {
+            match name {
+                "maintain" => world.subject.maintain().await,
+                "clean" => world.subject.clean().await,
+                _ => world.subject.checkpoint().await.map(|()| true),
+            }
         };
+        let drops = MAINTENANCE_DROPS * world.config.drops;
+        let result = perhaps(&world, &mut rng, drops, "op: maintenance given up", work).await;
         world.set_maintaining(false);
         world.tell(|| format!("{name}: {result:?}"));
+        let Some(result) = result else { continue };
         match result {
             Ok(true) => world.count(match name {
                 "maintain" => "op: maintain, did something",
@@ -71,13 +81,31 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     }
 }
 
+/// Does something, unless it takes a while and is given up, as `drops` of 32 are: then it is counted as `name`, and there
+/// is no answer.
+async fn perhaps<S: Subject, T>(
+    world: &World<S>,
+    rng: &mut SimRng,
+    drops: u64,
+    name: &'static str,
+    request: impl Future<Output = T>,
+) -> Option<T> {
+    if !rng.chance(drops, 32) {
+        return Some(request.await);
+    }
+    let answer = Impatient::new(request, rng).await;
+    if answer.is_none() {
+        world.count(name);
+    }
+    answer
+}
+
 async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let (first, count) = world.config.draw_range(rng);
     let filler = world.config.draw_filler(rng);
-    if write_once(world, first, count, filler, fua).await != Err(Error::NoSpace) {
+    if write_once(world, rng, first, count, filler, fua).await != Some(Err(Error::NoSpace)) {
         return;
     }
-    world.count("outcome: write refused for space");
     let nearly_empty = world.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100;
     // Where the map may be most of what is there, the data says little.
     let no_telling = world.config.style == Style::Sparse || world.config.faults.full_pages.is_some();
@@ -92,27 +120,33 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
         }
     }
     let empty = world.oracle.lock().live_bytes_max() <= nearly_empty;
-    if write_once(world, first, count, filler, fua).await == Err(Error::NoSpace) && empty {
+    if write_once(world, rng, first, count, filler, fua).await == Some(Err(Error::NoSpace)) && empty {
         world.fail(format!("no space for {count} sectors on a drive that is over 80 % empty"));
     }
 }
 
-async fn write_once<S: Subject>(
+/// Writes, and tells the oracle. Answers nothing if the write was given up.
+pub(crate) async fn write_once<S: Subject>(
     world: &World<S>,
+    rng: &mut SimRng,
     first: u64,
     count: u64,
     filler: Filler,
     fua: bool,
-) -> Result<(), Error> {
+) -> Option<Result<(), Error>> {
     let mut data = vec![0; count as usize * SECTOR_BYTES];
     let write = world.oracle.lock().begin_write(Kind::Write, first, count, filler);
     content::fill(&mut data, first, write, filler);
     let offset = first * SECTOR_BYTES as u64;
     world.tell(|| format!("write #{write}: {count} sectors at {first}, {filler:?}, fua {fua}"));
     let poisoned = world.is_poisoned();
-    let result = world.subject.write(offset, &data, fua).await;
-    conclude(world, "write", write, fua, poisoned, &result);
+    let request = world.subject.write(offset, &data, fua);
+    let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
+    conclude(world, "write", write, fua, poisoned, result.as_ref());
     world.count("op: write");
+    if result == Some(Err(Error::NoSpace)) {
+        world.count("outcome: write refused for space");
+    }
     result
 }
 
@@ -125,6 +159,17 @@ async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
         let wish = wish / SECTOR_BYTES as u64 / sector;
         count = (1 + rng.below(wish).min(most - 1)) * sector;
     }
+    zero_once(world, rng, kind, first, count).await;
+}
+
+/// Trims or zeroes, and tells the oracle.
+pub(crate) async fn zero_once<S: Subject>(
+    world: &World<S>,
+    rng: &mut SimRng,
+    kind: Kind,
+    first: u64,
+    count: u64,
+) {
     let (fua, no_hole) = (rng.chance(1, 8), rng.chance(1, 2));
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
     world.tell(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
@@ -132,14 +177,20 @@ async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
     let poisoned = world.is_poisoned();
     let (name, result) = if kind == Kind::Trim {
         world.count("op: trim");
-        ("trim", world.subject.trim(offset, len, fua).await)
+        let request = world.subject.trim(offset, len, fua);
+        ("trim", perhaps(world, rng, world.config.drops, "op: trim given up", request).await)
     } else {
         world.count("op: write zeroes");
-        ("write zeroes", world.subject.write_zeroes(offset, len, no_hole, fua).await)
+        let request = world.subject.write_zeroes(offset, len, no_hole, fua);
+        ("write zeroes", perhaps(world, rng, world.config.drops, "op: write zeroes given up", request).await)
     };
-    conclude(world, name, write, fua, poisoned, &result);
+    conclude(world, name, write, fua, poisoned, result.as_ref());
+    world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
     let whole_blocks = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
-    if kind == Kind::Trim && whole_blocks && result == Err(Error::NoSpace) {
+    // Segments that were set aside may be what it lacks.
+    let counts = world.media.counts();
+    let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
+    if kind == Kind::Trim && whole_blocks && !damaged && result == Some(Err(Error::NoSpace)) {
         world.fail(format!("a trim of whole blocks was refused for lack of space: #{write}"));
     }
 }
@@ -150,9 +201,10 @@ fn conclude<S: Subject>(
     write: u32,
     fua: bool,
     poisoned: bool,
-    result: &Result<(), Error>,
+    result: Option<&Result<(), Error>>,
 ) {
     world.tell(|| format!("{name} #{write}: {result:?}"));
+    let Some(result) = result else { return world.oracle.lock().drop_write(write) };
     match result {
         Ok(()) if poisoned => {
             world.fail(format!(
@@ -164,6 +216,7 @@ fn conclude<S: Subject>(
             world.oracle.lock().acknowledge(write, durable);
         }
         Err(Error::NoSpace) => {
+            world.set_full(true);
             let result = world.oracle.lock().refuse(write);
             world.hold(result);
         }
@@ -174,13 +227,14 @@ fn conclude<S: Subject>(
     }
 }
 
-async fn flush<S: Subject>(world: &World<S>) {
+pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let began = world.oracle.lock().begin_flush();
     let poisoned = world.is_poisoned();
     world.tell(|| format!("flush at time {began}"));
-    let result = world.subject.flush().await;
+    world.count(if world.is_full() { "op: flush, drive full" } else { "op: flush" });
+    let result = perhaps(world, rng, world.config.drops, "op: flush given up", world.subject.flush()).await;
     world.tell(|| format!("flush of time {began}: {result:?}"));
-    world.count("op: flush");
+    let Some(result) = result else { return };
     match result {
         Ok(()) if poisoned => {
             world.fail("a flush succeeded after a write or sync of the backing failed".into())
@@ -190,13 +244,15 @@ async fn flush<S: Subject>(world: &World<S>) {
     }
 }
 
-async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+pub(crate) async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let (first, count) = world.config.draw_range(rng);
     let mut data = vec![0xee; count as usize * SECTOR_BYTES];
     let reading = world.oracle.lock().begin_read(first, count);
-    let result = world.subject.read(first * SECTOR_BYTES as u64, &mut data).await;
+    let request = world.subject.read(first * SECTOR_BYTES as u64, &mut data);
+    let result = perhaps(world, rng, world.config.drops, "op: read given up", request).await;
     world.tell(|| format!("read {count} sectors at {first}: {result:?}"));
     world.count("op: read");
+    let Some(result) = result else { return };
     match result {
         Ok(()) => {
             let result = world.oracle.lock().end_read(&reading, &data);

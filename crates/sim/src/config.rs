@@ -20,12 +20,14 @@ pub enum Style {
     Churn,
     /// Small writes all over a huge drive: a large map.
     Sparse,
+    /// Incompressible data until the drive refuses it, and then everything that can be done with a full drive.
+    Full,
 }
 
 impl Style {
     /// Whether it is about volume.
     fn is_large(self) -> bool {
-        matches!(self, Style::Fill | Style::Churn)
+        matches!(self, Style::Fill | Style::Churn | Style::Full)
     }
 }
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub clients: u32,
     /// Operations of a client in a life.
     pub operations: u32,
+    /// Of 32 requests, how many are given up if they take a while.
+    pub drops: u64,
     /// Lives of the drive.
     pub lives: u32,
     /// What the clients are up to.
@@ -78,10 +82,11 @@ pub struct Config {
 impl Config {
     /// Draws a shape.
     pub fn draw(rng: &mut SimRng) -> Config {
-        let style = match rng.below(10) {
+        let style = match rng.below(12) {
             0 => Style::Fill,
-            1 => Style::Sparse,
-            2 | 3 => Style::Churn,
+            1 | 2 => Style::Sparse,
+            3 | 4 => Style::Churn,
+            5 => Style::Full,
             _ => Style::Mixed,
         };
         let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
@@ -89,11 +94,12 @@ impl Config {
         let physical_bytes = segments * u64::from(segment_bytes) + 4096 * rng.below(64);
         let logical_bytes = match style {
             Style::Sparse => 1 << (36 + rng.below(5)),
-            Style::Fill => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
+            Style::Fill | Style::Full => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
             Style::Mixed | Style::Churn => physical_bytes * (1 + rng.below(4)),
         };
         let codecs = [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::None];
         let fillers = match style {
+            Style::Full => vec![Filler::Random],
             Style::Fill | Style::Churn => {
                 vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
             }
@@ -108,11 +114,16 @@ impl Config {
             physical_bytes,
             logical_bytes,
             codec: codecs[rng.index(codecs.len())],
-            map_budget_bytes: if rng.chance(1, 2) { 64 << 10 } else { 16 << 20 },
+            map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
             checkpoint_bytes: (256 << 10) << rng.below(9),
             write_cache: rng.chance(7, 8),
             clients: 1 + rng.below(6) as u32,
-            operations: if style == Style::Mixed { 4 + rng.below(24) } else { 20 + rng.below(30) } as u32,
+            operations: match style {
+                Style::Mixed => 4 + rng.below(24),
+                Style::Full => 40 + rng.below(60),
+                _ => 20 + rng.below(30),
+            } as u32,
+            drops: [0, 0, 1, 8][rng.index(4)],
             lives: 1 + rng.below(5) as u32,
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
@@ -171,7 +182,7 @@ fn draw_zones(rng: &mut SimRng, style: Style, physical_bytes: u64, logical_bytes
         Zone { start: rng.below(logical_bytes - len + 1) / 4096 * 4096, len: len / 4096 * 4096 }
     };
     match style {
-        Style::Fill => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
+        Style::Fill | Style::Full => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
         Style::Churn => {
             // From hardly any cleaning to hardly anything else.
             let share = [15, 30, 45, 60][share];

@@ -25,6 +25,9 @@ const STEPS_WITHOUT_PROGRESS_MAX: u64 = 600_000;
 /// One step in so many beats.
 const STEPS_PER_BEAT: u64 = 24;
 
+/// What lies before this on a backing is superblocks and checkpoints, if the drive is small: segments begin here.
+pub const SLOTS_END_BYTES: u64 = 1 << 20;
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -51,6 +54,10 @@ pub enum Cut {
     InSync(u64, u64),
     /// The same, but a sync while maintenance is under way.
     InMaintenance(u64, u64),
+    /// After so many more steps, so long after a write to [`SLOTS_END_BYTES`] was issued: mostly while it is not durable.
+    AtSlot(u64, u64),
+    /// After so many more steps, so long after writes there have become durable.
+    AfterSlot(u64, u64),
 }
 
 /// The world around the tasks.
@@ -144,6 +151,7 @@ impl Executor {
     pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut: Cut) -> End {
         let start = self.steps;
         let mut cut = cut;
+        let mut slot_at_risk = false;
         let mut idle_beats = 0;
         let mut progress = (self.steps, pulse.progress());
         loop {
@@ -158,6 +166,18 @@ impl Executor {
                 Cut::InSync(steps, more) | Cut::InMaintenance(steps, more) => {
                     let now = matches!(cut, Cut::InSync(..)) || pulse.in_maintenance();
                     if self.steps - start >= steps && now && media.syncs_in_flight() > 0 {
+                        cut = Cut::After(self.steps - start + more);
+                    }
+                    false
+                }
+                Cut::AtSlot(steps, more) | Cut::AfterSlot(steps, more) => {
+                    let was_at_risk = slot_at_risk;
+                    slot_at_risk = media.is_at_risk_before(SLOTS_END_BYTES);
+                    let now = match cut {
+                        Cut::AtSlot(..) => slot_at_risk,
+                        _ => was_at_risk && !slot_at_risk,
+                    };
+                    if self.steps - start >= steps && now {
                         cut = Cut::After(self.steps - start + more);
                     }
                     false

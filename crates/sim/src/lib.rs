@@ -17,6 +17,8 @@ mod config;
 pub mod content;
 mod counts;
 pub mod executor;
+pub mod full;
+mod impatient;
 pub mod oracle;
 pub mod seed;
 mod subject;

@@ -13,7 +13,8 @@
 //! against what is read back.
 //!
 //! Trim and write-zeroes are writes of zeros. Writes whose outcome was an error may or may not have happened;
-//! those refused for lack of space must not have.
+//! those refused for lack of space must not have. One that its client gave up while it was under way has happened by
+//! then or never will: it may be shown until it is over, and is whole after a crash if it is there.
 
 mod order;
 mod settle;
@@ -62,6 +63,8 @@ struct Write {
     is_durable: bool,
     is_refused: bool,
     is_failed: bool,
+    /// Given up by its client at `end`, not acknowledged.
+    is_dropped: bool,
     was_shown: bool,
 }
 
@@ -146,6 +149,7 @@ impl Oracle {
             is_durable: false,
             is_refused: false,
             is_failed: false,
+            is_dropped: false,
             was_shown: false,
         };
         if write.is_wide() {
@@ -193,6 +197,14 @@ impl Oracle {
         self.writes[number as usize].is_failed = true;
     }
 
+    /// The client gave the write up: it has happened, in part if it is large, or never will.
+    pub fn drop_write(&mut self, number: u32) {
+        let end = self.tick();
+        let write = &mut self.writes[number as usize];
+        write.end = end;
+        write.is_dropped = true;
+    }
+
     /// A flush begins: returns what to give to [`Oracle::end_flush`].
     pub fn begin_flush(&mut self) -> u64 {
         self.tick()
@@ -201,7 +213,8 @@ impl Oracle {
     /// The flush that began then succeeded: what was acknowledged before it began is durable.
     pub fn end_flush(&mut self, began: u64) {
         let epoch = self.epoch as usize;
-        self.writes[epoch..].iter_mut().filter(|w| w.end < began).for_each(|w| w.is_durable = true);
+        let covered = |w: &&mut Write| w.end < began && !w.is_dropped;
+        self.writes[epoch..].iter_mut().filter(covered).for_each(|w| w.is_durable = true);
     }
 
     /// A read begins.
@@ -331,11 +344,12 @@ impl Oracle {
 
     fn describe(&self, number: u32) -> String {
         let Some(w) = self.writes.get(number as usize) else { return format!("write {number}, never begun") };
-        let state = match (w.is_refused, w.is_failed, w.end == NEVER, w.is_durable) {
-            (true, ..) => "refused",
-            (_, true, ..) => "failed",
-            (_, _, true, _) => "in flight",
-            (_, _, _, true) => "durable",
+        let state = match w {
+            Write { is_refused: true, .. } => "refused",
+            Write { is_failed: true, .. } => "failed",
+            Write { is_dropped: true, .. } => "given up",
+            Write { end: NEVER, .. } => "in flight",
+            Write { is_durable: true, .. } => "durable",
             _ => "acknowledged",
         };
         let end = if w.end == NEVER { String::new() } else { w.end.to_string() };

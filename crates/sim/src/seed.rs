@@ -8,9 +8,10 @@ use media::{Faults, SimMedia, SimRng};
 use parking_lot::Mutex;
 
 use crate::client::{client, maintenance};
-use crate::executor::{Cut, End, Executor, NoPulse, Pulse};
+use crate::executor::{Cut, End, Executor, NoPulse, Pulse, SLOTS_END_BYTES};
+use crate::full::filler;
 use crate::oracle::{LifeEnd, Oracle, Violation};
-use crate::{Bug, Config, Counts, Opening, Subject, World};
+use crate::{Bug, Config, Counts, Opening, Style, Subject, World};
 
 /// Crashes during recovery in a row.
 const OPEN_CUTS_MAX: u32 = 3;
@@ -161,6 +162,7 @@ impl<S: Subject> Run<S> {
                 Err(End::Cut) => {
                     cuts += 1;
                     self.count("restart: crashed during recovery");
+                    self.count_cut(cut);
                     self.crash();
                 }
                 Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),
@@ -185,18 +187,27 @@ impl<S: Subject> Run<S> {
         let world = Arc::new(world);
         for _ in 0..self.config.clients {
             world.enter();
-            self.executor.spawn(client(world.clone(), self.rng.fork()));
+            let (world, rng) = (world.clone(), self.rng.fork());
+            match self.config.style {
+                Style::Full => self.executor.spawn(filler(world, rng)),
+                _ => self.executor.spawn(client(world, rng)),
+            }
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
         let cut = self.draw_cut();
         let end = self.executor.run(&self.media, &*world, cut);
         self.tell(|| format!("clients: {end:?}"));
+        let overlapping = self.media.counts().overlapping_writes;
+        if overlapping > 0 {
+            return Err(Stop::Failed(format!("{overlapping} writes to places with another in flight")));
+        }
         if let Some(failure) = world.failure() {
             return Err(Stop::Failed(failure));
         }
         match end {
             End::Finished => self.end_quietly(&world),
             End::Cut => {
+                self.count_cut(cut);
                 self.crash();
                 Ok(LifeEnd::Crash)
             }
@@ -204,14 +215,25 @@ impl<S: Subject> Run<S> {
         }
     }
 
+    /// What a cut meets with.
+    fn count_cut(&self, cut: Cut) {
+        if self.media.is_at_risk_before(SLOTS_END_BYTES) {
+            self.count("cut: a checkpoint written, not synced");
+        } else if matches!(cut, Cut::AtSlot(..) | Cut::AfterSlot(..)) {
+            self.count("cut: just after a checkpoint's last sync");
+        }
+    }
+
     /// When to crash while clients are at work, if at all.
     fn draw_cut(&mut self) -> Cut {
         let steps = self.rng.skewed(11);
-        match self.rng.below(16) {
+        match self.rng.below(20) {
             0..3 => Cut::After(steps),
             3..5 => Cut::AtRisk(steps),
             5..8 => Cut::InSync(steps, self.rng.skewed(8)),
             8..12 => Cut::InMaintenance(steps, self.rng.below(160)),
+            12..15 => Cut::AtSlot(steps, self.rng.skewed(6)),
+            15..17 => Cut::AfterSlot(steps, self.rng.skewed(5)),
             _ => Cut::Never,
         }
     }
@@ -221,6 +243,8 @@ impl<S: Subject> Run<S> {
         match self.rng.below(16) {
             0..2 => Cut::After(self.rng.skewed(9)),
             2..4 => Cut::InSync(0, self.rng.skewed(5)),
+            4..6 => Cut::AtSlot(0, self.rng.skewed(6)),
+            6 => Cut::AfterSlot(0, self.rng.skewed(5)),
             _ => Cut::Never,
         }
     }

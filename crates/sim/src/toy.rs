@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use drive::Error;
+use futures::channel::oneshot;
 use futures::lock::Mutex as Gate;
 use media::{Media, PAGE_BYTES, SimMedia};
 use parking_lot::Mutex;
@@ -39,6 +40,8 @@ struct Inner {
     logical_bytes: u64,
     /// Held by whatever changes the drive.
     gate: Gate<()>,
+    /// Held by whoever syncs.
+    sync_gate: Gate<()>,
     state: Mutex<State>,
 }
 
@@ -159,7 +162,7 @@ impl Inner {
     }
 
     /// Makes everything appended so far durable.
-    async fn sync(&self) -> Result<(), Error> {
+    async fn sync(self: &Arc<Self>) -> Result<(), Error> {
         let last = self.state.lock().next - 1;
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
@@ -171,14 +174,23 @@ impl Inner {
         })
         .await;
         self.state.lock().usable()?;
-        let result = self.media.sync().await;
-        let mut state = self.state.lock();
-        if let Err(error) = result {
-            state.poison(format!("a sync failed: {error}"));
-        }
-        state.usable()?;
-        state.durable = state.durable.max(last);
-        Ok(())
+        // In the background, so that its error is heard also if the request is given up; and one at a time, so that none
+        // swallows an error that concerns another's writes.
+        let (tell, told) = oneshot::channel();
+        let inner = self.clone();
+        (self.opening.spawner)(Box::pin(async move {
+            let _gate = inner.sync_gate.lock().await;
+            let result = inner.media.sync().await;
+            let mut state = inner.state.lock();
+            match result {
+                Ok(()) if state.poison.is_none() => state.durable = state.durable.max(last),
+                Ok(()) => {}
+                Err(error) => state.poison(format!("a sync failed: {error}")),
+            }
+            _ = tell.send(());
+        }));
+        _ = told.await;
+        self.state.lock().usable()
     }
 
     /// Writes the whole drive to the other half and goes on there. Wants the gate.
@@ -291,7 +303,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn flush(&self) -> Result<(), Error> {
+    async fn flush(self: &Arc<Self>) -> Result<(), Error> {
         if self.is_read_only {
             return Err(Error::ReadOnly("by request".into()));
         }
@@ -315,6 +327,7 @@ impl Subject for Toy {
             logical_bytes: config.logical_bytes,
             opening,
             gate: Gate::new(()),
+            sync_gate: Gate::new(()),
             state: Mutex::new(state),
         });
         if inner.is_read_only {

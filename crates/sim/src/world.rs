@@ -36,6 +36,7 @@ pub struct World<S> {
     clients: AtomicU64,
     stopped: AtomicBool,
     maintaining: AtomicBool,
+    full: AtomicBool,
     bell: Mutex<Vec<Waker>>,
 }
 
@@ -63,6 +64,7 @@ impl<S: Subject> World<S> {
             clients: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             maintaining: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             bell: Mutex::new(Vec::new()),
         }
     }
@@ -124,6 +126,16 @@ impl<S: Subject> World<S> {
     /// Background work begins or ends.
     pub fn set_maintaining(&self, maintaining: bool) {
         self.maintaining.store(maintaining, Ordering::Relaxed);
+    }
+
+    /// A write was refused for lack of space, or space was given up.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether a write was refused for lack of space, and nobody has given up any since.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Whether the drive was told long enough ago that a write or a sync failed.

@@ -6,9 +6,9 @@ use media::SimMedia;
 use sim::Bug;
 use sim::campaign::{self, Plan};
 
-/// Seeds among which a bug must show, in lots. The rarest shows in one of some thousand.
-const LOT: u64 = 1000;
-const LOTS_MAX: u64 = 20;
+/// Seeds among which a bug must show, in lots: most show in the first, the rarest in one seed of some hundred.
+const LOT: u64 = 100;
+const LOTS_MAX: u64 = 50;
 
 type Subject = Drive<SimMedia>;
 

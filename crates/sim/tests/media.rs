@@ -191,3 +191,28 @@ fn operations_beyond_the_end_or_misaligned_are_refused() {
         assert_eq!(media.in_flight(), 0);
     });
 }
+
+#[test]
+fn writes_to_one_place_at_a_time_are_counted() {
+    for (second, overlapping) in [(0, 1), (4096, 1), (8192, 0)] {
+        let media = backing(1, Faults::default());
+        on(&media, move |media| async move {
+            let (first, second) = (media.write(0, page(1, 2)), media.write(second, page(2, 1)));
+            let (first, second) = futures::join!(first, second);
+            first.and(second).expect("no faults");
+            media.write(0, page(3, 1)).await.expect("one after the other");
+        });
+        assert_eq!(media.counts().overlapping_writes, overlapping, "at {second}");
+    }
+}
+
+#[test]
+fn what_is_at_risk_before_an_offset_is_told_until_it_is_synced() {
+    let media = backing(1, Faults::default());
+    on(&media, |media| async move {
+        media.write(8192, page(1, 1)).await.expect("write");
+        assert!(!media.is_at_risk_before(8192) && media.is_at_risk_before(8193));
+        media.sync().await.expect("sync");
+        assert!(!media.is_at_risk_before(SIZE));
+    });
+}

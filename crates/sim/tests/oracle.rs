@@ -228,3 +228,48 @@ fn what_cannot_be_read_back_may_be_any_of_its_values() {
     story.data[..8 * SECTOR_BYTES].fill(9);
     assert_broken(story.read(), "sector 0 holds fill");
 }
+
+#[test]
+fn a_write_that_was_given_up_may_be_there_or_not() {
+    for happened in [false, true] {
+        let mut story = Story::new();
+        let (number, bytes) = story.begin(0, 8);
+        story.oracle.drop_write(number);
+        if happened {
+            story.put(0, &bytes);
+        }
+        story.flush();
+        assert_eq!(story.read(), Ok(()));
+        assert_eq!(story.restart(LifeEnd::Closed), Ok(()));
+    }
+}
+
+#[test]
+fn a_write_that_was_given_up_is_there_wholly_or_not_at_all() {
+    let mut story = Story::new();
+    let (number, bytes) = story.begin(0, 8);
+    story.oracle.drop_write(number);
+    story.put(0, &bytes[..3 * SECTOR_BYTES]);
+    assert_broken(story.restart(LifeEnd::Crash), "an atomic write was torn");
+}
+
+#[test]
+fn a_write_that_was_given_up_does_not_come_back_over_a_later_one() {
+    let mut story = Story::new();
+    let (number, bytes) = story.begin(0, 8);
+    story.oracle.drop_write(number);
+    story.write(0, 8);
+    assert_eq!(story.read(), Ok(()));
+    story.put(0, &bytes);
+    assert_broken(story.read(), "given up");
+}
+
+#[test]
+fn a_write_that_was_given_up_need_not_survive_what_came_after() {
+    let mut story = Story::new();
+    let (number, _) = story.begin(0, 8);
+    story.oracle.drop_write(number);
+    story.write(8, 2);
+    story.flush();
+    assert_eq!(story.restart(LifeEnd::Crash), Ok(()));
+}

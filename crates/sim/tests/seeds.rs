@@ -17,6 +17,14 @@ fn five_hundred_seeds() {
         "fault: write torn",
         "drive: segments cleaned",
         "outcome: write refused for space",
+        "op: write given up",
+        "op: maintenance given up",
+        "op: flush, drive full",
+        "full: overwrite in place, taken",
+        "full: refill after a trim, taken",
+        "cut: a checkpoint written, not synced",
+        "cut: just after a checkpoint's last sync",
+        "drive: map nodes evicted",
     ] {
         assert!(total.counts.get(name) > 0, "no seed has seen {name}");
     }

@@ -97,7 +97,16 @@ pub(super) struct State {
 impl State {
     pub(super) fn submit(&mut self, mut request: Request) -> u64 {
         match &mut request {
-            Request::Write { issued_at, .. } => *issued_at = self.syncs,
+            Request::Write { offset, buf, issued_at } => {
+                *issued_at = self.syncs;
+                let (start, end) = (*offset, *offset + buf.len() as u64);
+                let meets = |op: &InFlight| match &op.request {
+                    Request::Write { offset, buf, .. } => *offset < end && start < *offset + buf.len() as u64,
+                    Request::Discard { offset, len } => *offset < end && start < *offset + *len,
+                    Request::Read { .. } | Request::Sync { .. } => false,
+                };
+                self.counts.overlapping_writes += u64::from(self.in_flight.iter().any(meets));
+            }
             Request::Sync { covers } => *covers = self.completed,
             Request::Read { .. } | Request::Discard { .. } => {}
         }

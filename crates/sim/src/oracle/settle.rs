@@ -52,13 +52,15 @@ impl Oracle {
     /// the order in which writes won over each other must be free of contradictions.
     pub fn settle(&mut self, end: LifeEnd) -> Result<(), Violation> {
         if end == LifeEnd::Closed {
-            self.epoch_mut().iter_mut().filter(|w| w.end != NEVER).for_each(|w| w.is_durable = true);
+            let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
+            self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.is_durable = true);
         }
         let Survivors { mark, visible, evidence } = self.survivors()?;
         let numbers = self.epoch..self.next_write();
         let required = |number: &u32| {
             let write = &self.writes[*number as usize];
-            !write.is_refused && (write.is_durable || write.end < mark || visible.contains(number))
+            let is_sure = write.is_durable || (write.end < mark && !write.is_dropped);
+            !write.is_refused && (is_sure || visible.contains(number))
         };
         let required: FxHashSet<u32> = numbers.filter(required).collect();
         let mut in_order: Vec<u32> = required.iter().copied().collect();

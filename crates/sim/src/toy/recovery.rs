@@ -24,17 +24,25 @@ fn io(error: std::io::Error) -> Error {
 
 /// The drive as the backing has it: the newest complete snapshot, and every entry after it up to the first that is
 /// missing or torn. If a later one says that that one was durable, this is no crash but damage.
+///
+/// Only the newest half can be damaged: the older one may be half overwritten by a snapshot that never came to be.
 pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: bool) -> Result<State, Error> {
     let half = media.size_bytes() / PAGE / 2 * PAGE;
     let mut best: Option<State> = None;
     let mut newest = (0, 0);
+    let mut damages = Vec::new();
     for number in 0..2 {
         let bytes = read(media, number * half, half).await?;
-        let found = walk(&bytes, number, accept_damage, trusting)?;
+        let (found, damage) = walk(&bytes, number, trusting);
+        damages.extend(damage.map(|why| (found.generation, why)));
         newest = (newest.0.max(found.generation), newest.1.max(found.next));
         if found.snapshots > 0 && best.as_ref().is_none_or(|best| best.generation < found.generation) {
             best = Some(found);
         }
+    }
+    let generation = best.as_ref().map_or(0, |best| best.generation);
+    if let Some((_, why)) = damages.into_iter().find(|(of, _)| *of >= generation && !accept_damage) {
+        return Err(Error::Corrupt(why));
     }
     let mut state = best.ok_or_else(|| Error::Corrupt("no complete snapshot".into()))?;
     (state.generation, state.next) = newest;
@@ -54,8 +62,9 @@ async fn read(media: &SimMedia, from: u64, len: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What a half holds. `generation` and `next` count what is unusable too; `snapshots` is 1 if it is complete.
-fn walk(bytes: &[u8], half: u64, accept_damage: bool, trusting: bool) -> Result<State, Error> {
+/// What a half holds, and what is missing in it that was durable. `generation` and `next` count what is unusable too;
+/// `snapshots` is 1 if it is complete.
+fn walk(bytes: &[u8], half: u64, trusting: bool) -> (State, Option<String>) {
     let headers: Vec<Entry> =
         bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Some(Entry::decode(page)?.0)).collect();
     let mut state = State { half, ..State::default() };
@@ -83,9 +92,8 @@ fn walk(bytes: &[u8], half: u64, accept_damage: bool, trusting: bool) -> Result<
         number += 1;
         at += whole;
     }
-    if vouched >= number && vouched >= first && first > 0 && !accept_damage {
-        return Err(Error::Corrupt(format!("entry {number} is missing, but entry {vouched} was durable")));
-    }
+    let is_missing = vouched >= number && vouched >= first && first > 0;
+    let damage = is_missing.then(|| format!("entry {number} is missing, but entry {vouched} was durable"));
     state.tail = at as u64 / PAGE;
-    Ok(state)
+    (state, damage)
 }

@@ -96,8 +96,10 @@ impl<M: Media> Shared<M> {
         if let Some(memory) = memory {
             return verify_block(extent.block, memory.bytes(len), fetch.mask);
         }
-        if let Some(bytes) = fetched.bytes_of(extent.entry) {
-            return verify_block(extent.block, bytes, fetch.mask);
+        // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
+        let bytes = fetched.bytes_of(extent.entry);
+        if bytes.is_some_and(|bytes| verify_block(extent.block, bytes, fetch.mask).is_ok()) {
+            return Ok(());
         }
         let read = self.read_range(extent.entry.position_bytes(), len).await;
         let (buf, at) = read.map_err(|error| error.to_string())?;

@@ -220,8 +220,10 @@ impl<M: Media> Shared<M> {
         if let Some(memory) = memory {
             return try_decode_node(id, memory.bytes(len), fetch.mask, bounds);
         }
-        if let Some(bytes) = fetched.and_then(|fetched| fetched.bytes_of(fetch.entry)) {
-            return try_decode_node(id, bytes, fetch.mask, bounds);
+        // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
+        let bytes = fetched.and_then(|fetched| fetched.bytes_of(fetch.entry));
+        if let Some(Ok(entries)) = bytes.map(|bytes| try_decode_node(id, bytes, fetch.mask, bounds)) {
+            return Ok(entries);
         }
         let (buf, at) = self.read_range(position, len).await.map_err(|error| error.to_string())?;
         try_decode_node(id, &buf[at..at + len], fetch.mask, bounds)

@@ -234,7 +234,7 @@ impl Meter {
     /// Measures one unit of up to 128 KiB with every rival.
     pub(crate) fn unit(&mut self, data: &[u8], tally: &mut UnitTally) {
         let blocks = (data.len() / BLOCK_BYTES) as u64;
-        if blocks == 0 {
+        if blocks == 0 || self.rivals.is_empty() {
             return;
         }
         for (at, (layout, engine)) in self.rivals.iter().enumerate() {

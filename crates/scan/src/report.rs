@@ -94,7 +94,7 @@ pub struct ReadSummary {
     pub blocks_count: u64,
     /// Larger units measured.
     pub units_count: u64,
-    /// Time it took.
+    /// Time it took, once all was listed.
     pub seconds: f64,
 }
 

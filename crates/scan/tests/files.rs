@@ -259,8 +259,15 @@ fn directories_and_types_are_told_apart() {
     let deep = listed(folder.path(), WalkOptions { depth: 2, ..WalkOptions::default() });
     let deep = scan::scan(&deep, &quick(), &|_| ()).expect("scanned");
     assert_eq!(part(&deep.by_directory, "text/deep").data_bytes, 4 * MIB);
-    // A rate that is far above what is read changes nothing.
-    let slow = Options { max_rate: Some(1 << 30), ..quick() };
-    let slow = scan::scan(&listed(folder.path(), WalkOptions::default()), &slow, &|_| ()).expect("scanned");
-    assert_eq!(slow.codecs[0].stored, report.codecs[0].stored);
+}
+
+#[test]
+fn a_rate_is_not_exceeded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("data"), testdata::text_like(1, 1 << 20)).expect("written");
+    let all = listed(folder.path(), WalkOptions::default());
+    let of = |max_rate| scan::scan(&all, &Options { max_rate, ..quick() }, &|_| ()).expect("scanned");
+    let slow = of(Some(4 << 20));
+    assert!(slow.read.seconds >= 0.25, "{:?}", slow.read);
+    assert_eq!(slow.codecs[0].stored, of(None).codecs[0].stored);
 }

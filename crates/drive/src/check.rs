@@ -8,6 +8,7 @@ mod copies;
 mod records;
 mod report;
 mod runs;
+mod scrub;
 mod walk;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use walk::{Met, Walk};
 
 pub use copies::find_copies;
 pub use report::{CheckProgress, CheckReport, CopyFound, CopyState, Fault};
+pub use scrub::ScrubStep;
 
 /// Default of [`CheckOptions::memory_bytes`].
 const DEFAULT_MEMORY_BYTES: u64 = 128 << 20;

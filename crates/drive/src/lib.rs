@@ -34,7 +34,9 @@ mod status;
 mod wipe;
 mod write;
 
-pub use check::{CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, find_copies};
+pub use check::{
+    CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, find_copies,
+};
 pub use error::Error;
 pub use extents::{Extent, ExtentKind};
 pub use options::{

@@ -1,6 +1,7 @@
 //! `pumice check`
 
 mod report;
+mod scrub;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
+use crate::size::Size;
 use report::{Checked, Found};
 
 /// How often the progress bar moves.
@@ -19,6 +21,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice check /srv/drive --deep\n\
+    A drive that is being served is scrubbed by its server: with --deep every record is read and verified in the \
+    background, at --rate; interrupting this command leaves the scrub running.\n\
     Exit code: 0 no fault, 1 faults (each a line), 2 wrong usage")]
 pub(crate) struct Args {
     /// File or block device
@@ -26,6 +30,12 @@ pub(crate) struct Args {
     /// Also read, verify and decompress every record
     #[arg(long)]
     deep: bool,
+    /// Of a drive that is being served: records read and verified a second, in bytes
+    #[arg(long, value_name = "SIZE", default_value = "64M", requires = "deep")]
+    rate: Size,
+    /// Of a drive that is being served: end the scrub that is running
+    #[arg(long, conflicts_with_all = ["deep", "accept_damage", "json"])]
+    stop: bool,
     /// Check what is left of a drive whose log is damaged
     #[arg(long)]
     accept_damage: bool,
@@ -36,6 +46,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = args.path.display();
+    if let Some(drive) = service::find_served(Some(&args.path)).into_iter().next() {
+        return scrub::run(args, &drive);
+    }
+    if args.stop {
+        bail!("{path}: nobody serves it, so nobody scrubs it");
+    }
     let found = run_here(IoChoice::Auto, |spawner| async move {
         let drive = match inspect(&args.path, args.accept_damage, spawner).await {
             Ok(drive) => drive,

@@ -4,7 +4,8 @@
 //!
 //! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
 //! - `{"command": "change", "drive": UUID, "change": {"set-capacity": {"bytes": N}}}`, or in place of the last
-//!   `{"set-size": {"bytes": N, "preallocate": false}}`: `{"drive": {...}}`, the drive's report afterwards.
+//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"start-scrub": {"bytes_per_second": N}}` or `"stop-scrub"`:
+//!   `{"drive": {...}}`, the drive's report afterwards.
 //!
 //! The answer to anything that failed is `{"error": "..."}`.
 
@@ -60,6 +61,13 @@ pub enum Change {
         #[serde(default)]
         preallocate: bool,
     },
+    /// Begins a scrub, or changes the rate of the one that is running.
+    StartScrub {
+        /// Bytes of records a second.
+        bytes_per_second: u64,
+    },
+    /// Ends it.
+    StopScrub,
 }
 
 /// Answer to a status request, and what `pumice status --json` prints.
@@ -202,6 +210,14 @@ async fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
                 Change::SetCapacity { bytes } => found.set_logical_capacity(bytes).await,
                 Change::SetSize { bytes, preallocate } => {
                     found.set_physical_size(bytes, allocation(preallocate)).await
+                }
+                Change::StartScrub { bytes_per_second } => {
+                    found.start_scrub(bytes_per_second);
+                    Ok(())
+                }
+                Change::StopScrub => {
+                    found.stop_scrub();
+                    Ok(())
                 }
             };
             match changed {

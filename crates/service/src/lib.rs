@@ -26,6 +26,7 @@ mod report;
 mod requests;
 mod resize;
 mod runtime_dir;
+mod scrub;
 mod served;
 mod throttle;
 mod workers;
@@ -43,11 +44,12 @@ pub use monitor::MonitorSettings;
 pub use open::{OpenSettings, inspect};
 pub use report::{
     BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
-    RequestReport, ServerReport, StatusReport, WearReport,
+    RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,
 };
 pub use requests::Requests;
 pub use resize::{set_capacity, set_size, wipe};
 pub use runtime_dir::{make_runtime_dir, runtime_dirs};
+pub use scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use served::ServedDrive;
 pub use throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use workers::{IoBackend, IoChoice, Workers, run_here};

@@ -206,6 +206,29 @@ pub struct ServerReport {
     /// Of the last minute, or since the drive was opened if that is less.
     pub latency_recent: LatencyReport,
     pub events: EventsReport,
+    /// The last scrub since the drive was opened, or the one that is running.
+    pub scrub: Option<ScrubReport>,
+}
+
+/// A scrub: every record of a served drive read and verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ScrubReport {
+    /// `running`, `finished` or `stopped`.
+    pub state: String,
+    pub started_unix_seconds: u64,
+    pub finished_unix_seconds: Option<u64>,
+    /// The rate it keeps to, counted in bytes of records.
+    pub bytes_per_second: u64,
+    pub records_verified_count: u64,
+    /// Bytes of records read, bad ones in.
+    pub read_bytes: u64,
+    /// Of about so many.
+    pub total_bytes: u64,
+    pub faults_count: u64,
+    /// The first hundred, each with its logical address, segment and place.
+    pub faults: Vec<String>,
 }
 
 /// How long requests took that ended well.

@@ -17,6 +17,7 @@ use crate::open::{OpenSettings, open};
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
 use crate::resize::grow;
+use crate::scrub::Scrubber;
 use crate::throttle::Throttle;
 use crate::workers::{IoBackend, Workers};
 
@@ -37,6 +38,7 @@ pub struct ServedDrive {
     monitor: Monitor,
     opened: Instant,
     background: Mutex<Option<Background>>,
+    scrubber: Scrubber,
 }
 
 impl ServedDrive {
@@ -64,6 +66,7 @@ impl ServedDrive {
         let background =
             Background::start(workers, index, name, &drive, (settings.throttle, throttle.clone()));
         Ok(Arc::new(ServedDrive {
+            scrubber: Scrubber::new(drive.clone(), path.clone(), workers.spawner()),
             path,
             drive,
             direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
@@ -106,6 +109,7 @@ impl ServedDrive {
             throttle_bytes_per_second: self.throttle.rate(),
             direct_io: self.direct,
             requests: (&*self.requests).into(),
+            scrub: self.scrubber.report(),
             ..ServerReport::default()
         });
         self.monitor.complete(&mut report, &status);
@@ -135,6 +139,17 @@ impl ServedDrive {
         Ok(())
     }
 
+    /// Reads and verifies every record in the background, so many bytes of them a second. One that is running goes on at
+    /// that rate.
+    pub fn start_scrub(&self, bytes_per_second: u64) {
+        self.scrubber.start(bytes_per_second);
+    }
+
+    /// Ends a scrub that is running.
+    pub fn stop_scrub(&self) {
+        self.scrubber.stop();
+    }
+
     fn failed(&self, source: drive::Error) -> ServiceError {
         ServiceError::Drive { path: self.path.clone(), source }
     }
@@ -156,6 +171,7 @@ impl ServedDrive {
         if left > 0 {
             tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
         }
+        self.scrubber.stop();
         background.stop().await;
         self.monitor.stop().await;
         let closed = self.drive.close().await;

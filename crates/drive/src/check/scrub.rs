@@ -1,0 +1,129 @@
+//! Verifying the records of a drive while it is used, a piece at a time.
+
+use futures::stream::StreamExt;
+use layout::{LEAF_LEVEL, NODE_ENTRIES, NodeId};
+use media::Media;
+
+use super::report::Fault;
+use crate::error::Error;
+use crate::load::Fetch;
+use crate::map::Missing;
+use crate::read::verify_block;
+use crate::shared::{Drive, Shared};
+
+/// Leaves that hold nothing passed over in one step.
+const ABSENT_A_STEP: u64 = 1024;
+
+/// What a step of a scrub looked at.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubStep {
+    /// Where the next step begins; `None` after the last.
+    pub next_block: Option<u64>,
+    /// Records verified and decompressed.
+    pub records_count: u64,
+    /// Bytes they take on the medium.
+    pub read_bytes: u64,
+    /// What is wrong with them, or with the map on the way.
+    pub faults: Vec<Fault>,
+}
+
+/// What one look at the map came to.
+enum Looked {
+    /// Records on the medium, and where the next look begins.
+    Records(Vec<(u64, Fetch)>, u64),
+    Missing(Missing),
+}
+
+impl<M: Media> Drive<M> {
+    /// Verifies what at most 512 blocks from `block` on hold: their records are read, and their checksums, addresses and
+    /// contents verified, and so are the map nodes on the way. What is not on the medium yet is passed over. The drive may
+    /// be in use: records that move meanwhile are verified where they were.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] once the drive is closed. What is wrong with the drive is no error but a fault.
+    pub async fn scrub_step(&self, block: u64) -> Result<ScrubStep, Error> {
+        let shared = &self.0;
+        if shared.core().closed {
+            return Err(Error::ReadOnly("the drive is closed".into()));
+        }
+        let geometry = shared.superblock().geometry;
+        let (mut records, next) = loop {
+            let missing = match shared.look_from(block) {
+                Looked::Records(records, next) => break (records, next),
+                Looked::Missing(missing) => missing,
+            };
+            if let Err(error) = shared.load(missing).await {
+                // What it maps cannot be had: on behind it.
+                let (id, position) = (missing.id, missing.image.position_bytes());
+                let after = (id.index + 1) * ((NODE_ENTRIES as u64) << (9 * u32::from(id.level)));
+                let fault = Fault::of_node(&geometry, id, position, &error.to_string());
+                return Ok(ScrubStep {
+                    next_block: shared.exists(after),
+                    faults: vec![fault],
+                    ..ScrubStep::default()
+                });
+            }
+        };
+        let mut step = ScrubStep { next_block: shared.exists(next), ..ScrubStep::default() };
+        records.sort_unstable_by_key(|(_, fetch)| fetch.entry.position_bytes());
+        let entries = records.iter().map(|(_, fetch)| fetch.entry);
+        let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
+        while let Some(fetched) = runs.next().await {
+            for (block, fetch) in &records[fetched.items.clone()] {
+                let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
+                let verified = match fetched.bytes_of(fetch.entry) {
+                    Some(bytes) => verify_block(*block, bytes, fetch.mask),
+                    None => match shared.read_range(position, len).await {
+                        Ok((buf, at)) => verify_block(*block, &buf[at..at + len], fetch.mask),
+                        Err(error) => Err(error.to_string()),
+                    },
+                };
+                step.read_bytes += len as u64;
+                match verified {
+                    Ok(()) => step.records_count += 1,
+                    Err(why) => {
+                        Shared::<M>::count(&shared.corrupt_records, 1);
+                        step.faults.push(Fault::of_record(&geometry, *block, position, &why));
+                    }
+                }
+            }
+        }
+        Ok(step)
+    }
+}
+
+impl<M: Media> Shared<M> {
+    fn exists(&self, block: u64) -> Option<u64> {
+        Some(block).filter(|block| *block < self.core().blocks())
+    }
+
+    /// The records of the leaf that `block` lies in, from there on, or of the next one that holds anything.
+    fn look_from(&self, block: u64) -> Looked {
+        let mut core = self.core();
+        let core = &mut *core;
+        let blocks = core.blocks();
+        let mut first = block;
+        for _ in 0..ABSENT_A_STEP {
+            let leaf = NodeId { level: LEAF_LEVEL, ..NodeId::leaf_of(first) };
+            if first >= blocks || !core.map.is_absent(leaf) {
+                break;
+            }
+            first = (leaf.index + 1) * NODE_ENTRIES as u64;
+        }
+        if first >= blocks {
+            return Looked::Records(Vec::new(), first);
+        }
+        let until = blocks.min((first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
+        let mut found = Vec::new();
+        let each = |block, entry: layout::Entry| {
+            if entry.is_record() {
+                found.push((block, entry));
+            }
+        };
+        if let Err(missing) = core.map.lookup(first, (until - first) as usize, each) {
+            return Looked::Missing(missing);
+        }
+        found.retain(|(_, entry)| core.log.in_memory(*entry).is_none());
+        Looked::Records(found.into_iter().map(|(block, entry)| (block, core.fetch(entry))).collect(), until)
+    }
+}

@@ -1,0 +1,80 @@
+//! `pumice check` of a drive that is being served: its server scrubs it.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use service::{Change, ScrubReport, StatusReport, change};
+
+use super::Args;
+use crate::human;
+
+/// How often the server is asked how far it is.
+const POLL: Duration = Duration::from_millis(250);
+
+/// Starts a scrub and follows it to its end, or stops one.
+pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
+    let path = &args.path;
+    if args.stop {
+        ask(path, &Change::StopScrub)?;
+        return Ok(writeln!(std::io::stdout(), "{}: stopped", path.display())?);
+    }
+    if !args.deep {
+        bail!(
+            "{}: process {} serves it; --deep verifies its records while it is served, for the rest stop the server",
+            path.display(),
+            drive.server.as_ref().map_or(0, |server| server.pid)
+        );
+    }
+    let mut report = ask(path, &Change::StartScrub { bytes_per_second: args.rate.0 })?;
+    let bar = ProgressBar::new(report.total_bytes);
+    bar.set_style(ProgressStyle::with_template(
+        "{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
+    )?);
+    while report.state == "running" {
+        bar.set_length(report.total_bytes);
+        bar.set_position(report.read_bytes);
+        std::thread::sleep(POLL);
+        report =
+            service::find_served(Some(path)).into_iter().find_map(|drive| drive.server?.scrub).ok_or_else(
+                || anyhow!("{}: its server is gone; nothing more is known of the scrub", path.display()),
+            )?;
+    }
+    bar.finish_and_clear();
+    tell(args, &report)
+}
+
+fn ask(path: &Path, what: &Change) -> Result<ScrubReport> {
+    let answer = change(path, what)?.and_then(|drive| drive.server?.scrub);
+    match answer {
+        Some(report) => Ok(report),
+        None if matches!(what, Change::StopScrub) => bail!("{}: no scrub was running", path.display()),
+        None => bail!("{}: its server is gone", path.display()),
+    }
+}
+
+fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let path = args.path.display();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &serde_json::json!({ "path": args.path, "scrub": report }))
+            .map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        let (records, bytes) = (report.records_verified_count, human::bytes(report.read_bytes));
+        writeln!(out, "verified: {records} records, {bytes} read while it was served")?;
+        for fault in &report.faults {
+            writeln!(out, "fault: {fault}")?;
+        }
+    }
+    match (report.state.as_str(), report.faults_count) {
+        ("finished", 0) if args.json => Ok(()),
+        ("finished", 0) => Ok(writeln!(out, "{path}: no faults")?),
+        ("finished", count) => {
+            bail!("{path}: {count} faults; copy off what can be read, and make the drive anew")
+        }
+        (state, count) => bail!("{path}: the scrub was {state} before its end; {count} faults until then"),
+    }
+}

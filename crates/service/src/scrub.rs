@@ -1,0 +1,136 @@
+//! Scrubbing a served drive: every record is read and verified in the background, at a limited rate.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use drive::{Drive, Spawner};
+use media::AnyMedia;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::report::ScrubReport;
+
+/// Bytes of records a second, unless told otherwise: little beside what a disk can do.
+pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Faults that are kept in words. All are counted.
+const FAULTS_MAX: usize = 100;
+
+/// The scrubs of a drive: one at a time, and how the last one went.
+pub(crate) struct Scrubber {
+    drive: Drive<AnyMedia>,
+    path: PathBuf,
+    report: Arc<Mutex<Option<ScrubReport>>>,
+    /// Stops the one that is running.
+    stop: Mutex<watch::Sender<bool>>,
+    spawner: Spawner,
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Scrubber {
+    pub(crate) fn new(drive: Drive<AnyMedia>, path: PathBuf, spawner: Spawner) -> Scrubber {
+        Scrubber { drive, path, report: Arc::default(), stop: Mutex::new(watch::channel(false).0), spawner }
+    }
+
+    pub(crate) fn report(&self) -> Option<ScrubReport> {
+        self.report.lock().clone()
+    }
+
+    /// Begins one, unless one is running; that one then goes on at the new rate.
+    pub(crate) fn start(&self, bytes_per_second: u64) {
+        let bytes_per_second = bytes_per_second.max(1);
+        let mut stop = self.stop.lock();
+        let mut report = self.report.lock();
+        if let Some(report) = report.as_mut().filter(|report| report.state == "running") {
+            report.bytes_per_second = bytes_per_second;
+            return;
+        }
+        let status = self.drive.status();
+        *report = Some(ScrubReport {
+            state: "running".to_string(),
+            started_unix_seconds: unix_seconds(),
+            finished_unix_seconds: None,
+            bytes_per_second,
+            // Live records, near enough: the map's own are few.
+            total_bytes: status.physical_used_bytes,
+            ..ScrubReport::default()
+        });
+        let (sender, stopped) = watch::channel(false);
+        *stop = sender;
+        let (drive, path, report) = (self.drive.clone(), self.path.clone(), self.report.clone());
+        (self.spawner)(Box::pin(scrub(drive, path, report, stopped)));
+    }
+
+    /// Ends the one that is running, if one is.
+    pub(crate) fn stop(&self) {
+        self.stop.lock().send_replace(true);
+        if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == "running") {
+            report.state = "stopped".to_string();
+            report.finished_unix_seconds = Some(unix_seconds());
+        }
+    }
+}
+
+async fn scrub(
+    drive: Drive<AnyMedia>,
+    path: PathBuf,
+    report: Arc<Mutex<Option<ScrubReport>>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut next = Some(0);
+    let mut state = "finished";
+    while let Some(block) = next {
+        let begun = Instant::now();
+        let Ok(step) = drive.scrub_step(block).await else {
+            // The drive is closing.
+            state = "stopped";
+            break;
+        };
+        if *stopped.borrow() {
+            // Whoever stopped it has told so, and another one may be running by now.
+            return;
+        }
+        next = step.next_block;
+        let mut pause = Duration::ZERO;
+        if let Some(report) = report.lock().as_mut() {
+            report.records_verified_count += step.records_count;
+            report.read_bytes += step.read_bytes;
+            report.total_bytes = report.total_bytes.max(report.read_bytes);
+            for fault in &step.faults {
+                tracing::error!(drive = %path.display(), %fault, "the scrub found a fault");
+                if report.faults.len() < FAULTS_MAX {
+                    report.faults.push(fault.to_string());
+                }
+                report.faults_count += 1;
+            }
+            let due = Duration::from_secs_f64(step.read_bytes as f64 / report.bytes_per_second as f64);
+            pause = due.saturating_sub(begun.elapsed());
+        }
+        let rest = async {
+            match pause {
+                Duration::ZERO => tokio::task::yield_now().await,
+                pause => tokio::time::sleep(pause).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = rest => {}
+        }
+    }
+    if let Some(report) = report.lock().as_mut() {
+        report.state = state.to_string();
+        report.finished_unix_seconds = Some(unix_seconds());
+        tracing::info!(
+            drive = %path.display(),
+            state,
+            records = report.records_verified_count,
+            bytes = report.read_bytes,
+            faults = report.faults_count,
+            "scrub"
+        );
+    }
+}

@@ -120,7 +120,7 @@ impl<M: Media> Shared<M> {
         // All that was found has been moved, is a map node, or is dead and accounted so. What still counts as live was
         // not found, or nobody can tell whether it lives: trying again would bring nothing.
         if u64::from(row.live_units) > pass.node_units && !pass.unreadable && row.state == State::Sealed {
-            row.state = State::Damaged;
+            core.segments.set_aside(segment);
             Self::count(&self.corrupt_records, 1);
             core.notes.push(format!(
                 "segment {segment} at byte {start:#x} of the backing holds records that cannot be read: it is set aside"

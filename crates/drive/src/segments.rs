@@ -88,6 +88,8 @@ pub(crate) struct Segments {
     geometry: Geometry,
     table: Vec<Segment>,
     free: Vec<u32>,
+    /// Set aside.
+    damaged: Vec<u32>,
     pins: Pins,
     live_units: u64,
     /// How many free segments each head must leave for others.
@@ -106,6 +108,7 @@ impl Segments {
             geometry,
             table: Vec::new(),
             free: Vec::new(),
+            damaged: Vec::new(),
             pins: Pins::default(),
             live_units: 0,
             floors: [0; HEADS],
@@ -157,6 +160,8 @@ impl Segments {
             };
         }
         self.live_units = self.table.iter().map(|s| u64::from(s.live_units)).sum();
+        let damaged = |s: &u32| self.get(*s).state == State::Damaged;
+        self.damaged = (0..self.count()).filter(damaged).collect();
     }
 
     /// Lists the free segments, once loading and roll-forward have said which are used.
@@ -321,7 +326,19 @@ impl Segments {
 
     /// Most live units the drive takes.
     pub(crate) fn limit_units(&self) -> u64 {
-        u64::from(self.count() - self.reserve) * self.segment_units()
+        (u64::from(self.count() - self.reserve) * self.segment_units()).saturating_sub(self.set_aside_units())
+    }
+
+    /// Sets a segment aside for good.
+    pub(crate) fn set_aside(&mut self, segment: u32) {
+        self.get_mut(segment).state = State::Damaged;
+        self.damaged.push(segment);
+    }
+
+    /// Room lost in segments that were set aside.
+    pub(crate) fn set_aside_units(&self) -> u64 {
+        let lost = |s: &u32| self.segment_units() - u64::from(self.get(*s).live_units);
+        self.damaged.iter().map(lost).sum()
     }
 
     pub(crate) fn segment_units(&self) -> u64 {

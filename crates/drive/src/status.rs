@@ -141,7 +141,7 @@ impl<M: Media> Drive<M> {
             physical_reclaimable_bytes: reclaimable.min(room - free),
             physical_free_bytes: free,
             physical_reserve_bytes: reserve,
-            physical_fixed_bytes: geometry.physical_size_bytes - all,
+            physical_fixed_bytes: geometry.physical_size_bytes - all + segments.set_aside_units() * unit,
             compression_ratio: ratio(logical_used, live),
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
             out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,

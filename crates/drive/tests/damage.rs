@@ -312,6 +312,7 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
         let record = image.newest(RecordKind::Data, 1);
         image.flip_bit([record.payload() + 9, record.position + 4, record.pack + 41][at]);
         let drive = open(&media, 2);
+        let lost_before = drive.status().physical_fixed_bytes;
         let mut rounds = 0;
         while run(drive.clean()).expect("clean") {
             rounds += 1;
@@ -319,6 +320,9 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
         }
         let notes = drive.status().notes;
         assert!(notes.len() == 1 && notes[0].contains("set aside"), "{notes:?}");
+        // What is lost in it is no room any more, also after opening it again below.
+        let lost = |drive: &Drive<MemoryMedia>| drive.status().physical_fixed_bytes;
+        assert!(lost(&drive) > lost_before + (900 << 10) && lost(&drive) < lost_before + (1 << 20));
         run(drive.checkpoint()).expect("checkpoint");
         while run(drive.clean()).expect("clean") {}
         assert_eq!(drive.status().notes, notes, "once is enough");
@@ -328,6 +332,7 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
         let drive = open(&media, 3);
         while run(drive.clean()).expect("clean") {}
         assert!(drive.status().notes.is_empty(), "still set aside");
+        assert!(lost(&drive) > lost_before + (900 << 10));
         assert_holds(&drive, 0);
     }
 }

@@ -39,6 +39,9 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             72..79 => zero(&world, &mut rng, Kind::Trim).await,
             79..86 => zero(&world, &mut rng, Kind::Zeroes).await,
             86..94 => flush(&world, &mut rng).await,
+            94..96 if world.config.backing_bytes > world.config.physical_bytes => {
+                grow(&world, &mut rng).await
+            }
             _ => yield_now().await,
         }
         world.made_progress();
@@ -122,6 +125,23 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let empty = world.oracle.lock().live_bytes_max() <= nearly_empty;
     if write_once(world, rng, first, count, filler, fua).await == Some(Err(Error::NoSpace)) && empty {
         world.fail(format!("no space for {count} sectors on a drive that is over 80 % empty"));
+    }
+}
+
+/// Grows the drive a little way towards the end of its backing. What hosts may address stays as the seed has it.
+async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+    let config = &world.config;
+    let physical = config.physical_bytes + rng.below(config.backing_bytes - config.physical_bytes + 1);
+    let logical = config.logical_bytes + 4096 * rng.below(1 << 20);
+    let work = world.subject.grow(physical, logical);
+    let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
+    world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));
+    match result {
+        Some(Ok(())) => world.count("op: growth"),
+        // It is larger already.
+        Some(Err(Error::Invalid(_))) => world.count("op: growth, refused"),
+        Some(Err(error)) => world.judge("growth", &error),
+        None => {}
     }
 }
 

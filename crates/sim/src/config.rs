@@ -49,6 +49,8 @@ pub struct Config {
     pub segment_bytes: u32,
     /// Size of the backing.
     pub physical_bytes: u64,
+    /// Of the backing; where it is larger, the drive grows into it while it is used.
+    pub backing_bytes: u64,
     /// What the host sees.
     pub logical_bytes: u64,
     /// How blocks are compressed.
@@ -112,6 +114,11 @@ impl Config {
             sector_bytes: if rng.chance(3, 4) { 512 } else { 4096 },
             segment_bytes,
             physical_bytes,
+            backing_bytes: if rng.chance(1, 4) {
+                physical_bytes * (2 + rng.below(2))
+            } else {
+                physical_bytes
+            },
             logical_bytes,
             codec: codecs[rng.index(codecs.len())],
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],

@@ -48,7 +48,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     if verbose {
         eprintln!("{config:#?}");
     }
-    let media = Arc::new(SimMedia::new(config.physical_bytes, rng.fork(), Faults::default()));
+    let media = Arc::new(SimMedia::new(config.backing_bytes, rng.fork(), Faults::default()));
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = Executor::new(rng.fork());

@@ -47,6 +47,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn tick(&self);
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
     fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+    /// Lets it use so much of its backing, and hosts see so much.
+    fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
     /// Counters of what went on inside, for the coverage report. They only grow.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -128,6 +132,11 @@ impl Subject for Drive<SimMedia> {
 
     async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
         self.check(deep).await
+    }
+
+    async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {
+        self.set_physical_size(physical).await?;
+        self.set_logical_capacity(logical).await
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

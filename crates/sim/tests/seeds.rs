@@ -17,6 +17,8 @@ fn five_hundred_seeds() {
         "fault: write torn",
         "drive: segments cleaned",
         "outcome: write refused for space",
+        "op: growth",
+        "op: growth given up",
         "op: write given up",
         "op: maintenance given up",
         "op: flush, drive full",

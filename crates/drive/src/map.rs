@@ -11,6 +11,8 @@ use crate::node::{Base, Form, Node, Slot};
 
 /// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.
 const NEWEST_KEPT: u64 = 64;
+/// Least memory for nodes.
+const BUDGET_MIN_BYTES: u64 = 64 << 10;
 /// Nodes looked at for one eviction.
 const EVICTION_STEPS_MAX: usize = 128;
 
@@ -75,7 +77,7 @@ impl Map {
             dirty: Vec::new(),
             dirty_bytes: 0,
             memory_bytes: 0,
-            budget_bytes: budget_bytes.max(64 << 10),
+            budget_bytes: budget_bytes.max(BUDGET_MIN_BYTES),
             upper_nodes: [0; ROOT.level as usize],
             leaves_at_cut: 0,
             hand: 0,
@@ -589,6 +591,11 @@ impl Map {
 
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget_bytes
+    }
+
+    /// Changes the budget; nodes go as others come, until the cache is within it.
+    pub(crate) fn set_budget_bytes(&mut self, bytes: u64) {
+        self.budget_bytes = bytes.max(BUDGET_MIN_BYTES);
     }
 
     pub(crate) fn over_budget(&self) -> bool {

@@ -186,6 +186,11 @@ impl<M: Media> Drive<M> {
         self.0.core().superblock.sector_bytes
     }
 
+    /// Changes the memory for map nodes, in bytes (64 KiB at the least). A smaller cache shrinks as it is used.
+    pub fn set_map_budget_bytes(&self, bytes: u64) {
+        self.0.core().map.set_budget_bytes(bytes);
+    }
+
     /// Whether the drive takes changes; the reason if not.
     pub fn writable(&self) -> Result<(), crate::Error> {
         self.0.core().writable()

@@ -97,20 +97,28 @@ impl<D: Device> Shared<D> {
     /// # Errors
     /// [`ConfigError`] when there is no export, two have one name, or a limit is out of range.
     pub fn new(exports: Vec<Export<D>>, config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
-        config.validate()?;
         if exports.is_empty() {
             return Err(ConfigError::NoExport);
         }
+        let shared = Self::empty(config)?;
+        exports.into_iter().try_for_each(|export| shared.add(export))?;
+        Ok(shared)
+    }
+
+    /// Offers nothing yet.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when a limit is out of range.
+    pub fn empty(config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
+        config.validate()?;
         let budget = Budget::new(config.total_buffer_bytes_max);
-        let shared = Self {
+        Ok(Arc::new(Self {
             offers: RwLock::new(Arc::new([])),
             tls: RwLock::new(config.tls.clone()),
             config,
             budget,
             connections: AtomicUsize::new(0),
-        };
-        exports.into_iter().try_for_each(|export| shared.add(export))?;
-        Ok(Arc::new(shared))
+        }))
     }
 
     /// Offers another export, behind those there are.

@@ -5,6 +5,7 @@
 
 mod capacity;
 mod check;
+mod config;
 mod create;
 mod demo;
 mod human;
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pumice: {}", usage::one_line(&error));
-            ExitCode::FAILURE
+            if error.is::<usage::WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -116,6 +116,11 @@ impl ServedDrive {
         report
     }
 
+    /// Changes the memory for the drive's map, in bytes; see [`Drive::set_map_budget_bytes`].
+    pub fn set_map_budget_bytes(&self, bytes: u64) {
+        self.drive.set_map_budget_bytes(bytes);
+    }
+
     /// Lets hosts see `bytes`; those that connect from now on do.
     ///
     /// # Errors

@@ -1,16 +1,25 @@
-//! Being told to stop.
+//! Being told to stop, or to read the configuration again.
 
 use anyhow::{Context, Result};
 use nbd::{Shutdown, ShutdownTrigger};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What the process is told from outside.
+pub(super) struct Signals {
+    /// SIGTERM or SIGINT.
+    pub(super) stop: Shutdown,
+    /// SIGHUP.
+    pub(super) reload: Signal,
+}
 
 /// From now on SIGTERM and SIGINT do not kill the process: the first requests shutdown, the second ends it at once.
-pub(super) fn watch() -> Result<Shutdown> {
+pub(super) fn watch() -> Result<Signals> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
+    let reload = listen(SignalKind::hangup())?;
     let trigger = ShutdownTrigger::new();
-    let shutdown = trigger.subscribe();
+    let stop = trigger.subscribe();
     tokio::spawn(async move {
         for again in [false, true] {
             tokio::select! {
@@ -24,5 +33,5 @@ pub(super) fn watch() -> Result<Shutdown> {
             trigger.trigger();
         }
     });
-    Ok(shutdown)
+    Ok(Signals { stop, reload })
 }

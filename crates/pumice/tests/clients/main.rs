@@ -16,3 +16,4 @@ mod libnbd;
 mod nbdcopy;
 mod nbdinfo;
 mod qemu;
+mod reload;

@@ -5,6 +5,7 @@ mod common;
 
 mod capacity;
 mod check;
+mod config;
 mod create;
 mod events;
 mod http;

@@ -34,9 +34,12 @@ pub(crate) fn succeed<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> String
     run.stdout
 }
 
-/// Runs `pumice`.
+/// Runs `pumice`, without whatever configuration this machine has.
 pub(crate) fn pumice<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
-    in_time(env!("CARGO_BIN_EXE_pumice"), arguments)
+    let mut all: Vec<&OsStr> =
+        vec!["PUMICE_CONFIG=/nonexistent/pumice.toml".as_ref(), env!("CARGO_BIN_EXE_pumice").as_ref()];
+    all.extend(arguments.iter().map(AsRef::as_ref));
+    in_time("env", &all)
 }
 
 /// Whether programs are installed; says which one is not, in a line that `make test` counts.

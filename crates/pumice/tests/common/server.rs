@@ -66,11 +66,34 @@ impl Drive {
 
     /// Serves some drives.
     pub(crate) fn serve_paths(&self, paths: &[&Path], arguments: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+        command.arg("serve").args(paths).args(arguments);
+        self.start(command, paths.len().max(1))
+    }
+
+    /// Serves what a configuration says, which is written to `pumice.toml` beside the drive; ready when it has told
+    /// `count` addresses.
+    pub(crate) fn serve_config(&self, config: &str, count: usize) -> Server {
+        self.write_config(config);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+        command.args(["serve", "--config", &self.file("pumice.toml")]);
+        self.start(command, count)
+    }
+
+    /// Replaces the configuration.
+    pub(crate) fn write_config(&self, config: &str) {
+        std::fs::write(self.file("pumice.toml"), config).expect("written");
+    }
+
+    /// What the servers logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// Starts a server; ready when it has told `count` addresses.
+    pub(crate) fn start(&self, mut command: Command, count: usize) -> Server {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).expect("a log");
-        let child = Command::new(env!("CARGO_BIN_EXE_pumice"))
-            .arg("serve")
-            .args(paths)
-            .args(arguments)
+        let child = command
             .env("PUMICE_RUNTIME_DIR", self.folder())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -78,7 +101,7 @@ impl Drive {
             .spawn()
             .expect("the program was built");
         let mut server = Server { child, uris: Vec::new(), http: None };
-        server.wait_ready(paths.len().max(1), &self.folder().join("log"));
+        server.wait_ready(count, &self.folder().join("log"));
         server
     }
 }
@@ -149,6 +172,11 @@ impl Server {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
     }
 
+    /// SIGHUP.
+    pub(crate) fn ask_to_reload(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
+    }
+
     /// SIGTERM, and waits for the end.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.ask_to_stop();
@@ -173,6 +201,15 @@ impl Drop for Server {
         // Ended already is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until `ready`.
+pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !ready() {
+        assert!(since.elapsed() < LIMIT, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

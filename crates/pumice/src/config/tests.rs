@@ -1,0 +1,280 @@
+//! Reading configurations: what is understood, and how what is not is told.
+
+use super::*;
+
+fn load_with(text: &str, overrides: Overrides) -> Result<Config, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pumice.toml");
+    std::fs::write(&file, text).expect("written");
+    let source = Source { file: Some(file.clone()), overrides };
+    source.load().map_err(|error| {
+        let line = crate::usage::one_line(&error);
+        line.replace(&file.display().to_string(), "FILE")
+    })
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    load_with(text, Overrides::default())
+}
+
+const ALL: &str = r#"
+[server]
+nbd = ["unix:/run/pumice/nbd.sock", "tcp:127.0.0.1:10809"]
+admin = "unix:/run/pumice/admin.sock"
+http = "127.0.0.1:9841"
+log-format = "json"
+warn-at = [70, 85]
+on-event = "true"
+threads = 3
+io = "plain"
+insecure = true
+[server.tls]
+cert = "/etc/pumice/cert.pem"
+key = "/etc/pumice/key.pem"
+ca = "/etc/pumice/ca.pem"
+
+[[drive]]
+path = "/srv/one"
+
+[[drive]]
+path = "/srv/two"
+name = "second"
+nbd = ["unix:/run/pumice/two.sock"]
+map-cache = "64M"
+write-cache = false
+read-only = true
+accept-damage = true
+direct = "off"
+warn-at = "off"
+on-event = "logger full"
+throttle-at = 92.5
+throttle-floor = "8MB"
+"#;
+
+#[test]
+fn every_key_is_understood() {
+    let config = load(ALL).expect("a good file");
+    let unix = |path: &str| Address::Unix(path.into());
+    assert_eq!(
+        config.server,
+        Server {
+            nbd: vec![unix("/run/pumice/nbd.sock"), Address::Tcp("127.0.0.1".into(), 10809)],
+            admin: Some("/run/pumice/admin.sock".into()),
+            http: Some("127.0.0.1:9841".parse().expect("an address")),
+            log_format: logging::Format::Json,
+            threads: Some(3),
+            io: IoChoice::Plain,
+            tls: Some(TlsFiles {
+                cert: "/etc/pumice/cert.pem".into(),
+                key: "/etc/pumice/key.pem".into(),
+                ca: Some("/etc/pumice/ca.pem".into())
+            }),
+            insecure: true,
+        }
+    );
+    let [one, two] = &config.drives[..] else { panic!("{config:?}") };
+    let mut plain = DriveConfig::of("/srv/one".into());
+    plain.settings.warn_at = "70,85".parse().expect("levels");
+    plain.settings.on_event = Some("true".into());
+    assert_eq!(*one, plain, "what the server says of events is for all");
+    assert_eq!(one.name, "one");
+    assert_eq!(
+        *two,
+        DriveConfig {
+            path: "/srv/two".into(),
+            name: "second".into(),
+            nbd: vec![unix("/run/pumice/two.sock")],
+            settings: Settings {
+                map_cache: Size(64 << 20),
+                write_cache: false,
+                read_only: true,
+                accept_damage: true,
+                direct: Direct::Off,
+                warn_at: "off".parse().expect("levels"),
+                on_event: Some("logger full".into()),
+                throttle_at: Some(92.5),
+                throttle_floor: Size(8_000_000),
+            },
+        }
+    );
+}
+
+#[test]
+fn the_command_line_beats_the_file() {
+    let overrides = Overrides {
+        nbd: vec![Address::Unix("/run/other".into())],
+        threads: Some(7),
+        io: Some(IoChoice::Auto),
+        map_cache: Some(Size(1 << 20)),
+        write_cache: Some(true),
+        direct: Some(Direct::On),
+        ..Overrides::default()
+    };
+    let config = load_with(ALL, overrides).expect("a good file");
+    assert_eq!(config.server.nbd, [Address::Unix("/run/other".into())]);
+    assert_eq!((config.server.threads, config.server.io), (Some(7), IoChoice::Auto));
+    for drive in &config.drives {
+        assert_eq!(drive.settings.map_cache, Size(1 << 20));
+        assert!(drive.settings.write_cache);
+        assert_eq!(drive.settings.direct, Direct::On);
+    }
+    assert_eq!(
+        config.server.admin,
+        Some("/run/pumice/admin.sock".into()),
+        "the file's where nothing is said"
+    );
+}
+
+#[test]
+fn paths_choose_drives_and_the_file_says_how() {
+    let overrides = Overrides { paths: vec!["/srv/two".into(), "/srv/three".into()], ..Overrides::default() };
+    let config = load_with(ALL, overrides).expect("a good file");
+    let names: Vec<&str> = config.drives.iter().map(|drive| drive.name.as_str()).collect();
+    assert_eq!(names, ["second", "three"]);
+    assert_eq!(config.drives[0].settings.map_cache, Size(64 << 20));
+    assert_eq!(config.drives[1].settings, Settings::default());
+}
+
+#[test]
+fn paths_alone_are_told_apart() {
+    let paths = vec![PathBuf::from("/srv/a/drive"), PathBuf::from("/srv/b/drive")];
+    let source = Source { file: None, overrides: Overrides { paths, ..Overrides::default() } };
+    let names: Vec<String> =
+        source.load().expect("two drives").drives.into_iter().map(|drive| drive.name).collect();
+    assert_eq!(names, ["/srv/a/drive", "/srv/b/drive"]);
+}
+
+#[test]
+fn errors_name_file_line_field_and_what_was_expected() {
+    // The line that is wrong, in a drive's table of which it is the third line, and what the error must say.
+    let in_drive = [
+        ("map-cache = \"lots\"", "drive[0].map-cache: ", "\"lots\" is no size"),
+        ("map-cache = -1", "drive[0].map-cache: ", "expected a size"),
+        ("map-cache = true", "drive[0].map-cache: ", "expected a size"),
+        ("write-cache = \"on\"", "drive[0].write-cache: ", "expected a boolean"),
+        ("direct = \"maybe\"", "drive[0].direct: ", "none of auto, on, off"),
+        ("direct = 1", "drive[0].direct: ", "expected \"auto\", \"on\" or \"off\""),
+        ("warn-at = [90, 80]", "drive[0].warn-at: ", "no levels"),
+        ("warn-at = 80", "drive[0].warn-at: ", "expected percentages such as [80, 90, 95]"),
+        ("warn-at = [\"x\"]", "drive[0].warn-at[0]: ", "expected i64"),
+        ("throttle-at = 100", "drive[0].throttle-at: ", "from 1 to 99 percent"),
+        ("throttle-at = \"90\"", "drive[0].throttle-at: ", "expected a percentage from 1 to 99"),
+        ("throttle-floor = 1.5", "drive[0].throttle-floor: ", "expected a size"),
+        ("on-event = \" \"", "drive[0].on-event: ", "a command"),
+        ("name = \"\"", "drive[0].name: ", "1 to 4096 bytes"),
+        ("nbd = \"unix:/x\"", "drive[0].nbd: ", "expected a sequence"),
+        ("nbd = [\"ftp:x\"]", "drive[0].nbd[0]: ", "write unix:SOCKET or tcp:HOST:PORT"),
+        ("nbd = [\"unix:x\"]", "drive[0].nbd[0]: ", "must begin with /"),
+        ("pfad = \"/x\"", "drive[0].pfad: ", "unknown field `pfad`, expected one of `path`"),
+        ("mapcache = 3", "drive[0].mapcache: ", "unknown field"),
+        ("path = \"/srv/b\"", "", "duplicate key"),
+        ("read-only", "", "expected"),
+        ("read-only = yes", "", "string values must be quoted"),
+    ];
+    for (line, field, what) in in_drive {
+        let said = load(&format!("[[drive]]\npath = \"/srv/a\"\n{line}\n")).expect_err(line);
+        assert!(said.starts_with(&format!("FILE:3: {field}")), "{line}: {said}");
+        assert!(said.contains(what), "{line}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let in_server = [
+        ("threads = 0", "server.threads: ", "a number from 1 to 1024"),
+        ("threads = \"4\"", "server.threads: ", "expected a number from 1 to 1024"),
+        ("http = \"here\"", "server.http: ", "write HOST:PORT"),
+        ("log-format = \"xml\"", "server.log-format: ", "none of text, json"),
+        ("io = \"fast\"", "server.io: ", "none of auto, uring, plain"),
+        ("admin = \"tcp:localhost:1\"", "server.admin: ", "not unix:SOCKET"),
+        ("[server.tls]\ncert = \"/c\"", "server.tls: ", "missing field `key`"),
+        ("tls = { cert = \"c\", key = \"/k\" }", "server.tls.cert: ", "begins with /"),
+        ("port = 1", "server.port: ", "unknown field `port`, expected one of `nbd`"),
+    ];
+    for (line, field, what) in in_server {
+        let said = load(&format!("[server]\n{line}\n[[drive]]\npath = \"/srv/a\"\n")).expect_err(line);
+        assert!(said.starts_with(&format!("FILE:2: {field}")), "{line}: {said}");
+        assert!(said.contains(what), "{line}: {said}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    for (text, what) in [
+        ("", "no drive to serve"),
+        ("[server]\nthreads = 2\n", "no drive to serve"),
+        ("[[drive]]\nname = \"x\"\n", "missing field `path`"),
+        ("[[drive]]\npath = \"relative\"\n", "begins with /"),
+        ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/b/x\"\n", "both named \"x\""),
+        ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/a/x\"\nname = \"y\"\n", "there twice"),
+        ("[[drive]]\npath = \"/a\"\naccept-damage = true\n", "needs read-only"),
+        (
+            "[server]\nnbd = [\"unix:/s\"]\n[[drive]]\npath = \"/a\"\nnbd = [\"unix:/s\"]\n",
+            "an address of the server already",
+        ),
+        ("[server]\nnbd = [\"unix:/s\", \"unix:/s\"]\n[[drive]]\npath = \"/a\"\n", "there twice"),
+        ("[drive]\npath = \"/a\"\n", "expected a sequence"),
+    ] {
+        let said = load(text).expect_err(text);
+        assert!(said.starts_with("FILE") && said.contains(what), "{text}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_text_file_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pumice.toml");
+    let load = || {
+        let source = Source { file: Some(file.clone()), overrides: Overrides::default() };
+        crate::usage::one_line(&source.load().expect_err("no configuration"))
+    };
+    assert!(load().contains("cannot read the configuration"));
+    std::fs::write(&file, b"# fine\n# \xff\n").expect("written");
+    assert!(load().contains("pumice.toml:2: not UTF-8"), "{}", load());
+    std::fs::File::create(&file).and_then(|file| file.set_len(2 << 20)).expect("a large file");
+    assert!(load().contains("up to 1 MiB"));
+    std::fs::remove_file(&file).and_then(|()| std::fs::create_dir(&file)).expect("a directory");
+    assert!(load().contains("not a configuration file"));
+}
+
+#[test]
+fn the_documented_examples_are_good() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/configuration.md")).expect("the page");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let config = load(example).expect("a good example");
+    assert_eq!(
+        config.drives.iter().map(|drive| drive.name.as_str()).collect::<Vec<_>>(),
+        ["databases", "archive"]
+    );
+    let sample = std::fs::read_to_string(root.join("deploy/pumice.toml")).expect("the sample");
+    assert_eq!(load(&sample).expect("a good sample").drives.len(), 1);
+    // Commented out, its lines are good as well.
+    let all: String = sample
+        .lines()
+        .map(|line| {
+            line.strip_prefix("# ")
+                .filter(|l| l.contains(" = ") || l.starts_with('['))
+                .unwrap_or(line)
+                .to_string()
+                + "\n"
+        })
+        .collect();
+    let without_twice = all.replacen("nbd = [\"unix:/run/pumice/nbd.sock\"]\n", "", 1);
+    load(&without_twice).expect("good without its comment signs");
+}
+
+#[test]
+fn every_key_is_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    for table in ["[server]\nx = 1\n", "[[drive]]\nx = 1\n"] {
+        let said = load(table).expect_err("an unknown key");
+        let (_, keys) = said.split_once("expected one of ").expect("the known ones");
+        for key in keys.split(", ") {
+            assert!(
+                page.contains(&format!("| {key}")) || page.contains(&key.replace("tls`", "tls.cert`")),
+                "{key}"
+            );
+        }
+    }
+}

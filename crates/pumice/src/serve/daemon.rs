@@ -1,0 +1,242 @@
+//! The running server: its drives, where they are offered, and how both change with the configuration.
+
+mod reload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::HttpServer;
+use anyhow::{Context, Result};
+use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
+use service::{AdminSocket, Device, Drives, ServedDrive, Workers};
+
+use super::endpoints::{Endpoints, Exports, absolute, default_address};
+use super::signals::Signals;
+use super::{http, systemd};
+use crate::config::{Config, DriveConfig, Server, Source};
+use crate::human;
+
+/// How long requests in flight are waited for when a drive is closed.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// On top of that, for clients to be disconnected.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// A drive that is open.
+struct Open {
+    config: DriveConfig,
+    drive: Arc<ServedDrive>,
+    /// Where it is the only export.
+    own: Exports,
+    /// Where status looks; `None` where there is no place for it.
+    _admin: Option<AdminSocket>,
+}
+
+pub(super) struct Daemon {
+    source: Source,
+    /// What is in effect.
+    config: Config,
+    nbd: ServerConfig,
+    workers: Arc<Workers>,
+    signals: Signals,
+    /// The drives, as the admin socket sees them.
+    drives: Drives,
+    open: Vec<Open>,
+    /// All of them, for the server's addresses.
+    common: Exports,
+    endpoints: Endpoints,
+    http: Option<HttpServer>,
+    /// Counts openings: drives are spread over the workers.
+    openings: usize,
+}
+
+impl Daemon {
+    pub(super) fn new(
+        source: Source,
+        config: Config,
+        nbd: ServerConfig,
+        workers: Arc<Workers>,
+        signals: Signals,
+    ) -> Result<Daemon> {
+        let common = Shared::empty(nbd.clone())?;
+        let endpoints = Endpoints::new(workers.clone(), signals.stop.clone());
+        Ok(Daemon {
+            source,
+            config,
+            nbd,
+            workers,
+            signals,
+            drives: Drives::default(),
+            open: Vec::new(),
+            common,
+            endpoints,
+            http: None,
+            openings: 0,
+        })
+    }
+
+    /// Serves until told to stop, then closes everything.
+    pub(super) async fn run(mut self) -> Result<()> {
+        let mut stop = self.signals.stop.clone();
+        let opened = tokio::select! {
+            opened = self.open_all() => opened.map(|()| true),
+            () = stop.requested() => Ok(false),
+        };
+        let result = match opened {
+            Ok(true) => self.serve().await,
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // Drives that were opened are closed, whatever went wrong with others.
+        let mut closed = Ok(());
+        for open in &self.open {
+            closed = closed.and(close(&open.drive).await);
+        }
+        result.and(closed)
+    }
+
+    /// Opens the drives of the configuration. One in a file that cannot be opened does not keep the others from being
+    /// served; one that the command line names does.
+    async fn open_all(&mut self) -> Result<()> {
+        let mut last = None;
+        for config in self.config.drives.clone() {
+            match self.open_drive(config, None).await {
+                Ok(()) => {}
+                Err(error) if self.source.file.is_some() && self.source.overrides.paths.is_empty() => {
+                    tracing::error!("not served: {}", crate::usage::one_line(&error));
+                    last = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match last {
+            Some(error) if self.open.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a drive and offers it; `own` is where it alone was offered before, if it was.
+    async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
+        let settings = config.settings.open();
+        self.openings += 1;
+        let drive = ServedDrive::open(&config.path, &settings, &self.workers, self.openings - 1).await?;
+        let direct = drive.report().server.is_some_and(|server| server.direct_io);
+        let io = self.workers.backend().name();
+        tracing::debug!(drive = %config.path.display(), direct, io, "how the backing is reached");
+        let offer = || {
+            let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;
+            own.add(export(&config, &drive))?;
+            self.common.add(export(&config, &drive))?;
+            Ok::<Exports, ConfigError>(own)
+        };
+        let own = match offer() {
+            Ok(own) => own,
+            Err(error) => {
+                close(&drive).await?;
+                return Err(error.into());
+            }
+        };
+        let admin = AdminSocket::listen_for(&drive);
+        // Serving matters more than being asked about it.
+        let admin = admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
+        self.drives.add(drive.clone());
+        self.open.push(Open { config, drive, own, _admin: admin });
+        Ok(())
+    }
+
+    /// Takes a drive away from clients: they get their answers and are disconnected. Then it is closed.
+    async fn close_drive(&mut self, at: usize) -> Result<Exports> {
+        let open = self.open.remove(at);
+        let gone = withdraw(&self.common, &open);
+        let parted = async {
+            for offered in &gone {
+                offered.unused().await;
+            }
+        };
+        if tokio::time::timeout(self.nbd.shutdown_grace + PARTING, parted).await.is_err() {
+            tracing::warn!(drive = %open.config.path.display(), "closing under clients that do not leave");
+        }
+        self.drives.remove(&open.drive);
+        close(&open.drive).await?;
+        tracing::info!(drive = %open.config.path.display(), "closed");
+        Ok(open.own)
+    }
+
+    /// Where clients shall connect, for a server and its drives as they are.
+    fn wanted(&self, server: &Server) -> Result<Vec<(Address, Exports)>> {
+        let mut wanted = Vec::new();
+        for address in &server.nbd {
+            wanted.push((absolute(address)?, self.common.clone()));
+        }
+        for open in &self.open {
+            for address in own_addresses(&open.config, server)? {
+                wanted.push((absolute(&address)?, open.own.clone()));
+            }
+        }
+        Ok(wanted)
+    }
+
+    async fn serve(&mut self) -> Result<()> {
+        let _admin_of_all = match &self.config.server.admin {
+            Some(path) => Some(AdminSocket::listen(path, self.drives.clone())?),
+            None => None,
+        };
+        self.http = self.listen_http(&self.config.server)?;
+        let bound = self.endpoints.bind(&self.wanted(&self.config.server)?, &self.nbd)?;
+        self.endpoints.accept(bound)?;
+        self.endpoints.announce(&self.nbd);
+        systemd::ready(&self.summary());
+        let mut stop = self.signals.stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                _ = self.signals.reload.recv() => {}
+            }
+            systemd::reloading();
+            self.reload().await;
+            systemd::ready(&self.summary());
+        }
+        systemd::stopping();
+        tracing::info!("stopping: answering what is in flight; a second signal stops at once");
+        self.endpoints.ended().await;
+        Ok(())
+    }
+
+    fn listen_http(&self, server: &Server) -> Result<Option<HttpServer>> {
+        let listen = |at| http::listen(at, server.insecure, self.drives.clone());
+        server.http.as_ref().map(listen).transpose()
+    }
+
+    fn summary(&self) -> String {
+        match self.open.len() {
+            1 => "serving 1 drive".to_string(),
+            count => format!("serving {count} drives"),
+        }
+    }
+}
+
+/// No client finds the drive any more.
+fn withdraw(common: &Exports, open: &Open) -> Vec<Arc<Offered<ServedDrive>>> {
+    let name = &open.config.name;
+    common.remove(name).into_iter().chain(open.own.remove(name)).collect()
+}
+
+/// Addresses where a drive is the only export.
+fn own_addresses(config: &DriveConfig, server: &Server) -> Result<Vec<Address>> {
+    match (config.nbd.is_empty(), server.nbd.is_empty()) {
+        (true, true) => Ok(vec![default_address(&config.path)?]),
+        _ => Ok(config.nbd.clone()),
+    }
+}
+
+fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive> {
+    Export {
+        name: config.name.clone(),
+        description: format!("Pumice drive, {}", human::bytes(drive.geometry().capacity_bytes)),
+        device: drive.clone(),
+    }
+}
+
+async fn close(drive: &Arc<ServedDrive>) -> Result<()> {
+    drive.close(PATIENCE).await.with_context(|| format!("{}: not closed properly", drive.path().display()))
+}

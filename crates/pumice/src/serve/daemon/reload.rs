@@ -1,0 +1,197 @@
+//! Reading the configuration again and bringing the server to it.
+
+use super::*;
+use crate::usage::one_line;
+
+impl Daemon {
+    /// Reads the configuration again. If anything in it is wrong, that is logged and nothing changes.
+    pub(super) async fn reload(&mut self) {
+        let Some(file) = self.source.file.clone() else {
+            tracing::warn!("nothing to read again: this server was started without a configuration file");
+            return;
+        };
+        match self.prepare() {
+            Ok((config, nbd)) => {
+                self.apply(config, nbd).await;
+                tracing::info!(file = %file.display(), "{}", self.summary());
+            }
+            Err(error) => tracing::error!("configuration not taken, nothing changed: {}", one_line(&error)),
+        }
+    }
+
+    /// Whatever can be found wrong without touching what is served. Binds the new addresses, too.
+    fn prepare(&mut self) -> Result<(Config, ServerConfig)> {
+        let mut config = self.source.load()?;
+        let nbd = config.server.nbd_config()?;
+        self.keep_what_needs_a_restart(&mut config);
+        // Of drives that stay; those that come are not there yet.
+        let mut wanted = Vec::new();
+        for address in &config.server.nbd {
+            wanted.push((absolute(address)?, self.common.clone()));
+        }
+        for open in &self.open {
+            if let Some(new) = config.drives.iter().find(|new| new.path == open.config.path) {
+                for address in own_addresses(new, &config.server)? {
+                    wanted.push((absolute(&address)?, open.own.clone()));
+                }
+            }
+        }
+        let bound = self.endpoints.bind(&wanted, &self.nbd)?;
+        if config.server.http != self.config.server.http {
+            self.http = self.listen_http(&config.server)?;
+        }
+        self.endpoints.accept(bound)?;
+        Ok((config, nbd))
+    }
+
+    /// What cannot change while the server runs stays as it is, and is told.
+    fn keep_what_needs_a_restart(&self, config: &mut Config) {
+        let (now, new) = (&self.config.server, &mut config.server);
+        let told = |what| tracing::warn!("server.{what} changed: takes effect when the server is restarted");
+        if new.threads != now.threads {
+            told("threads");
+            new.threads = now.threads;
+        }
+        if new.io != now.io {
+            told("io");
+            new.io = now.io;
+        }
+        if new.admin != now.admin {
+            told("admin");
+            new.admin.clone_from(&now.admin);
+        }
+        if new.log_format != now.log_format {
+            told("log-format");
+            new.log_format = now.log_format;
+        }
+        if new.insecure != now.insecure {
+            told("insecure");
+            new.insecure = now.insecure;
+        }
+        if new.tls.is_some() != now.tls.is_some() {
+            told("tls");
+            new.tls.clone_from(&now.tls);
+        }
+    }
+
+    async fn apply(&mut self, mut config: Config, nbd: ServerConfig) {
+        // Certificates may have been renewed, in the same files.
+        self.common.renew_tls(nbd.tls.clone());
+        self.open.iter().for_each(|open| open.own.renew_tls(nbd.tls.clone()));
+        if matches!((&self.nbd.tls, &nbd.tls), (nbd::TlsPolicy::Required(_), nbd::TlsPolicy::Required(_))) {
+            self.nbd.tls = nbd.tls;
+        }
+        // Drives that go first: what comes may take their names.
+        while let Some(at) = self.open.iter().position(|open| find(&config, open).is_none()) {
+            self.close_logged(at).await;
+        }
+        self.rename(&config);
+        let mut reopened = Vec::new();
+        for at in (0..self.open.len()).rev() {
+            let open = &mut self.open[at];
+            let Some(new) = config.drives.iter_mut().find(|new| new.path == open.config.path) else {
+                continue;
+            };
+            if open.change(new, &self.common) {
+                reopened.push((new.clone(), self.close_logged(at).await));
+            }
+        }
+        for (new, own) in reopened {
+            self.open_logged(new, own).await;
+        }
+        for new in &config.drives {
+            if self.open.iter().all(|open| open.config.path != new.path) {
+                self.open_logged(new.clone(), None).await;
+            }
+        }
+        match self.wanted(&config.server) {
+            Ok(wanted) => self.listen(&wanted),
+            Err(error) => tracing::error!("not listening: {}", one_line(&error)),
+        }
+        self.endpoints.announce(&self.nbd);
+        self.config = config;
+    }
+
+    /// Listens where it should, and nowhere else. One address that cannot be had does not cost the others.
+    fn listen(&mut self, wanted: &[(Address, Exports)]) {
+        self.endpoints.retain(wanted);
+        for one in wanted {
+            let bound = self.endpoints.bind(std::slice::from_ref(one), &self.nbd);
+            if let Err(error) = bound.and_then(|bound| self.endpoints.accept(bound)) {
+                tracing::error!("not listening: {}", one_line(&error));
+            }
+        }
+    }
+
+    async fn close_logged(&mut self, at: usize) -> Option<Exports> {
+        let closed = self.close_drive(at).await;
+        closed.inspect_err(|error| tracing::error!("{}", one_line(error))).ok()
+    }
+
+    async fn open_logged(&mut self, config: DriveConfig, own: Option<Exports>) {
+        if let Err(error) = self.open_drive(config, own).await {
+            tracing::error!("not served: {}", one_line(&error));
+        }
+    }
+
+    /// Offers drives under their new names; clients that have them by the old ones are disconnected.
+    fn rename(&mut self, config: &Config) {
+        let named = |open: &Open| find(config, open).map(|new| new.name.clone());
+        let renamed = |open: &&mut Open| named(open).is_some_and(|name| name != open.config.name);
+        // All old names first: drives may swap them.
+        for open in self.open.iter().filter(|open| named(open).is_some_and(|name| name != open.config.name)) {
+            withdraw(&self.common, open);
+        }
+        for open in self.open.iter_mut().filter(renamed) {
+            let Some(name) = named(open) else { continue };
+            let drive = open.config.path.display();
+            tracing::info!(%drive, name, "renamed; clients of the old name are disconnected");
+            open.config.name = name;
+            for exports in [&self.common, &open.own] {
+                if let Err(error) = exports.add(export(&open.config, &open.drive)) {
+                    tracing::error!(%drive, %error, "not offered");
+                }
+            }
+        }
+    }
+}
+
+fn find<'a>(config: &'a Config, open: &Open) -> Option<&'a DriveConfig> {
+    config.drives.iter().find(|new| new.path == open.config.path)
+}
+
+impl Open {
+    /// Clients that have chosen this drive.
+    fn clients(&self, common: &Exports) -> usize {
+        let of = |exports: &Exports| exports.find(&self.config.name).map_or(0, |export| export.sessions());
+        of(common) + of(&self.own)
+    }
+
+    /// Takes over new settings: those that can change while the drive is open at once; whether the drive must be opened
+    /// again for the others. It is not while somebody uses it: those settings stay as they are, and are told.
+    fn change(&mut self, new: &mut DriveConfig, common: &Exports) -> bool {
+        let path = new.path.display();
+        self.config.nbd.clone_from(&new.nbd);
+        if new.settings.map_cache != self.config.settings.map_cache {
+            self.drive.set_map_budget_bytes(new.settings.map_cache.0);
+            self.config.settings.map_cache = new.settings.map_cache;
+            tracing::info!(drive = %path, bytes = new.settings.map_cache.0, "map-cache changed");
+        }
+        if new.settings == self.config.settings {
+            return false;
+        }
+        let clients = self.clients(common);
+        if clients == 0 {
+            tracing::info!(drive = %path, "opening it again for its new settings");
+            return true;
+        }
+        tracing::warn!(
+            drive = %path,
+            clients,
+            "{} changed: takes effect when the server is restarted, or at a reload while no client is connected",
+            self.config.settings.differences(&new.settings).join(", ")
+        );
+        new.settings = self.config.settings.clone();
+        false
+    }
+}

@@ -1,0 +1,196 @@
+//! Where clients connect: addresses come and go while the server runs.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nbd::{
+    Accepted, Acceptor, Address, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger, TlsPolicy,
+};
+use service::{ServedDrive, Workers};
+use tokio::task::JoinSet;
+
+/// Pause after accepting failed, most likely for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Exports and the clients that may choose among them.
+pub(super) type Exports = Arc<Shared<ServedDrive>>;
+
+/// An address that is listened at.
+struct Endpoint {
+    /// As it was configured.
+    address: Address,
+    /// With the port that was given.
+    bound: Address,
+    exports: Exports,
+    /// Stops accepting; clients that are connected stay.
+    _stop: ShutdownTrigger,
+}
+
+/// An address that is bound, where nobody accepts yet.
+pub(super) struct Bound {
+    address: Address,
+    listener: Listener,
+    exports: Exports,
+}
+
+/// All addresses of a server.
+pub(super) struct Endpoints {
+    workers: Arc<Workers>,
+    stop: Shutdown,
+    open: Vec<Endpoint>,
+    accepting: JoinSet<()>,
+    /// What was told on standard output: address and export.
+    told: HashSet<(String, String)>,
+}
+
+impl Endpoints {
+    /// None yet. `stop` ends accepting everywhere, and the connections.
+    pub(super) fn new(workers: Arc<Workers>, stop: Shutdown) -> Endpoints {
+        Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), told: HashSet::new() }
+    }
+
+    /// Binds those of `wanted` that are not listened at.
+    ///
+    /// # Errors
+    /// The first that cannot be bound; then none is.
+    pub(super) fn bind(&self, wanted: &[(Address, Exports)], config: &ServerConfig) -> Result<Vec<Bound>> {
+        let missing = wanted.iter().filter(|(address, exports)| !self.has(address, exports));
+        missing
+            .map(|(address, exports)| {
+                let listener = Listener::bind(address, config)?;
+                Ok(Bound { address: address.clone(), listener, exports: exports.clone() })
+            })
+            .collect()
+    }
+
+    /// Accepts clients at what was bound.
+    pub(super) fn accept(&mut self, bound: Vec<Bound>) -> Result<()> {
+        for Bound { address, listener, exports } in bound {
+            let found = listener.address().clone();
+            let acceptor = listener.register().with_context(|| address.to_string())?;
+            let trigger = ShutdownTrigger::new();
+            let (workers, stop) = (self.workers.clone(), self.stop.clone());
+            let clients = accept_all(acceptor, exports.clone(), workers, stop, trigger.subscribe());
+            self.accepting.spawn(clients);
+            self.open.push(Endpoint { address, bound: found, exports, _stop: trigger });
+        }
+        Ok(())
+    }
+
+    /// Stops listening wherever `wanted` does not; clients stay connected.
+    pub(super) fn retain(&mut self, wanted: &[(Address, Exports)]) {
+        self.open.retain(|endpoint| {
+            let stays = wanted.iter().any(|(address, exports)| endpoint.is(address, exports));
+            if !stays {
+                tracing::info!(address = %endpoint.bound, "no longer listening");
+            }
+            stays
+        });
+        // What has ended leaves the list.
+        while self.accepting.try_join_next().is_some() {}
+    }
+
+    fn has(&self, address: &Address, exports: &Exports) -> bool {
+        self.open.iter().any(|endpoint| endpoint.is(address, exports))
+    }
+
+    /// Tells on standard output what is served where, a line for each export at each address, once.
+    pub(super) fn announce(&mut self, config: &ServerConfig) {
+        let encrypted = matches!(config.tls, TlsPolicy::Required(_));
+        let mut out = std::io::stdout().lock();
+        let mut now = HashSet::new();
+        for endpoint in &self.open {
+            for (index, export) in endpoint.exports.exports().iter().enumerate() {
+                // The first is also what a client gets who asks for no name.
+                let name = if index == 0 { "" } else { &export.name };
+                let mut uri = endpoint.bound.uri(name);
+                if encrypted {
+                    // `nbds:`, `nbds+unix:`
+                    uri.insert("nbd".len(), 's');
+                }
+                let key = (endpoint.bound.to_string(), export.name.clone());
+                if !self.told.contains(&key) {
+                    // A server whose output nobody reads serves all the same.
+                    let _ = writeln!(out, "serving {} at {uri}", export.device.path().display());
+                }
+                now.insert(key);
+            }
+        }
+        self.told = now;
+        let _ = out.flush();
+    }
+
+    /// Waits until nobody accepts and no client is connected, which `stop` leads to.
+    pub(super) async fn ended(&mut self) {
+        while self.accepting.join_next().await.is_some() {}
+    }
+}
+
+impl Endpoint {
+    fn is(&self, address: &Address, exports: &Exports) -> bool {
+        self.address == *address && Arc::ptr_eq(&self.exports, exports)
+    }
+}
+
+/// `unix:PATH.nbd`; for a block device, in the directory of the admin sockets: /dev is no place for sockets.
+pub(super) fn default_address(path: &Path) -> Result<Address> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".nbd");
+    if path.starts_with("/dev") {
+        let dir = service::make_runtime_dir().context("no place for the NBD socket; say --nbd")?;
+        return Ok(Address::Unix(dir.join(Path::new(&name).file_name().unwrap_or(&name))));
+    }
+    Ok(Address::Unix(name.into()))
+}
+
+/// Clients stand in other directories.
+pub(super) fn absolute(address: &Address) -> Result<Address> {
+    Ok(match address {
+        Address::Unix(path) => Address::Unix(std::path::absolute(path)?),
+        tcp @ Address::Tcp(..) => tcp.clone(),
+    })
+}
+
+/// Accepts clients until either shutdown, then waits for the last of them; `stop` ends them too.
+async fn accept_all(
+    acceptor: Acceptor,
+    exports: Exports,
+    workers: Arc<Workers>,
+    stop: Shutdown,
+    mut no_longer: Shutdown,
+) {
+    let mut clients = JoinSet::new();
+    let mut shutdown = stop.clone();
+    loop {
+        let stop = stop.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.requested() => break,
+            () = no_longer.requested() => break,
+            accepted = acceptor.accept() => match accepted {
+                Ok(client) => {
+                    let carried = workers.carry(carry(client, exports.clone(), stop));
+                    clients.spawn(carried);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a client");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = clients.join_next() => {}
+        }
+    }
+    // No more clients come while the last ones finish.
+    drop(acceptor);
+    while clients.join_next().await.is_some() {}
+}
+
+async fn carry(client: Accepted, exports: Exports, shutdown: Shutdown) {
+    if let Err(error) = client.serve(&exports, shutdown).await {
+        tracing::debug!(%error, "connection ended");
+    }
+}

@@ -274,3 +274,24 @@ fn more_faults_than_are_listed_are_counted() {
     let report = examine(&media, true);
     assert_eq!((report.faults.len(), report.faults_count), (1000, 1200));
 }
+
+#[test]
+fn what_a_wipe_left_behind_is_no_fault() {
+    let (media, _) = spread(40);
+    for _ in 0..2 {
+        run(Drive::wipe(&*media, drive::WipeOptions::default())).expect("wipe");
+        let report = examine(&media, true);
+        assert_eq!(report.faults, []);
+        let obsolete = report.checkpoints.iter().filter(|found| found.state == CopyState::Obsolete);
+        assert_eq!(obsolete.count(), 2, "{:?}", report.checkpoints);
+    }
+    // In use again, all copies must be there.
+    let drive = open(&media, 7);
+    write(&drive, 3);
+    run(drive.close()).expect("close");
+    assert_eq!(examine(&media, true).faults, []);
+    let image = Image::of(&media);
+    let older = image.copies_of(image.newest_checkpoint() - 1)[0];
+    image.flip_bit(older + 60);
+    assert_eq!(examine(&media, true).faults.len(), 1);
+}

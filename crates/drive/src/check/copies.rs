@@ -39,8 +39,8 @@ pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>
 pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, faults: &mut Faults) {
     let (superblocks, checkpoints) = find_copies(media).await;
     let newest = newest(&checkpoints);
-    let closed = newest.is_some_and(|(_, clean)| clean);
-    let update = self::newest(&superblocks).map_or(0, |(number, _)| number);
+    let closed = newest.is_some_and(|newest| newest.clean);
+    let update = self::newest(&superblocks).map_or(0, |newest| newest.number);
     for found in &superblocks {
         let expected = if closed { update } else { 0 };
         if let Some(why) = found.state.fault(expected) {
@@ -50,11 +50,11 @@ pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, fault
             ));
         }
     }
-    if let Some((newest, true)) = newest {
+    if let Some(Newest { number: newest, clean: true, first }) = newest {
         for found in &checkpoints {
-            let number = if newest % SLOTS as u64 == found.slot as u64 { newest } else { newest - 1 };
-            // A new drive has no checkpoint before its first.
-            if number > 0
+            let current = newest % SLOTS as u64 == found.slot as u64;
+            let number = if current { newest } else { newest - 1 };
+            if (!first || current)
                 && let Some(why) = found.state.fault(number)
             {
                 let what = format!("copy {} of checkpoint {number} {why}", found.copy);
@@ -65,10 +65,17 @@ pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, fault
     (report.superblocks, report.checkpoints) = (superblocks, checkpoints);
 }
 
-/// Number of the newest copy, and whether it is a clean checkpoint.
-fn newest(copies: &[CopyFound]) -> Option<(u64, bool)> {
+/// The newest copy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Newest {
+    number: u64,
+    clean: bool,
+    first: bool,
+}
+
+fn newest(copies: &[CopyFound]) -> Option<Newest> {
     let of = |found: &CopyFound| match found.state {
-        CopyState::Whole { number, clean } => Some((number, clean)),
+        CopyState::Whole { number, clean, first } => Some(Newest { number, clean, first }),
         _ => None,
     };
     copies.iter().filter_map(of).max()
@@ -80,6 +87,7 @@ impl CopyState {
         match self {
             CopyState::Whole { number, .. } if *number >= expected => None,
             CopyState::Whole { number, .. } => Some(format!("is an older one, number {number}")),
+            CopyState::Obsolete => Some("was never written".to_string()),
             CopyState::Blank => Some("is missing".to_string()),
             CopyState::Foreign => Some("was overwritten with something else".to_string()),
             CopyState::Damaged(why) => Some(format!("is damaged: {why}")),
@@ -97,7 +105,7 @@ async fn superblock_copy<M: Media>(media: &M, position: u64) -> CopyState {
         Err(error) => return CopyState::Damaged(error.to_string()),
     };
     match Superblock::decode(&page) {
-        Ok(superblock) => CopyState::Whole { number: superblock.update, clean: false },
+        Ok(superblock) => CopyState::Whole { number: superblock.update, clean: false, first: false },
         Err(_) if is_blank(&page) => CopyState::Blank,
         Err(DecodeError::Magic(_)) => CopyState::Foreign,
         Err(error) => CopyState::Damaged(error.to_string()),
@@ -112,18 +120,34 @@ async fn checkpoint_copy<M: Media>(
 ) -> CopyState {
     let damaged = |error: Error| CopyState::Damaged(error.to_string());
     match read_copy(media, superblock, slot, copy).await {
-        Ok(Some(found)) => return CopyState::Whole { number: found.number, clean: found.clean },
+        Ok(Some(found)) => {
+            let first = found.sequence == 0 && found.root.is_unmapped();
+            return CopyState::Whole { number: found.number, clean: found.clean, first };
+        }
         Ok(None) => {}
         Err(error) => return damaged(error),
     }
-    let page = match read_pages(media, superblock.geometry.checkpoint_offset(slot, copy), PAGE_BYTES).await {
+    let position = superblock.geometry.checkpoint_offset(slot, copy);
+    let page = match read_pages(media, position, PAGE_BYTES).await {
         Ok(page) if is_blank(&page) => return CopyState::Blank,
         Ok(page) => page,
         Err(error) => return damaged(error),
     };
-    match Checkpoint::decode_segments(&page) {
-        Err(DecodeError::Magic(_)) => CopyState::Foreign,
+    let rows = match Checkpoint::decode_segments(&page) {
+        Err(DecodeError::Magic(_)) => return CopyState::Foreign,
+        Err(error) => return CopyState::Damaged(error.to_string()),
+        Ok(rows) if rows > superblock.geometry.max_segments => {
+            return CopyState::Damaged(format!("its table is of {rows} segments"));
+        }
+        Ok(rows) => rows,
+    };
+    let whole = match read_pages(media, position, Checkpoint::encoded_len(rows as usize)).await {
+        Ok(bytes) => Checkpoint::decode(&bytes),
+        Err(error) => return damaged(error),
+    };
+    match whole {
+        Ok(found) if found.uuid != superblock.log_id() => CopyState::Obsolete,
+        Ok(_) => CopyState::Damaged("it does not fit this drive".to_string()),
         Err(error) => CopyState::Damaged(error.to_string()),
-        Ok(_) => CopyState::Damaged("its table is torn, or it does not fit this drive".to_string()),
     }
 }

@@ -91,7 +91,11 @@ pub enum CopyState {
         number: u64,
         /// The checkpoint was written when the drive was closed; false for a superblock.
         clean: bool,
+        /// The checkpoint was made with the drive, or by wiping it: there is none before it.
+        first: bool,
     },
+    /// Of the drive as it was before it was made anew or wiped.
+    Obsolete,
     /// Nothing but zeros.
     Blank,
     /// Something that was never one.

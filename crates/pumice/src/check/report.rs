@@ -155,6 +155,7 @@ fn copies(found: &[CopyFound]) -> Vec<Value> {
     let one = |found: &CopyFound| {
         let (state, number, why) = match &found.state {
             CopyState::Whole { number, .. } => ("whole", Some(*number), None),
+            CopyState::Obsolete => ("obsolete", None, None),
             CopyState::Blank => ("blank", None, None),
             CopyState::Foreign => ("foreign", None, None),
             CopyState::Damaged(why) => ("damaged", None, Some(why)),
@@ -178,6 +179,7 @@ fn print_copies(
 ) -> io::Result<()> {
     let state = |found: &CopyFound| match &found.state {
         CopyState::Whole { number, .. } => format!("number {number}"),
+        CopyState::Obsolete => "of before it was wiped or made anew".to_string(),
         CopyState::Blank => "blank".to_string(),
         CopyState::Foreign => "something else".to_string(),
         CopyState::Damaged(why) => format!("damaged ({why})"),

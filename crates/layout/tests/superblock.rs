@@ -92,13 +92,15 @@ fn other_version_is_named() {
 }
 
 #[test]
-fn endurance_that_was_never_written_is_unknown() {
+fn fields_that_an_older_program_did_not_write_are_zero() {
     let mut page = sample().encode();
-    // As a program wrote it that did not know the field.
+    // As a program wrote it that did not know the fields.
     page[88..].fill(0);
     seal::superblock(&mut page);
     let old = Superblock::decode(&page);
-    assert_eq!(old, Ok(Superblock { endurance_bytes: 0, ..sample() }));
+    let expected = Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() };
+    assert_eq!(expected.log_id(), expected.uuid);
+    assert_eq!(old, Ok(expected));
     let told = with(88, &7_u64.to_le_bytes());
     assert_eq!(told, Ok(Superblock { endurance_bytes: 7, ..sample() }));
 }
@@ -127,4 +129,15 @@ fn impossible_sizes_are_refused() {
     for sector in [0_u32, 1, 511, 1024, 8192, u32::MAX] {
         assert!(with(64, &sector.to_le_bytes()).is_err(), "sector of {sector}");
     }
+}
+
+#[test]
+fn each_incarnation_has_a_log_id_of_its_own() {
+    let of = |incarnation| Superblock { incarnation, ..sample() }.log_id();
+    let ids: std::collections::HashSet<[u8; 16]> = (0..1000).map(of).collect();
+    assert_eq!(ids.len(), 1000);
+    // As docs/format.md has it: m(1) = 0x5692161d100b05e5.
+    let expected: Vec<u8> =
+        (0..16).map(|i| sample().uuid[i] ^ (0x5692_161d_100b_05e5_u128 >> (8 * i)) as u8).collect();
+    assert_eq!(of(1)[..], expected[..]);
 }

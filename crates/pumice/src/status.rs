@@ -2,6 +2,7 @@
 
 mod listing;
 mod table;
+mod watch;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,16 @@ pub(crate) struct Args {
     /// Print JSON: {"drives": [{...}]}
     #[arg(long)]
     json: bool,
+    /// A live view on the terminal, of drives that are being served; asks every SECONDS
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    #[arg(conflicts_with = "json")]
+    watch: Option<watch::Interval>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(interval) = args.watch {
+        return watch::run(args.path.as_deref(), interval);
+    }
     let drives = find(args.path.as_deref())?;
     let mut out = std::io::stdout().lock();
     if args.json {

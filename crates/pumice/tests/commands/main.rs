@@ -13,3 +13,4 @@ mod resize;
 mod serve;
 mod status;
 mod wipe;
+mod watch;

@@ -1,0 +1,154 @@
+//! `pumice status --watch`: a live view of drives that are being served.
+
+mod history;
+mod view;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use service::{StatusReport, find_served};
+
+use history::History;
+
+/// Shortest and longest time between two looks.
+const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+/// How soon keys are answered.
+const KEY_POLL: Duration = Duration::from_millis(50);
+
+/// Time between two looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Interval(Duration);
+
+impl std::str::FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Interval, String> {
+        match text.parse::<f64>() {
+            Ok(seconds) if INTERVAL_SECONDS.contains(&seconds) => {
+                Ok(Interval(Duration::from_secs_f64(seconds)))
+            }
+            _ => Err(format!("{text:?} is no interval: write seconds from 0.1 to 3600")),
+        }
+    }
+}
+
+/// Watches until somebody has seen enough.
+pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
+    }
+    let first = find_served(path);
+    if let Some(path) = path
+        && first.is_empty()
+    {
+        bail!("{}: no server has it: --watch is for drives that are being served", path.display());
+    }
+    let mut history = History::default();
+    history.look(first);
+    let looks = look_on(path.map(Path::to_path_buf), interval);
+    let mut terminal = ratatui::try_init()?;
+    let watched = watch(&mut terminal, &mut history, &looks);
+    let restored = ratatui::try_restore();
+    watched.and(restored.map_err(Into::into))
+}
+
+/// Looks on a thread of its own: a server that does not answer must not stop the keys.
+fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusReport>> {
+    let (sender, looks): (SyncSender<_>, _) = sync_channel(1);
+    std::thread::spawn(move || {
+        loop {
+            let since = Instant::now();
+            // Nobody watches any more.
+            if sender.send(find_served(path.as_deref())).is_err() {
+                return;
+            }
+            std::thread::sleep(interval.0.saturating_sub(since.elapsed()));
+        }
+    });
+    looks
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    history: &mut History,
+    looks: &Receiver<Vec<StatusReport>>,
+) -> Result<()> {
+    let mut chosen = 0;
+    loop {
+        chosen = chosen.min(history.drives.len().saturating_sub(1));
+        terminal.draw(|frame| view::draw(frame, history, chosen))?;
+        // Whatever comes first: a key or a look.
+        loop {
+            if event::poll(KEY_POLL)? {
+                match answer(&event::read()?) {
+                    Some(Key::Quit) => return Ok(()),
+                    Some(Key::Up) => chosen = chosen.saturating_sub(1),
+                    Some(Key::Down) => chosen += 1,
+                    None => {}
+                }
+                break;
+            }
+            match looks.recv_timeout(Duration::ZERO) {
+                Ok(reports) => {
+                    history.look(reports);
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that asks the servers has ended"),
+            }
+        }
+    }
+}
+
+/// What a key means.
+#[derive(Debug, PartialEq, Eq)]
+enum Key {
+    Quit,
+    Up,
+    Down,
+}
+
+/// What somebody wants; nothing for keys without meaning (the picture is drawn again in any case, as after a resize).
+fn answer(event: &Event) -> Option<Key> {
+    let Event::Key(key) = event else { return None };
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::crossterm::event::KeyEvent;
+
+    #[test]
+    fn keys() {
+        let press = |code| answer(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+        assert_eq!(press(KeyCode::Char('q')), Some(Key::Quit));
+        assert_eq!(press(KeyCode::Char('c')), None);
+        assert_eq!(press(KeyCode::Down), Some(Key::Down));
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(answer(&Event::Key(interrupt)), Some(Key::Quit));
+        assert_eq!(answer(&Event::Resize(1, 1)), None);
+    }
+
+    #[test]
+    fn intervals() {
+        assert_eq!("0.5".parse(), Ok(Interval(Duration::from_millis(500))));
+        for wrong in ["0", "-1", "NaN", "inf", "3601", "1s", ""] {
+            assert!(wrong.parse::<Interval>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The picture: all drives in a table, and the chosen one in detail.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
+use service::{KindReport, StatusReport};
+
+use super::history::{History, Rates, Watched};
+use crate::human;
+use crate::status::table::time_to_full;
+
+const HELP: &str = " q quits, up and down choose a drive ";
+/// Lines of a drive in detail without its charts.
+const FACTS_HEIGHT: u16 = 7;
+/// Lines of latencies with their header.
+const LATENCY_HEIGHT: u16 = 5;
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
+    let rows = history.drives.len() as u16;
+    let [list, detail, help] = Layout::vertical([
+        Constraint::Length(rows.min(frame.area().height / 3) + 3),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_list(frame, list, history, chosen);
+    if let Some(drive) = history.drives.get(chosen) {
+        draw_drive(frame, detail, drive);
+    }
+    frame.render_widget(Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)), help);
+}
+
+fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize) {
+    let header = ["drive", "state", "used", "ratio", "written/s", "read/s", "write p99", "full in"];
+    let rows = history.drives.iter().map(|drive| {
+        let (report, now) = (&drive.report, drive.now());
+        let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
+        let full = report.time_to_full.seconds.map_or("-".to_string(), human::duration);
+        let cells = [
+            Cell::from(report.path.display().to_string()),
+            Cell::from(state(drive)).style(state_style(drive)),
+            Cell::from(percent(report)).style(space_style(report)),
+            Cell::from(ratio(report)),
+            Cell::from(rate(now.written_bytes)),
+            Cell::from(rate(now.read_bytes)),
+            Cell::from(latency(writes.and_then(|writes| writes.p99_seconds))),
+            Cell::from(full),
+        ];
+        Row::new(cells)
+    });
+    let widths = [
+        Constraint::Min(12),
+        Constraint::Length(10),
+        Constraint::Length(7),
+        Constraint::Length(8),
+        Constraint::Length(12),
+        Constraint::Length(12),
+        Constraint::Length(9),
+        Constraint::Length(10),
+    ];
+    let table = Table::new(rows, widths)
+        .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+        .block(Block::bordered().title(" Pumice drives "));
+    let mut state = TableState::new().with_selected(Some(chosen));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
+    let report = &drive.report;
+    let block = Block::bordered().title(format!(" {} ", report.path.display()));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    let [gauge, facts, charts, latencies, events] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(FACTS_HEIGHT),
+        Constraint::Min(3),
+        Constraint::Length(LATENCY_HEIGHT),
+        Constraint::Length(3),
+    ])
+    .areas(inside);
+    let used = Gauge::default()
+        .ratio(report.physical_used_ratio.clamp(0.0, 1.0))
+        .label(format!("{} of the physical space in use", percent(report)))
+        .gauge_style(space_style(report));
+    frame.render_widget(used, gauge);
+    frame.render_widget(Paragraph::new(lines(drive)), facts);
+    let [written, read] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);
+    draw_chart(frame, written, "written", drive, |rates| rates.written_bytes);
+    draw_chart(frame, read, "read", drive, |rates| rates.read_bytes);
+    draw_latencies(frame, latencies, report);
+    let recent = report.server.iter().flat_map(|server| server.events.recent.iter().rev());
+    let told: Vec<Line<'_>> = recent.take(3).map(|event| Line::from(event.message.clone())).collect();
+    frame.render_widget(Paragraph::new(told), events);
+}
+
+/// Facts, a line each.
+fn lines(drive: &Watched) -> Vec<Line<'static>> {
+    let (report, now) = (&drive.report, drive.now());
+    let fact = |name: &str, text: String| {
+        Line::from(vec![Span::from(format!("{name:<12}")).bold(), Span::from(text)])
+    };
+    let space = format!(
+        "{} used, {} reclaimable, {} free of {}",
+        human::bytes(report.physical_used_bytes),
+        human::bytes(report.physical_reclaimable_bytes),
+        human::bytes(report.physical_free_bytes),
+        human::bytes(report.physical_limit_bytes),
+    );
+    let logical = format!(
+        "{} of {}, {} can be written at {}",
+        human::bytes(report.logical_used_bytes),
+        human::bytes(report.logical_capacity_bytes),
+        human::bytes(report.logical_available_bytes),
+        ratio(report),
+    );
+    let hosts = format!(
+        "{} written in {:.0} requests, {} read in {:.0}, each second",
+        rate(now.written_bytes),
+        now.writes,
+        rate(now.read_bytes),
+        now.reads,
+    );
+    let amplification = match now.written_bytes {
+        0.0 => format!("{:.2} over its life", report.waf),
+        written => {
+            format!("{:.2} now, {:.2} over its life", now.physical_written_bytes / written, report.waf)
+        }
+    };
+    let warnings = match report.critical_warning.bits {
+        0 => "none".to_string(),
+        bits => format!("{bits:#x} {}", report.critical_warning.names.join(", ")),
+    };
+    vec![
+        fact("space", space),
+        fact("logical", logical),
+        fact("time to full", format!(" {}", time_to_full(&report.time_to_full))),
+        fact("hosts", hosts),
+        fact("WAF", amplification),
+        fact("warnings", warnings),
+    ]
+}
+
+fn draw_chart(frame: &mut Frame<'_>, area: Rect, name: &str, drive: &Watched, of: fn(&Rates) -> f64) {
+    let values: Vec<u64> = drive.rates.iter().map(|rates| of(rates) as u64).collect();
+    let shown = &values[values.len().saturating_sub(usize::from(area.width))..];
+    let highest = shown.iter().max().copied().unwrap_or(0);
+    let title = format!("{name}, up to {}/s", human::bytes(highest));
+    let chart = Sparkline::default()
+        .data(shown)
+        .max(highest.max(1))
+        .style(Style::new().fg(Color::Cyan))
+        .block(Block::new().title(title));
+    frame.render_widget(chart, area);
+}
+
+fn draw_latencies(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
+    let Some(server) = &report.server else { return };
+    let row = |(name, kind): (&'static str, &KindReport)| {
+        let percentiles =
+            [kind.p50_seconds, kind.p90_seconds, kind.p99_seconds, kind.p999_seconds, kind.max_seconds];
+        let mut cells = vec![name.to_string(), kind.count.to_string()];
+        cells.extend(percentiles.map(latency));
+        Row::new(cells)
+    };
+    let window = human::duration(server.latency_recent.window_seconds);
+    let header = [format!("last {window}"), "requests".into()]
+        .into_iter()
+        .chain(["p50", "p90", "p99", "p99.9", "max"].map(String::from));
+    let widths = [Constraint::Length(14)].into_iter().chain([Constraint::Length(9); 6]);
+    let table = Table::new(server.latency_recent.kinds().map(row), widths)
+        .header(Row::new(header.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD)));
+    frame.render_widget(table, area);
+}
+
+fn state(drive: &Watched) -> String {
+    if drive.gone { "not served".to_string() } else { drive.report.state.clone() }
+}
+
+fn state_style(drive: &Watched) -> Style {
+    match (drive.gone, drive.report.state.as_str(), drive.report.critical_warning.bits) {
+        (true, ..) => Style::new().fg(Color::DarkGray),
+        (_, "poisoned", _) => Style::new().fg(Color::Red),
+        (_, _, 0) => Style::new().fg(Color::Green),
+        _ => Style::new().fg(Color::Yellow),
+    }
+}
+
+/// Of the warning levels, red from the highest on.
+fn space_style(report: &StatusReport) -> Style {
+    let levels =
+        report.server.as_ref().map(|server| server.events.warn_at_percent.as_slice()).unwrap_or_default();
+    let reached = |level: Option<&u8>| {
+        level.is_some_and(|level| 100.0 * report.physical_used_ratio >= f64::from(*level))
+    };
+    Style::new().fg(if reached(levels.last()) {
+        Color::Red
+    } else if reached(levels.first()) {
+        Color::Yellow
+    } else {
+        Color::Green
+    })
+}
+
+fn percent(report: &StatusReport) -> String {
+    format!("{:.1} %", 100.0 * report.physical_used_ratio)
+}
+
+fn ratio(report: &StatusReport) -> String {
+    match report.compression_ratio {
+        0.0 => "-".to_string(),
+        ratio => format!("{ratio:.2}:1"),
+    }
+}
+
+fn rate(bytes: f64) -> String {
+    human::bytes(bytes as u64)
+}
+
+fn latency(seconds: Option<f64>) -> String {
+    seconds.map_or("-".to_string(), human::latency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use service::{EventsReport, LatencyReport, RecentEvent, ServerReport, TimeToFull};
+
+    fn report(path: &str, seconds: u32, used: f64) -> StatusReport {
+        let writes = KindReport { count: 5, p99_seconds: Some(0.0012), ..KindReport::default() };
+        let event = RecentEvent { message: "space is getting low".into(), ..RecentEvent::default() };
+        StatusReport {
+            path: path.into(),
+            state: "online".into(),
+            physical_used_ratio: used,
+            compression_ratio: 2.5,
+            host_written_bytes: u64::from(seconds) << 20,
+            time_to_full: TimeToFull {
+                seconds: Some(7200.0),
+                soonest_seconds: Some(3600.0),
+                latest_seconds: None,
+                ..TimeToFull::default()
+            },
+            server: Some(ServerReport {
+                uptime_seconds: seconds.into(),
+                latency_recent: LatencyReport {
+                    window_seconds: 60.0,
+                    write: writes,
+                    ..LatencyReport::default()
+                },
+                events: EventsReport { recent: vec![event], ..EventsReport::default() },
+                ..ServerReport::default()
+            }),
+            ..StatusReport::default()
+        }
+    }
+
+    /// What stands on a terminal of that size, a line each.
+    fn screen(width: u16, height: u16, history: &History, chosen: usize) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+        terminal.draw(|frame| draw(frame, history, chosen)).expect("drawn");
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn history() -> History {
+        let mut history = History::default();
+        for second in 1..=5 {
+            history.look(vec![report("/srv/a", second, 0.3), report("/srv/b", second * 3, 0.97)]);
+        }
+        history
+    }
+
+    #[test]
+    fn all_drives_and_the_chosen_one_in_detail() {
+        let text = screen(110, 40, &history(), 1);
+        for wanted in [
+            "/srv/a",
+            "97.0 %",
+            "2.50:1",
+            "1.00 MiB",
+            "1.2 ms",
+            "97.0 % of the physical space in use",
+            "2 h (1 h to never)",
+            "written, up to 1.00 MiB/s",
+            "last 1 min",
+            "space is getting low",
+            "q quits",
+        ] {
+            assert!(text.contains(wanted), "{wanted} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn no_terminal_is_too_small_nor_history_too_short() {
+        for (width, height) in [(1, 1), (10, 3), (40, 10), (80, 24), (300, 100)] {
+            screen(width, height, &history(), 0);
+            screen(width, height, &History::default(), 0);
+            screen(width, height, &history(), 99);
+        }
+        let mut gone = history();
+        gone.look(Vec::new());
+        assert!(screen(110, 40, &gone, 0).contains("not served"));
+    }
+}

@@ -111,6 +111,8 @@ const SINGLES: &[Single] = singles! {
         = |d| d.server.as_ref().map(|server| server.uptime_seconds);
     Gauge "pumice_requests_in_flight" "Requests begun and not ended."
         = |d| server(d, |server| server.requests.in_flight_count);
+    Gauge "pumice_throttle_bytes_per_second" "Rate that writes are slowed down to near full; absent while they are not."
+        = |d| d.server.as_ref().and_then(|server| server.throttle_bytes_per_second).map(|rate| rate as f64);
     Counter "pumice_request_errors_total" "Requests that ended in an error, since the drive was opened."
         = |d| server(d, |server| server.requests.errors_count);
     Counter "pumice_no_space_errors_total"

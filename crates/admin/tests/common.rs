@@ -66,7 +66,12 @@ pub fn full_report(path: &str) -> StatusReport {
             }],
             ..BackingReport::default()
         },
-        server: Some(ServerReport { latency, events, ..ServerReport::default() }),
+        server: Some(ServerReport {
+            latency,
+            events,
+            throttle_bytes_per_second: Some(4 << 20),
+            ..ServerReport::default()
+        }),
         ..StatusReport::default()
     }
 }

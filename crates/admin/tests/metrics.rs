@@ -76,6 +76,7 @@ fn what_is_unknown_is_absent() {
         "pumice_time_to_full_seconds",
         "pumice_backing_temperature_celsius",
         "pumice_requests_in_flight",
+        "pumice_throttle_bytes_per_second",
     ] {
         assert!(!series.contains(absent), "{absent}");
     }

@@ -138,6 +138,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         devices: vec![device],
     };
     let server = report.server.as_mut().expect("a server");
+    server.throttle_bytes_per_second = Some(1);
     let read = &mut server.latency.read;
     for seconds in [
         &mut read.p50_seconds,

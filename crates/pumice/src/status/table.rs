@@ -60,6 +60,9 @@ pub(super) fn render(drive: &StatusReport) -> String {
         table.count("threads", server.threads as u64);
         table.text("I/O", &server.io_backend);
         table.text("page cache", if server.direct_io { "bypassed" } else { "used" });
+        if let Some(rate) = server.throttle_bytes_per_second {
+            table.text("writes slowed down to", &format!("{}/s", human::bytes(rate)));
+        }
         let requests = &server.requests;
         table.count("requests in flight", requests.in_flight_count);
         table.count("reads", requests.reads_count);

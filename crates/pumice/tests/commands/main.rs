@@ -12,5 +12,5 @@ mod http;
 mod resize;
 mod serve;
 mod status;
-mod wipe;
 mod watch;
+mod wipe;

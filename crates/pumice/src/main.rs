@@ -8,6 +8,7 @@ mod check;
 mod config;
 mod create;
 mod demo;
+mod doctor;
 mod human;
 mod logging;
 mod plan;
@@ -60,6 +61,8 @@ enum Command {
     Plan(plan::Args),
     /// Tell what storage costs over its life, by the SNIA storage TCO model
     Tco(tco::Args),
+    /// Look at a drive's surroundings: disks, filesystems, memory, limits, processors; with advice
+    Doctor(doctor::Args),
     /// All of it in a minute, on a temporary drive
     Demo(demo::Args),
 }
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Tco(args) => tco::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     match done {

@@ -60,7 +60,8 @@ fn one(path: &Path) -> Result<StatusReport> {
     }
 }
 
-fn idle(path: &Path) -> Result<StatusReport> {
+/// The drive as it lies at `path`, without a server.
+pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     let absolute = std::path::absolute(path)?;
     let look = |accept_damage| -> Result<drive::Status, ServiceError> {
         run_here(IoChoice::Auto, |spawner| async move {

@@ -132,6 +132,17 @@ impl Prober {
     }
 }
 
+/// The directories in sysfs of the disks under a file, directory or block device. `root` stands for `/`.
+pub fn disks_under(root: &Path, path: &Path) -> Vec<PathBuf> {
+    let (sysfs, mountinfo) = (root.join("sys"), root.join("proc/self/mountinfo"));
+    topology::Topology { sysfs: &sysfs, mountinfo: &mountinfo }.disks_under(path).1
+}
+
+/// What sysfs tells of the devices under a file, directory or block device. `root` stands for `/`.
+pub fn devices_under(root: &Path, path: &Path) -> Vec<DeviceReport> {
+    disks_under(root, path).iter().map(|disk| topology::describe(disk)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

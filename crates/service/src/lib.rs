@@ -32,7 +32,7 @@ mod throttle;
 mod workers;
 
 pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
-pub use backing::{BackingReport, DeviceReport};
+pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;
 pub use error::ServiceError;

@@ -10,6 +10,7 @@ mod disk;
 mod tools;
 
 mod demo;
+mod doctor;
 mod filesystems;
 mod fio;
 mod libnbd;

@@ -7,6 +7,7 @@ mod capacity;
 mod check;
 mod config;
 mod create;
+mod doctor;
 mod events;
 mod http;
 mod resize;

@@ -1,0 +1,149 @@
+//! `pumice doctor`
+
+mod above;
+mod backing;
+mod drive;
+mod finding;
+mod host;
+mod mounts;
+mod root;
+
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use service::{StatusReport, find_served};
+
+use crate::size::Size;
+use finding::{Finding, Verdict};
+use root::Root;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples: pumice doctor /srv/drive\n          \
+    pumice doctor /srv/new --size 10G\n          \
+    pumice doctor /srv/drive --json | jq '.checks[] | select(.verdict != \"ok\")'\n\
+    Exit code: 0 if no check fails, 1 if one does, 2 wrong usage")]
+pub(crate) struct Args {
+    /// A drive, served or not; or where one is still to be made
+    path: PathBuf,
+    /// Physical size of the drive that is still to be made
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Print JSON: {"path": ..., "checks": [{...}], ...}
+    #[arg(long)]
+    json: bool,
+    /// Directory that stands for / when the kernel's files are read
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+/// What is at the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    File,
+    BlockDevice,
+    /// Nothing yet; the directory is there.
+    New,
+}
+
+/// What the checks look at.
+struct Patient {
+    root: Root,
+    path: PathBuf,
+    target: Target,
+    size: Option<u64>,
+    /// As its server tells, else as it lies there.
+    status: Option<StatusReport>,
+    /// Why there is no status although something is at the path.
+    no_status: Option<String>,
+}
+
+impl Patient {
+    fn examine(args: &Args) -> Result<Patient> {
+        let path = std::path::absolute(&args.path)
+            .with_context(|| format!("{}: not a path", args.path.display()))?;
+        let target = target(&path)?;
+        if target != Target::New && args.size.is_some() {
+            bail!("{}: exists already; --size is for a drive still to be made", path.display());
+        }
+        let (mut status, mut no_status) = (None, None);
+        if target != Target::New {
+            match find_served(Some(&path)).into_iter().next() {
+                Some(report) => status = Some(report),
+                None => match crate::status::idle(&path) {
+                    Ok(report) => status = Some(report),
+                    Err(error) => no_status = Some(crate::usage::one_line(&error)),
+                },
+            }
+        }
+        let root = Root::new(&args.root);
+        Ok(Patient { root, path, target, size: args.size.map(|size| size.0), status, no_status })
+    }
+
+    /// The server that has the drive.
+    fn server_pid(&self) -> Option<u32> {
+        self.status.as_ref()?.server.as_ref().map(|server| server.pid)
+    }
+
+    /// The directory of the file, or of the one to be made.
+    fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Something that exists and lies where the drive does.
+    fn place(&self) -> &Path {
+        if self.target == Target::New { self.directory() } else { &self.path }
+    }
+}
+
+fn target(path: &Path) -> Result<Target> {
+    let found = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            if directory.is_dir() {
+                return Ok(Target::New);
+            }
+            bail!("{}: neither it nor its directory exists; check the path", path.display());
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("{}: cannot look at it", path.display()));
+        }
+    };
+    if found.is_file() {
+        Ok(Target::File)
+    } else if found.is_block_device() {
+        Ok(Target::BlockDevice)
+    } else {
+        bail!("{}: neither a file nor a block device; give the path of one", path.display())
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let patient = Patient::examine(args)?;
+    let mut findings = Vec::new();
+    findings.extend(drive::checks(&patient));
+    findings.extend(backing::checks(&patient));
+    findings.extend(above::checks(&patient));
+    findings.extend(host::checks(&patient));
+    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
+    let path = patient.path.display();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let checks: Vec<_> = findings.iter().map(Finding::json).collect();
+        let answer = json!({ "path": patient.path, "failed_count": failed, "checks": checks });
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        for finding in &findings {
+            writeln!(out, "{finding}")?;
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        1 => bail!("{path}: 1 check failed"),
+        count => bail!("{path}: {count} checks failed"),
+    }
+}

@@ -1,0 +1,154 @@
+//! What lies on the drive, on this machine: block devices that a client made of it, filesystems mounted from them, and
+//! whether what is deleted there comes back as free space.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::Patient;
+use super::finding::Finding;
+use super::mounts::{Mount, mounts};
+use super::root::numbered;
+
+/// Where systemd notes that `fstrim` runs every week.
+const TRIM_TIMER: &str = "etc/systemd/system/timers.target.wants/fstrim.timer";
+/// Layers of devices above devices followed at most.
+const DEPTH_MAX: usize = 8;
+
+pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
+    let check = "trim-above";
+    let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
+    let Some(pid) = patient.server_pid() else {
+        return vec![Finding::unknown(check, "not served: nobody uses it now", advice)];
+    };
+    let devices = devices(patient, &sockets(patient, pid));
+    let all = mounts(&patient.root);
+    let mut findings = Vec::new();
+    for device in &devices {
+        let mounted = mounted(patient, &all, device, 0);
+        if mounted.is_empty() {
+            let told = format!("/dev/{device} is this drive, and not mounted");
+            findings.push(Finding::unknown(check, told, advice));
+        }
+        findings.extend(mounted.iter().map(|(device, mount)| trim(patient, device, mount)));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::unknown(
+            check,
+            "no block device of this machine is seen to be this drive",
+            advice,
+        ));
+    }
+    findings
+}
+
+fn trim(patient: &Patient, device: &str, mount: &Mount) -> Finding {
+    let check = "trim-above";
+    let at = format!("{} at {} (/dev/{device})", mount.kind, mount.point.display());
+    if patient.root.number(format!("sys/class/block/{device}/queue/discard_max_bytes")) == Some(0) {
+        return Finding::warn(
+            check,
+            format!("{at}: its device passes no discards on"),
+            "what is deleted there stays taken on the drive: allow discards in the layer between",
+        );
+    }
+    if mount.has("discard") {
+        return Finding::ok(check, format!("{at} discards what is deleted"));
+    }
+    if std::fs::symlink_metadata(patient.root.path(TRIM_TIMER)).is_ok() {
+        return Finding::ok(check, format!("{at} is trimmed by fstrim.timer"));
+    }
+    Finding::warn(
+        check,
+        format!("{at} neither discards nor is trimmed by fstrim.timer"),
+        "what is deleted there stays taken on the drive: mount with -o discard, or systemctl enable --now fstrim.timer",
+    )
+}
+
+/// Unix sockets that a process listens at.
+fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
+    let directory = patient.root.path(format!("proc/{pid}/fd"));
+    let Ok(entries) = std::fs::read_dir(directory) else { return HashSet::new() };
+    let inode = |entry: std::fs::DirEntry| {
+        let link = std::fs::read_link(entry.path()).ok()?;
+        Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_string())
+    };
+    let inodes: HashSet<String> = entries.flatten().filter_map(inode).collect();
+    // proc(5): Num RefCount Protocol Flags Type St Inode Path
+    let table = patient.root.text("proc/net/unix").unwrap_or_default();
+    let path = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let inode = fields.nth(6)?;
+        let path = fields.next()?;
+        (inodes.contains(inode) && path.starts_with('/')).then(|| path.to_string())
+    };
+    table.lines().filter_map(path).collect()
+}
+
+/// Block devices that programs have made of an export at one of the sockets.
+fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
+    let block = |word: &'static str| patient.root.names("sys/block", move |name| numbered(name, word));
+    let tells_of = |command: &str, what: &str| command.contains(what);
+    let commands = commands(patient);
+    let connects = |command: &str| {
+        sockets.iter().any(|socket| tells_of(command, socket)) && names_export(patient, command)
+    };
+    let mut found = Vec::new();
+    for device in block("nbd") {
+        // The client that holds the connection.
+        let pid = patient.root.number(format!("sys/block/{device}/pid"));
+        let command = pid.and_then(|pid| command(patient, &pid.to_string()));
+        if command.is_some_and(|command| connects(&command)) {
+            found.push(device);
+        }
+    }
+    for device in block("loop") {
+        // A program that makes a file of the export, such as qemu-storage-daemon or nbdfuse, tells both.
+        let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
+        let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let makes = |command: &String| {
+            connects(command) && (tells_of(command, &file) || folder != "/" && tells_of(command, &folder))
+        };
+        if commands.iter().any(makes) {
+            found.push(device);
+        }
+    }
+    found
+}
+
+/// Whether a command line may be about this drive's export: where a socket offers several, clients name one.
+fn names_export(patient: &Patient, command: &str) -> bool {
+    let name = patient.path.file_name().unwrap_or_default().to_string_lossy();
+    let own = format!("{}.nbd", patient.path.display());
+    command.contains(&own) || command.contains(name.as_ref())
+}
+
+fn commands(patient: &Patient) -> Vec<String> {
+    let pids = patient.root.names("proc", |name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    pids.iter().filter_map(|pid| command(patient, pid)).collect()
+}
+
+fn command(patient: &Patient, pid: &str) -> Option<String> {
+    Some(patient.root.text(format!("proc/{pid}/cmdline"))?.replace('\0', " "))
+}
+
+/// Where a device, its partitions and what is made of them are mounted, each once.
+fn mounted(patient: &Patient, all: &[Mount], device: &str, depth: usize) -> Vec<(String, Mount)> {
+    let directory = PathBuf::from("sys/class/block").join(device);
+    let number = patient.root.text(directory.join("dev"));
+    let source = format!("/dev/{device}");
+    let mut seen = HashSet::new();
+    let mut found: Vec<(String, Mount)> = all
+        .iter()
+        .filter(|mount| Some(&mount.device) == number.as_ref() || mount.source == source)
+        .filter(|mount| seen.insert(mount.device.clone()))
+        .map(|mount| (device.to_string(), mount.clone()))
+        .collect();
+    if depth < DEPTH_MAX {
+        let partitions = patient.root.names(&directory, |name| name.starts_with(device));
+        let holders = patient.root.names(directory.join("holders"), |_| true);
+        for above in partitions.iter().chain(&holders) {
+            found.extend(mounted(patient, all, above, depth + 1));
+        }
+    }
+    found
+}

@@ -1,0 +1,360 @@
+//! What lies under the drive: filesystem, space, direct I/O, discard, alignment, disks.
+//!
+//! What has to be tried is tried on a file of its own beside the drive, which is gone afterwards, or by reading. Nothing is
+//! ever written to a drive.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use media::{Allocation, Direct, FileMedia, MediaError};
+use rustix::fs::{FallocateFlags, IFlags};
+use service::{devices_under, disks_under};
+
+use super::finding::Finding;
+use super::mounts::{Mount, mount_of, mounts};
+use super::{Patient, Target};
+use crate::human;
+
+/// Size of the file that things are tried on.
+const TRIAL_BYTES: u64 = 1 << 20;
+/// Partitions and physical sectors should keep to this.
+const ALIGN_BYTES: u64 = 4096;
+
+pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
+    let mounts = mounts(&patient.root);
+    let mount = mount_of(&mounts, patient.place());
+    let mut findings = Vec::new();
+    if patient.target != Target::BlockDevice {
+        findings.push(filesystem(patient, mount));
+        findings.push(promised_space(patient));
+    }
+    findings.push(direct_io(patient));
+    findings.push(discard(patient));
+    findings.push(alignment(patient));
+    findings.push(rotational(patient));
+    findings.push(temperature(patient));
+    findings
+}
+
+fn filesystem(patient: &Patient, mount: Option<&Mount>) -> Finding {
+    let check = "filesystem-below";
+    let Some(mount) = mount else {
+        return Finding::unknown(
+            check,
+            "the mount cannot be found",
+            "ext4 and XFS are good places for a drive",
+        );
+    };
+    let kind = mount.kind.as_str();
+    let at = format!("{kind} at {}", mount.point.display());
+    let compressing = mount.has("compress") || mount.has("compress-force");
+    match kind {
+        "ext4" | "ext3" | "ext2" | "xfs" | "f2fs" | "jfs" => Finding::ok(check, at),
+        "btrfs" if has_flag(patient, IFlags::NOCOW) => {
+            Finding::ok(check, format!("{at}, without copy-on-write here"))
+        }
+        "btrfs" | "zfs" | "bcachefs" | "nilfs2" => {
+            let also = if compressing { " and compresses once more" } else { "" };
+            Finding::warn(
+                check,
+                format!("{at} copies on write below a drive that does so itself{also}"),
+                match kind {
+                    "btrfs" => "make the file in a directory with chattr +C, or use a partition",
+                    "zfs" => "use a partition, or a zvol with compression=off",
+                    _ => "use a partition, ext4 or XFS",
+                },
+            )
+        }
+        "tmpfs" | "ramfs" => {
+            Finding::warn(check, format!("{at} is memory"), "nothing in it survives a restart")
+        }
+        "overlay" => Finding::warn(
+            check,
+            format!("{at} is a container's layer"),
+            "use a volume, for it may go with the container",
+        ),
+        "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" => Finding::warn(
+            check,
+            format!("{at} is on a network"),
+            "locks and flushes are only as good as its server's; local disks are better",
+        ),
+        _ if kind.starts_with("fuse") => {
+            Finding::warn(check, format!("{at} runs in user space"), "see that its fsync reaches the disk")
+        }
+        _ => Finding::unknown(check, at, "ext4 and XFS are good places for a drive"),
+    }
+}
+
+/// Whether the file, or the directory it would be made in, has a flag.
+fn has_flag(patient: &Patient, flag: IFlags) -> bool {
+    let flags = File::open(patient.place()).and_then(|file| Ok(rustix::fs::ioctl_getflags(&file)?));
+    flags.is_ok_and(|flags| flags.contains(flag))
+}
+
+/// Whether the filesystem has the space that a sparse file may still ask for.
+fn promised_space(patient: &Patient) -> Finding {
+    let check = "promised-space";
+    let (size, taken) = match (patient.target, patient.size) {
+        (Target::New, Some(size)) => (size, 0),
+        (Target::New, None) => {
+            return match free_bytes(patient.directory()) {
+                Ok(free) => {
+                    Finding::ok(check, format!("{} free; --size checks against it", human::bytes(free)))
+                }
+                Err(error) => Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+            };
+        }
+        _ => match std::fs::metadata(&patient.path) {
+            Ok(metadata) => (metadata.len(), metadata.blocks() * 512),
+            Err(error) => return Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+        },
+    };
+    let free = match free_bytes(patient.directory()) {
+        Ok(free) => free,
+        Err(error) => return Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+    };
+    let missing = size.saturating_sub(taken);
+    let told = format!(
+        "{} of {} not taken from the filesystem yet, {} free there",
+        human::bytes(missing),
+        human::bytes(size),
+        human::bytes(free)
+    );
+    if missing == 0 {
+        Finding::ok(check, "all of it is taken from the filesystem")
+    } else if missing > free {
+        Finding::fail(
+            check,
+            told,
+            "the filesystem can run full under the drive, which makes it read-only: free some, or make it smaller",
+        )
+    } else if patient.target == Target::New {
+        Finding::ok(check, format!("{told}; pumice create --preallocate takes it at once"))
+    } else {
+        Finding::warn(check, told, "others may take it first: fallocate --length SIZE FILE reserves it")
+    }
+}
+
+fn free_bytes(directory: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(directory)?;
+    Ok(found.f_bavail * found.f_frsize)
+}
+
+/// Tries to go around the page cache.
+fn direct_io(patient: &Patient) -> Finding {
+    let check = "direct-io";
+    let advice = "I/O goes through the page cache: slower, and memory is used twice; prefer a device with sectors of \
+                  up to 4 KiB, ext4 or XFS";
+    if patient.target == Target::New {
+        return match on_trial(patient, Direct::On, |_| Ok(())) {
+            Ok(()) => Finding::ok(check, "works in 4 KiB units (tried on a file beside it)"),
+            Err(Trial::Direct) => Finding::warn(check, "is refused here", advice),
+            Err(Trial::Other(why)) => Finding::fail(check, why, "a drive could not be made here either"),
+        };
+    }
+    // Without a lock: a server may have it.
+    let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
+    let opened = OpenOptions::new().read(true).custom_flags(direct).open(&patient.path);
+    let read = opened.and_then(|file| {
+        // Wherever the allocation lies, there is a whole aligned page in two of them.
+        let mut pages = vec![0; 2 * ALIGN_BYTES as usize];
+        let at = pages.as_ptr().align_offset(ALIGN_BYTES as usize);
+        Ok(rustix::io::pread(&file, &mut pages[at..at + ALIGN_BYTES as usize], 0)?)
+    });
+    match read {
+        Ok(_) => Finding::ok(check, "a 4 KiB read around the page cache works"),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Finding::warn(check, "is refused here", advice)
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Finding::unknown(check, "not tried: the drive may not be read", "run it as the drive's owner")
+        }
+        Err(error) => Finding::fail(check, format!("a read failed: {error}"), "look after the backing"),
+    }
+}
+
+/// Whether freed space can be given back.
+fn discard(patient: &Patient) -> Finding {
+    let check = "discard";
+    let advice = "space that the drive frees stays taken in the backing";
+    if patient.target == Target::BlockDevice {
+        let Some(queue) = queue_of(patient) else {
+            return Finding::unknown(check, "sysfs does not know the device", "lsblk --discard tells");
+        };
+        return match patient.root_number(&queue.join("discard_max_bytes")) {
+            Some(0) => Finding::warn(check, "the device takes no discards", advice),
+            Some(most) => {
+                let grain = patient.root_number(&queue.join("discard_granularity")).unwrap_or(0);
+                let (grain, most) = (human::bytes(grain), human::bytes(most));
+                Finding::ok(
+                    check,
+                    format!("the device takes discards in steps of {grain}, up to {most} at once"),
+                )
+            }
+            None => Finding::unknown(check, "sysfs does not tell", "lsblk --discard tells"),
+        };
+    }
+    let punched = on_trial(patient, Direct::Off, |file| {
+        file.write_all(&vec![0x5a; TRIAL_BYTES as usize])?;
+        file.sync_all()?;
+        let before = file.metadata()?.blocks();
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&*file, hole, 0, TRIAL_BYTES)?;
+        file.sync_all()?;
+        Ok((before, file.metadata()?.blocks()))
+    });
+    match punched {
+        Ok((before, after)) if after < before => {
+            Finding::ok(check, "holes can be punched (tried on a file beside it)")
+        }
+        Ok(_) => Finding::warn(check, "holes are taken, but free nothing", advice),
+        Err(Trial::Other(why)) => Finding::warn(check, format!("cannot punch holes here: {why}"), advice),
+        Err(Trial::Direct) => Finding::unknown(check, "not tried", advice),
+    }
+}
+
+/// Why something could not be tried.
+enum Trial {
+    /// Direct I/O is refused.
+    Direct,
+    Other(String),
+}
+
+/// Does something to a new file beside the drive, which is gone afterwards.
+fn on_trial<T>(
+    patient: &Patient,
+    direct: Direct,
+    act: impl FnOnce(&mut File) -> io::Result<T>,
+) -> Result<T, Trial> {
+    let told = |error: io::Error| Trial::Other(format!("{}: {error}", patient.directory().display()));
+    let folder =
+        tempfile::Builder::new().prefix(".pumice-doctor-").tempdir_in(patient.directory()).map_err(told)?;
+    let path = folder.path().join("trial");
+    // As a drive's own file is made and opened.
+    let made = FileMedia::create(&path, TRIAL_BYTES, Allocation::Sparse, direct);
+    drop(made.map_err(|error| match error {
+        MediaError::DirectRefused { .. } => Trial::Direct,
+        error => Trial::Other(error.to_string()),
+    })?);
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(told)?;
+    act(&mut file).map_err(told)
+}
+
+/// Where the partition begins, and the size of sectors.
+fn alignment(patient: &Patient) -> Finding {
+    let check = "alignment";
+    let unknown =
+        || Finding::unknown(check, "sysfs does not know the device", "parted DEVICE unit B print tells");
+    let Some(device) = device_of(patient, patient.place()) else { return unknown() };
+    let Some(queue) = queue_of(patient) else { return unknown() };
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let logical = patient.root_number(&queue.join("logical_block_size"));
+    let physical = patient.root_number(&queue.join("physical_block_size"));
+    // In sectors of 512 bytes, whatever the disk's are.
+    let start = patient.root_number(&device.join("start")).unwrap_or(0) * 512;
+    let offset = patient.root_number(&device.join("alignment_offset")).unwrap_or(0);
+    if logical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
+        return Finding::fail(
+            check,
+            format!("{name} has sectors of {} bytes", logical.unwrap_or(0)),
+            "a drive writes pages of 4096 bytes: format the disk for sectors of up to 4096",
+        );
+    }
+    if !start.is_multiple_of(ALIGN_BYTES) || offset != 0 {
+        return Finding::warn(
+            check,
+            format!("{name} begins at byte {start} of its disk, off the 4 KiB boundaries"),
+            "every write touches two physical sectors: make the partition anew, parted aligns 0%",
+        );
+    }
+    if physical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
+        return Finding::warn(
+            check,
+            format!("{name} has physical sectors of {} bytes", physical.unwrap_or(0)),
+            "synced writes of single pages are rewritten by the disk: expect slower flushes",
+        );
+    }
+    match (logical, physical) {
+        (Some(logical), Some(physical)) => Finding::ok(
+            check,
+            format!("{name} begins at byte {start}, sectors of {logical} bytes ({physical} physical)"),
+        ),
+        _ => unknown(),
+    }
+}
+
+fn rotational(patient: &Patient) -> Finding {
+    let check = "rotational";
+    let devices = devices_under(patient.root.directory(), patient.place());
+    let names = |rotational: bool| -> Vec<&str> {
+        devices.iter().filter(|it| it.rotational == Some(rotational)).map(|it| it.name.as_str()).collect()
+    };
+    match (names(true), names(false)) {
+        (spinning, _) if !spinning.is_empty() => Finding::warn(
+            check,
+            format!("{} spins", spinning.join(", ")),
+            // virtio and Xen.
+            if spinning.iter().all(|name| name.starts_with("vd") || name.starts_with("xvd")) {
+                "or only says so, as virtual disks do; on a disk that spins random reads are slow"
+            } else {
+                "writes are sequential and fine, random reads are as slow as the disk: prefer flash"
+            },
+        ),
+        (_, solid) if !solid.is_empty() => Finding::ok(check, format!("{} does not spin", solid.join(", "))),
+        _ => Finding::unknown(check, "no disk under it tells", "lsblk -o NAME,ROTA may"),
+    }
+}
+
+fn temperature(patient: &Patient) -> Finding {
+    let check = "temperature";
+    let devices = devices_under(patient.root.directory(), patient.place());
+    let hottest = devices.iter().filter_map(|it| Some((it.temperature_celsius?, it)));
+    match hottest.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        None => {
+            Finding::unknown(check, "no disk under it tells", "smartctl -a DEVICE may; see to ventilation")
+        }
+        Some((celsius, device)) => {
+            let limit = device.temperature_limit_celsius;
+            let told = format!("{} is at {celsius:.0} °C", device.name);
+            match limit {
+                Some(limit) if celsius >= limit => Finding::warn(
+                    check,
+                    format!("{told}, its limit is {limit:.0} °C"),
+                    "see to ventilation: it slows down",
+                ),
+                Some(limit) => Finding::ok(check, format!("{told}, its limit is {limit:.0} °C")),
+                None => Finding::ok(check, told),
+            }
+        }
+    }
+}
+
+impl Patient {
+    /// A number in a file whose whole path is known.
+    fn root_number(&self, path: &Path) -> Option<u64> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+}
+
+/// The directory in sysfs of the device that a path is, or lies on.
+fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
+        // Filesystems with device numbers of their own.
+        .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
+        .ok()
+}
+
+/// The directory of the request queue of that device: a partition's is its disk's.
+fn queue_of(patient: &Patient) -> Option<PathBuf> {
+    let device = device_of(patient, patient.place())?;
+    let own = device.join("queue");
+    if own.is_dir() {
+        return Some(own);
+    }
+    Some(device.parent()?.join("queue")).filter(|queue| queue.is_dir())
+}

@@ -1,0 +1,90 @@
+//! The drive itself: its state, and whether its capacity is one that its data can keep.
+
+use service::StatusReport;
+
+use super::finding::Finding;
+use super::{Patient, Target};
+use crate::human;
+
+/// Below this a ratio says little.
+const MEANINGFUL_BYTES: u64 = 64 << 20;
+
+pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
+    let Some(status) = &patient.status else {
+        return vec![match (&patient.no_status, patient.target) {
+            (Some(why), _) => Finding::fail("drive", why.as_str(), "nothing can be told of it"),
+            (None, Target::New) => Finding::ok("drive", "none yet: it can be made here"),
+            (None, _) => Finding::unknown("drive", "not looked at", "try again"),
+        }];
+    };
+    vec![state(status), capacity_plan(status)]
+}
+
+fn state(status: &StatusReport) -> Finding {
+    let errors = &status.errors;
+    let why = status.state_reason.as_deref().unwrap_or("no reason is known");
+    match status.state.as_str() {
+        "poisoned" => Finding::fail(
+            "drive",
+            format!("poisoned: {why}"),
+            "look after the backing, then restart the server",
+        ),
+        "damaged" => Finding::fail(
+            "drive",
+            format!("damaged: {why}"),
+            "copy off what can be read; pumice check tells more",
+        ),
+        _ if errors.corrupt_records_count > 0 => Finding::warn(
+            "drive",
+            format!("met {} corrupt records over its life", errors.corrupt_records_count),
+            "pumice check --deep names what is lost",
+        ),
+        _ if errors.read_errors_count + errors.write_errors_count > 0 => Finding::warn(
+            "drive",
+            format!(
+                "the backing answered {} reads and {} writes with errors over its life",
+                errors.read_errors_count, errors.write_errors_count
+            ),
+            "look into the kernel log",
+        ),
+        state => Finding::ok("drive", format!("{state}, no errors over its life")),
+    }
+}
+
+/// Logical capacity over the space for data, against the ratio that the data has shown.
+fn capacity_plan(status: &StatusReport) -> Finding {
+    let check = "capacity-plan";
+    let room = status.physical_used_bytes + status.physical_reclaimable_bytes + status.physical_free_bytes;
+    if status.out_of_space {
+        return Finding::fail(
+            check,
+            "physical space is full: writes are refused",
+            "trim, delete what is above, or grow it (pumice set-size)",
+        );
+    }
+    if room == 0 {
+        return Finding::unknown(check, "no space for data is told", "look at pumice status");
+    }
+    let needed = status.logical_capacity_bytes as f64 / room as f64;
+    let plan = format!("the capacity of {} needs {needed:.2}:1", human::bytes(status.logical_capacity_bytes));
+    if needed <= 1.0 {
+        return Finding::ok(check, format!("{plan}: any data fits"));
+    }
+    if status.logical_used_bytes < MEANINGFUL_BYTES {
+        return Finding::unknown(
+            check,
+            format!("{plan}; there is too little data to tell what it reaches"),
+            "measure yours with pumice scan",
+        );
+    }
+    let shown = status.compression_ratio;
+    if shown >= needed {
+        return Finding::ok(check, format!("{plan}, its data shows {shown:.2}:1"));
+    }
+    let reach = (room as f64 * shown).min(status.logical_capacity_bytes as f64);
+    Finding::warn(
+        check,
+        format!("{plan}, its data shows {shown:.2}:1: full at {}", human::bytes(reach as u64)),
+        "watch physical_free_bytes, keep filesystems above smaller, or grow it (pumice set-size)",
+    )
+}

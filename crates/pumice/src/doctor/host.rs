@@ -1,0 +1,287 @@
+//! The machine: processors, memory, limits, io_uring.
+
+use service::{IoChoice, run_here};
+
+use super::Patient;
+use super::finding::Finding;
+use super::root::numbered;
+use crate::config::DEFAULT_MAP_CACHE;
+use crate::human;
+
+/// A processor that takes longer than this to wake up is felt beside a disk that answers in 20 to 100 us.
+const IDLE_EXIT_MAX_US: u64 = 50;
+/// Open files that a server may want: its 1024 connections, drives, sockets.
+const FILES_WANTED: u64 = 4096;
+/// Fewer than this is too few for a handful of clients.
+const FILES_MIN: u64 = 128;
+/// Locked memory that rings took before Linux 5.12.
+const MEMLOCK_WANTED_BYTES: u64 = 16 << 20;
+/// What all connections hold of request data at most: the default of `nbd::ServerConfig`.
+const NBD_BUFFERS_BYTES: u64 = 256 << 20;
+/// Packs of a drive that wait to be written, and spare ones.
+const PACKS_BYTES: u64 = 42 << 20;
+/// Spare I/O buffers: 16 MiB in each of 16 shards.
+const SPARE_BUFFERS_BYTES: u64 = 256 << 20;
+
+pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
+    vec![
+        io_uring(patient),
+        memory(patient),
+        map_cache(patient),
+        open_files(patient),
+        locked_memory(patient),
+        governor(patient),
+        idle_states(patient),
+    ]
+}
+
+/// Sets a ring up.
+fn io_uring(patient: &Patient) -> Finding {
+    let check = "io-uring";
+    let served_by = patient.status.as_ref().and_then(|status| status.server.as_ref());
+    let disabled = patient.root.number("proc/sys/kernel/io_uring_disabled").filter(|value| *value > 0);
+    let advice = match disabled {
+        Some(_) => {
+            "sysctl kernel.io_uring_disabled=0 allows it; until then plain system calls are used, which cost more"
+        }
+        None => {
+            "a container's system call filter may forbid it; plain system calls are used, which cost more"
+        }
+    };
+    match (run_here(IoChoice::Uring, |_| async {}), served_by) {
+        (Ok(()), Some(server)) if server.io_backend != "io_uring" => Finding::warn(
+            check,
+            "allowed here, but the server does without",
+            "it was started with --io plain, or may not",
+        ),
+        (Ok(()), _) => Finding::ok(check, "a ring can be set up"),
+        (Err(error), _) => Finding::warn(check, error.to_string(), advice),
+    }
+}
+
+/// What servers may take against what the machine, or their control group, has.
+fn memory(patient: &Patient) -> Finding {
+    let check = "memory";
+    let meminfo = patient.root.text("proc/meminfo").unwrap_or_default();
+    let value = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+    };
+    let Some(mut total) = value("MemTotal") else {
+        return Finding::unknown(check, "/proc/meminfo does not tell", "free -h may");
+    };
+    let mut available = value("MemAvailable").unwrap_or(total);
+    let status = patient.status.as_ref();
+    let served = status.is_some_and(|status| status.server.is_some());
+    // Dirty nodes may take a quarter more than the budget.
+    let cache = status.filter(|_| served).map_or(DEFAULT_MAP_CACHE.0, |status| status.map_cache.budget_bytes);
+    let need = cache + cache / 4 + PACKS_BYTES + NBD_BUFFERS_BYTES + SPARE_BUFFERS_BYTES;
+    let mut whose = "machine";
+    if let Some(pid) = patient.server_pid() {
+        // What it has already is not to be had once more.
+        available += resident_bytes(patient, pid);
+        if let Some(limit) = group_limit(patient, pid)
+            && limit < total
+        {
+            (total, whose) = (limit, "server's control group");
+            available = available.min(limit);
+        }
+    }
+    let told = format!(
+        "a server with this drive takes up to {} (map cache {}), the {whose} has {}, {} available",
+        human::bytes(need),
+        human::bytes(cache),
+        human::bytes(total),
+        human::bytes(available)
+    );
+    if need > total {
+        Finding::fail(check, told, "give it more memory, or --map-cache less")
+    } else if need > available {
+        Finding::warn(check, told, "others use it: it may be killed for want of memory")
+    } else {
+        Finding::ok(check, told)
+    }
+}
+
+fn resident_bytes(patient: &Patient, pid: u32) -> u64 {
+    let status = patient.root.text(format!("proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) << 10
+}
+
+/// `memory.max` of the control group (version 2) of a process, or of one above it.
+fn group_limit(patient: &Patient, pid: u32) -> Option<u64> {
+    let groups = patient.root.text(format!("proc/{pid}/cgroup"))?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_string();
+    let mut at = std::path::Path::new(&group);
+    let mut least: Option<u64> = None;
+    loop {
+        let limit = patient.root.number(std::path::Path::new("sys/fs/cgroup").join(at).join("memory.max"));
+        least = [least, limit].into_iter().flatten().min();
+        match at.parent() {
+            Some(parent) if !at.as_os_str().is_empty() => at = parent,
+            _ => return least,
+        }
+    }
+}
+
+/// The map of what is used, against its cache: 8 bytes a block of 4 KiB.
+fn map_cache(patient: &Patient) -> Finding {
+    let check = "map-cache";
+    let Some(status) = &patient.status else {
+        return Finding::unknown(
+            check,
+            "no drive yet",
+            "0.2 % of what will be used, or 128M, is a good --map-cache",
+        );
+    };
+    let whole = status.logical_used_bytes / 512;
+    let cache = match &status.server {
+        Some(_) => status.map_cache.budget_bytes,
+        None => DEFAULT_MAP_CACHE.0,
+    };
+    let told = format!(
+        "the map of the {} in use takes up to {}, its cache holds {}",
+        human::bytes(status.logical_used_bytes),
+        human::bytes(whole),
+        human::bytes(cache)
+    );
+    if whole <= cache {
+        Finding::ok(check, told)
+    } else {
+        Finding::warn(
+            check,
+            told,
+            format!(
+                "random reads may cost a second read: --map-cache {}M holds all",
+                whole.div_ceil(1 << 20)
+            ),
+        )
+    }
+}
+
+/// A soft limit of a process, as `/proc/PID/limits` has it; `None` is unlimited.
+fn limit(patient: &Patient, name: &str) -> Option<Option<u64>> {
+    let whose = patient.server_pid().map_or("self".to_string(), |pid| pid.to_string());
+    let limits = patient.root.text(format!("proc/{whose}/limits"))?;
+    let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match values.split_whitespace().next()? {
+        "unlimited" => Some(None),
+        soft => soft.parse().ok().map(Some),
+    }
+}
+
+fn whose(patient: &Patient) -> &'static str {
+    if patient.server_pid().is_some() { "the server" } else { "this shell" }
+}
+
+fn open_files(patient: &Patient) -> Finding {
+    let check = "open-files";
+    let whose = whose(patient);
+    let advice = "LimitNOFILE=65536 in its unit, or ulimit -n 65536";
+    match limit(patient, "Max open files") {
+        None => Finding::unknown(check, "the limit is not told", advice),
+        Some(None) => Finding::ok(check, format!("{whose} may open any number")),
+        Some(Some(files)) if files >= FILES_WANTED => Finding::ok(check, format!("{whose} may open {files}")),
+        Some(Some(files)) if files < FILES_MIN => {
+            Finding::fail(check, format!("{whose} may open {files}: too few for drives and clients"), advice)
+        }
+        Some(Some(files)) => {
+            Finding::warn(check, format!("{whose} may open {files}, 1024 clients want more"), advice)
+        }
+    }
+}
+
+fn locked_memory(patient: &Patient) -> Finding {
+    let check = "locked-memory";
+    let release = patient.root.text("proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next(), numbers.next());
+    let (Some(major), Some(minor)) = version else {
+        return Finding::unknown(
+            check,
+            "the kernel's version is not told",
+            "LimitMEMLOCK=infinity in its unit does no harm",
+        );
+    };
+    if (major, minor) >= (5, 12) {
+        return Finding::ok(check, format!("does not matter to io_uring on Linux {major}.{minor}"));
+    }
+    match limit(patient, "Max locked memory") {
+        Some(None) => Finding::ok(check, "unlimited"),
+        Some(Some(bytes)) if bytes >= MEMLOCK_WANTED_BYTES => Finding::ok(check, human::bytes(bytes)),
+        Some(Some(bytes)) => Finding::warn(
+            check,
+            format!(
+                "{} may lock {}; rings of Linux {major}.{minor} count against it",
+                whose(patient),
+                human::bytes(bytes)
+            ),
+            "LimitMEMLOCK=infinity in its unit, or ulimit -l unlimited",
+        ),
+        None => {
+            Finding::unknown(check, "the limit is not told", "LimitMEMLOCK=infinity in its unit does no harm")
+        }
+    }
+}
+
+/// Directories of the processors.
+fn processors(patient: &Patient) -> Vec<String> {
+    let names = patient.root.names("sys/devices/system/cpu", |name| numbered(name, "cpu"));
+    names.into_iter().map(|name| format!("sys/devices/system/cpu/{name}")).collect()
+}
+
+fn governor(patient: &Patient) -> Finding {
+    let check = "cpu-governor";
+    let governors: Vec<String> = processors(patient)
+        .iter()
+        .filter_map(|cpu| patient.root.text(format!("{cpu}/cpufreq/scaling_governor")))
+        .collect();
+    let others: Vec<&String> = governors.iter().filter(|governor| *governor != "performance").collect();
+    match (governors.len(), others.first()) {
+        (0, _) => Finding::unknown(
+            check,
+            "the kernel does not set frequencies here",
+            "on hardware choose the performance profile in the firmware",
+        ),
+        (all, None) => Finding::ok(check, format!("performance on all {all} processors")),
+        (all, Some(first)) => Finding::warn(
+            check,
+            format!("{first} on {} of {all} processors", others.len()),
+            "cpupower frequency-set --governor performance",
+        ),
+    }
+}
+
+fn idle_states(patient: &Patient) -> Finding {
+    let check = "cpu-idle";
+    let Some(cpu) = processors(patient)
+        .into_iter()
+        .find(|cpu| !patient.root.names(format!("{cpu}/cpuidle"), |name| numbered(name, "state")).is_empty())
+    else {
+        return Finding::unknown(
+            check,
+            "the kernel knows no idle states here",
+            "on hardware look into the firmware",
+        );
+    };
+    let states = patient.root.names(format!("{cpu}/cpuidle"), |name| numbered(name, "state"));
+    let enabled = states.iter().filter_map(|state| {
+        let file = |name: &str| format!("{cpu}/cpuidle/{state}/{name}");
+        let disabled = patient.root.number(file("disable")).unwrap_or(0) != 0;
+        let name = patient.root.text(file("name")).unwrap_or_else(|| state.clone());
+        (!disabled).then_some((patient.root.number(file("latency"))?, name))
+    });
+    match enabled.max() {
+        Some((latency, name)) if latency > IDLE_EXIT_MAX_US => Finding::warn(
+            check,
+            format!("processors sleep as deep as {name}, and take {latency} us to wake"),
+            format!("cpupower idle-set --disable-by-latency {IDLE_EXIT_MAX_US}"),
+        ),
+        Some((latency, name)) => {
+            Finding::ok(check, format!("{name} is the deepest sleep, {latency} us to wake"))
+        }
+        None => Finding::ok(check, "all idle states are disabled"),
+    }
+}

@@ -1,0 +1,109 @@
+//! What is mounted, as `/proc/self/mountinfo` tells.
+
+use std::path::{Path, PathBuf};
+
+use super::root::Root;
+
+/// A mounted filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// `MAJOR:MINOR`.
+    pub(super) device: String,
+    pub(super) point: PathBuf,
+    pub(super) kind: String,
+    pub(super) source: String,
+    /// Of the mount and of the filesystem.
+    pub(super) options: Vec<String>,
+}
+
+impl Mount {
+    /// Whether an option is set: `discard`, or `discard=...`.
+    pub(super) fn has(&self, option: &str) -> bool {
+        let is =
+            |set: &String| set == option || set.strip_prefix(option).is_some_and(|it| it.starts_with('='));
+        self.options.iter().any(is)
+    }
+}
+
+/// All mounts, in the order they were made.
+pub(super) fn mounts(root: &Root) -> Vec<Mount> {
+    let text = root.text("proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+/// The mount that a path is on: of those with the longest mount point the last.
+pub(super) fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.as_os_str().len())
+}
+
+/// `proc_pid_mountinfo(5)`: id, parent, device, root, mount point, options, tags ..., `-`, type, source, more options.
+fn parse(line: &str) -> Option<Mount> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let mount: Vec<&str> = mount.split(' ').collect();
+    let filesystem: Vec<&str> = filesystem.split(' ').collect();
+    let options = [*mount.get(5)?, filesystem.get(2).copied().unwrap_or_default()];
+    Some(Mount {
+        device: (*mount.get(2)?).to_string(),
+        point: unescape(mount.get(4)?).into(),
+        kind: (*filesystem.first()?).to_string(),
+        source: unescape(filesystem.get(1)?),
+        options: options.iter().flat_map(|list| list.split(',')).map(str::to_string).collect(),
+    })
+}
+
+/// Spaces, tabs, line breaks and backslashes are octal in there.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = rest.get(1..4).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_understood() {
+        let line =
+            "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext4 /dev/root rw,discard,errors=continue";
+        let mount = parse(line).expect("a mount");
+        assert_eq!(mount.point, Path::new("/mnt two"));
+        assert_eq!(
+            (mount.device.as_str(), mount.kind.as_str(), mount.source.as_str()),
+            ("98:0", "ext4", "/dev/root")
+        );
+        assert!(mount.has("discard") && mount.has("errors") && mount.has("noatime") && !mount.has("disc"));
+        assert_eq!(parse("nonsense"), None);
+        assert_eq!(unescape("a\\134b\\"), "a\\b\\");
+    }
+
+    #[test]
+    fn the_innermost_mount_counts() {
+        let mount = |point: &str| Mount {
+            device: "1:1".into(),
+            point: point.into(),
+            kind: "ext4".into(),
+            source: "x".into(),
+            options: Vec::new(),
+        };
+        let mounts = [mount("/"), mount("/srv"), mount("/srv/deep")];
+        let point = |path: &str| mount_of(&mounts, Path::new(path)).map(|mount| mount.point.clone());
+        assert_eq!(point("/srv/drive"), Some("/srv".into()));
+        assert_eq!(point("/srvx"), Some("/".into()));
+        assert_eq!(point("/srv/deep/er/drive"), Some("/srv/deep".into()));
+    }
+}

@@ -1,0 +1,473 @@
+//! `pumice doctor`: on this machine, and on made-up ones.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, Run, Server, needs, pumice, succeed};
+
+/// A directory that looks like `/` of a machine.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        Machine(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn put(&self, path: &str, text: &str) -> &Machine {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        std::fs::write(path, format!("{text}\n")).expect("written");
+        self
+    }
+
+    fn link(&self, path: &str, to: impl AsRef<Path>) -> &Machine {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        symlink(to, path).expect("linked");
+        self
+    }
+
+    /// A disk `name` with a partition that `path` lies on.
+    fn disk(&self, name: &str, path: &Path, start_sector: u64, queue: &[(&str, &str)]) {
+        for (file, value) in queue {
+            self.put(&format!("sys/devices/{name}/queue/{file}"), value);
+        }
+        let partition = format!("sys/devices/{name}/{name}1");
+        self.put(&format!("{partition}/partition"), "1");
+        self.put(&format!("{partition}/start"), &start_sector.to_string());
+        let number = std::fs::metadata(path).expect("there").dev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        self.link(&format!("sys/dev/block/{major}:{minor}"), self.0.path().join(&partition));
+    }
+
+    /// Runs the doctor on it.
+    fn doctor(&self, drive: &Drive, path: &Path, more: &[&str]) -> (Run, Value) {
+        let root = text(self.0.path());
+        let run = drive.pumice(&[&["doctor", &text(path), "--json", "--root", &root], more].concat());
+        let answer = serde_json::from_str(&run.stdout).expect("JSON");
+        (run, answer)
+    }
+
+    /// Verdict and line of one check.
+    fn check(&self, drive: &Drive, path: &Path, check: &str) -> (String, String) {
+        verdict(&self.doctor(drive, path, &[]).1, check)
+    }
+}
+
+fn verdict(answer: &Value, check: &str) -> (String, String) {
+    let found: Vec<&Value> =
+        answer["checks"].as_array().expect("checks").iter().filter(|it| it["check"] == check).collect();
+    assert_eq!(found.len(), 1, "{check}: {answer}");
+    let field = |name: &str| found[0][name].as_str().unwrap_or_default().to_string();
+    (field("verdict"), format!("{}; {}", field("found"), field("advice")))
+}
+
+fn assert_verdict(found: &(String, String), verdict: &str, words: &[&str]) {
+    assert!(
+        found.0 == verdict && words.iter().all(|word| found.1.contains(word)),
+        "{verdict} {words:?}: {found:?}"
+    );
+}
+
+const CHECKS: [&str; 16] = [
+    "drive",
+    "capacity-plan",
+    "filesystem-below",
+    "promised-space",
+    "direct-io",
+    "discard",
+    "alignment",
+    "rotational",
+    "temperature",
+    "trim-above",
+    "io-uring",
+    "memory",
+    "map-cache",
+    "open-files",
+    "locked-memory",
+    "cpu-governor",
+];
+
+#[test]
+fn every_check_has_a_line_and_nothing_is_changed() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let before = std::fs::read(drive.path())?;
+    let files = || -> Vec<_> {
+        std::fs::read_dir(drive.folder()).expect("there").flatten().map(|entry| entry.file_name()).collect()
+    };
+    let beside = files();
+    let run = drive.pumice(&["doctor", &text(&drive.path())]);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    for check in CHECKS {
+        let line = lines.iter().find(|line| line.split_whitespace().nth(1) == Some(check));
+        let verdict = line.and_then(|line| line.split_whitespace().next()).unwrap_or_default();
+        assert!(["ok", "warn", "fail", "unknown"].contains(&verdict), "{check}: {run:?}");
+    }
+    assert_eq!(run.code, Some(i32::from(lines.iter().any(|line| line.starts_with("fail ")))), "{run:?}");
+    assert!(std::fs::read(drive.path())? == before, "the drive is as it was");
+    assert_eq!(files(), beside, "nothing is left beside it");
+    Ok(())
+}
+
+#[test]
+fn a_served_drive_an_idle_one_and_none_yet() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let new = drive.folder().join("new");
+    assert_verdict(&machine.check(&drive, &drive.path(), "drive"), "ok", &["idle"]);
+    assert_verdict(&machine.check(&drive, &new, "drive"), "ok", &["none yet"]);
+    let server = drive.serve(&[]);
+    let (_, answer) = machine.doctor(&drive, &drive.path(), &[]);
+    assert_verdict(&verdict(&answer, "drive"), "ok", &["online"]);
+    for check in ["direct-io", "discard"] {
+        assert_eq!(
+            verdict(&answer, check).0,
+            verdict(&machine.doctor(&drive, &new, &[]).1, check).0,
+            "{check}"
+        );
+    }
+    assert!(server.stop().success());
+    assert!(!new.exists());
+}
+
+#[test]
+fn what_is_no_drive_fails() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let other = drive.folder().join("other");
+    std::fs::write(&other, vec![7; 1 << 20])?;
+    let (run, answer) = Machine::new().doctor(&drive, &other, &[]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_verdict(&verdict(&answer, "drive"), "fail", &["no Pumice drive"]);
+    assert_eq!(answer["failed_count"], 1);
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    Ok(())
+}
+
+#[test]
+fn capacity_is_held_against_the_ratio() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let drive = Drive::create(&["--size", "256M", "--capacity", "150M"]);
+    assert_verdict(&machine.check(&drive, &drive.path(), "capacity-plan"), "ok", &["any data fits"]);
+    for (capacity, result, word) in
+        [("300M", "ok", "its data shows"), ("2G", "warn", "full at"), ("1G", "warn", "full at")]
+    {
+        let drive = Drive::create(&["--size", "256M", "--capacity", capacity]);
+        assert_verdict(
+            &machine.check(&drive, &drive.path(), "capacity-plan"),
+            "unknown",
+            &["too little data"],
+        );
+        let data = drive.file("data");
+        // About two to one.
+        std::fs::write(&data, crate::common::sample(1, 100 << 20)).expect("written");
+        let server = drive.serve(&[]);
+        succeed("nbdcopy", &["--flush", &data, server.uri()]);
+        assert_verdict(&machine.check(&drive, &drive.path(), "capacity-plan"), result, &[word]);
+        assert!(server.stop().success());
+        assert_verdict(&machine.check(&drive, &drive.path(), "capacity-plan"), result, &[word]);
+    }
+}
+
+#[test]
+fn processors() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let check = |machine: &Machine, check: &str| machine.check(&drive, &drive.path(), check);
+    let machine = Machine::new();
+    assert_verdict(&check(&machine, "cpu-governor"), "unknown", &["firmware"]);
+    assert_verdict(&check(&machine, "cpu-idle"), "unknown", &[]);
+    for cpu in 0..2 {
+        machine.put(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"), "performance");
+        for (state, name, latency) in [(0, "POLL", 0), (1, "C1", 2), (2, "C6", 133)] {
+            let directory = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{state}");
+            machine.put(&format!("{directory}/name"), name);
+            machine.put(&format!("{directory}/latency"), &latency.to_string());
+            machine.put(&format!("{directory}/disable"), "0");
+        }
+    }
+    machine.put("sys/devices/system/cpu/cpufreq/boost", "1");
+    assert_verdict(&check(&machine, "cpu-governor"), "ok", &["all 2"]);
+    assert_verdict(&check(&machine, "cpu-idle"), "warn", &["C6", "133 us", "cpupower idle-set"]);
+    machine.put("sys/devices/system/cpu/cpu0/cpuidle/state2/disable", "1");
+    assert_verdict(&check(&machine, "cpu-idle"), "ok", &["C1"]);
+    machine.put("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave");
+    assert_verdict(&check(&machine, "cpu-governor"), "warn", &["powersave on 1 of 2", "cpupower"]);
+}
+
+#[test]
+fn memory_and_control_groups() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let check = |machine: &Machine| machine.check(&drive, &drive.path(), "memory");
+    let machine = Machine::new();
+    assert_verdict(&check(&machine), "unknown", &[]);
+    let memory = |total: u64, available: u64| {
+        machine.put(
+            "proc/meminfo",
+            &format!("MemTotal:  {} kB\nMemFree: 1 kB\nMemAvailable:  {} kB", total << 10, available << 10),
+        );
+    };
+    memory(16 << 10, 8 << 10);
+    assert_verdict(&check(&machine), "ok", &["16.00 GiB", "128.00 MiB"]);
+    memory(16 << 10, 500);
+    assert_verdict(&check(&machine), "warn", &["killed"]);
+    memory(600, 500);
+    assert_verdict(&check(&machine), "fail", &["--map-cache"]);
+    let (run, _) = machine.doctor(&drive, &drive.path(), &[]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    // A group's limit counts for the server in it.
+    memory(16 << 10, 8 << 10);
+    let server = drive.serve(&["--map-cache", "1G"]);
+    assert_verdict(&check(&machine), "ok", &["machine", "map cache 1.00 GiB"]);
+    machine.put(&format!("proc/{}/cgroup", server.pid()), "0::/system.slice/pumice.service");
+    machine.put("sys/fs/cgroup/system.slice/pumice.service/memory.max", "max");
+    machine.put("sys/fs/cgroup/system.slice/memory.max", &(1 << 30).to_string());
+    assert_verdict(&check(&machine), "fail", &["control group", "1.00 GiB"]);
+}
+
+#[test]
+fn limits() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = |check: &str| machine.check(&drive, &drive.path(), check);
+    let limits = |whose: &str, files: &str, locked: &str| {
+        let text = format!(
+            "Limit                     Soft Limit           Hard Limit           Units     \n\
+             Max open files            {files:<20} 524288               files     \n\
+             Max locked memory         {locked:<20} 8388608              bytes     "
+        );
+        machine.put(&format!("proc/{whose}/limits"), &text);
+    };
+    assert_verdict(&check("open-files"), "unknown", &[]);
+    for (files, result) in [("64", "fail"), ("1024", "warn"), ("65536", "ok"), ("unlimited", "ok")] {
+        limits("self", files, "65536");
+        assert_verdict(&check("open-files"), result, &["this shell"]);
+    }
+    assert_verdict(&check("locked-memory"), "unknown", &[]);
+    machine.put("proc/sys/kernel/osrelease", "5.10.0-28-amd64");
+    assert_verdict(&check("locked-memory"), "warn", &["64.00 KiB", "LimitMEMLOCK"]);
+    limits("self", "1024", "unlimited");
+    assert_verdict(&check("locked-memory"), "ok", &[]);
+    machine.put("proc/sys/kernel/osrelease", "6.1.0");
+    assert_verdict(&check("locked-memory"), "ok", &["6.1"]);
+    // The server's own limits count where there is one.
+    let server = drive.serve(&[]);
+    limits(&server.pid().to_string(), "100", "65536");
+    assert_verdict(&check("open-files"), "fail", &["the server"]);
+}
+
+#[test]
+fn disks() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let check = |machine: &Machine, check: &str| machine.check(&drive, &drive.path(), check);
+    let good = [("logical_block_size", "512"), ("physical_block_size", "4096"), ("rotational", "0")];
+    let machine = Machine::new();
+    assert_verdict(&check(&machine, "alignment"), "unknown", &[]);
+    assert_verdict(&check(&machine, "rotational"), "unknown", &[]);
+    assert_verdict(&check(&machine, "temperature"), "unknown", &[]);
+    machine.disk("nvme0n1", &drive.path(), 2048, &good);
+    assert_verdict(&check(&machine, "alignment"), "ok", &["byte 1048576", "4096 physical"]);
+    assert_verdict(&check(&machine, "rotational"), "ok", &["nvme0n1"]);
+    machine.put("sys/devices/nvme0n1/device/hwmon0/temp1_input", "41850");
+    machine.put("sys/devices/nvme0n1/device/hwmon0/temp1_max", "84850");
+    assert_verdict(&check(&machine, "temperature"), "ok", &["42 °C", "85 °C"]);
+    machine.put("sys/devices/nvme0n1/device/hwmon0/temp1_input", "86000");
+    assert_verdict(&check(&machine, "temperature"), "warn", &["ventilation"]);
+    for (start, queue, result, word) in [
+        (
+            63,
+            [("logical_block_size", "512"), ("physical_block_size", "4096"), ("rotational", "1")],
+            "warn",
+            "byte 32256",
+        ),
+        (
+            2048,
+            [("logical_block_size", "512"), ("physical_block_size", "16384"), ("rotational", "1")],
+            "warn",
+            "16384",
+        ),
+        (
+            2048,
+            [("logical_block_size", "8192"), ("physical_block_size", "8192"), ("rotational", "1")],
+            "fail",
+            "8192",
+        ),
+    ] {
+        let machine = Machine::new();
+        machine.disk("sda", &drive.path(), start, &queue);
+        assert_verdict(&check(&machine, "alignment"), result, &["sda", word]);
+        assert_verdict(&check(&machine, "rotational"), "warn", &["sda spins"]);
+    }
+}
+
+#[test]
+fn filesystems_below() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = || machine.check(&drive, &drive.path(), "filesystem-below");
+    assert_verdict(&check(), "unknown", &[]);
+    let point = text(drive.folder());
+    for (kind, options, result, word) in [
+        ("ext4", "rw", "ok", "ext4"),
+        ("xfs", "rw", "ok", "xfs"),
+        ("btrfs", "rw,compress=zstd:1", "warn", "compresses once more"),
+        ("zfs", "rw", "warn", "zvol"),
+        ("tmpfs", "rw", "warn", "memory"),
+        ("overlay", "rw", "warn", "container"),
+        ("nfs4", "rw", "warn", "network"),
+        ("fuse.sshfs", "rw", "warn", "user space"),
+        ("newfs", "rw", "unknown", "newfs"),
+    ] {
+        let mountinfo =
+            format!("1 0 8:1 / / rw - ext4 /dev/root rw\n2 1 8:2 / {point} rw - {kind} source {options}");
+        machine.put("proc/self/mountinfo", &mountinfo);
+        assert_verdict(&check(), result, &[word]);
+    }
+}
+
+#[test]
+fn space_that_is_promised() {
+    let drive = Drive::create(&["--size", "64M", "--preallocate"]);
+    let machine = Machine::new();
+    assert_verdict(&machine.check(&drive, &drive.path(), "promised-space"), "ok", &["all of it"]);
+    let new = drive.folder().join("new");
+    let planned = |size: &str| {
+        let (run, answer) = machine.doctor(&drive, &new, &["--size", size]);
+        (run.code, verdict(&answer, "promised-space"))
+    };
+    let (code, found) = planned("1P");
+    assert_eq!(code, Some(1));
+    assert_verdict(&found, "fail", &["1.00 PiB", "run full"]);
+    assert_verdict(&planned("1M").1, "ok", &["--preallocate"]);
+    let sparse = Drive::create(&["--size", "64M"]);
+    let file = std::fs::File::options().write(true).open(sparse.path()).expect("there");
+    assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "warn", &["fallocate"]);
+    // A drive may be longer than any disk that it lies on.
+    file.set_len(1 << 43).expect("sparse");
+    assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "fail", &["8.00 TiB"]);
+}
+
+/// A machine on which a client has made a block device of the drive at the server's socket.
+fn with_device(server: &Server, device: &str, client: &str) -> Machine {
+    let machine = Machine::new();
+    let socket = text(&server.socket());
+    let pid = server.pid();
+    machine.link(&format!("proc/{pid}/fd/3"), "socket:[4711]");
+    machine.link(&format!("proc/{pid}/fd/4"), "/dev/null");
+    machine.put(
+        "proc/net/unix",
+        &format!("Num       RefCount Protocol Flags    Type St Inode Path\n0000: 00000002 00000000 00010000 0001 01 4711 {socket}\n0000: 00000002 00000000 00010000 0001 01 99 /run/other"),
+    );
+    machine.put("proc/4242/cmdline", &client.replace("SOCKET", &socket).replace(' ', "\0"));
+    match device {
+        "nbd0" => machine.put("sys/block/nbd0/pid", "4242"),
+        _ => machine.put("sys/block/loop0/loop/backing_file", "/run/drive.raw"),
+    };
+    machine.put(&format!("sys/class/block/{device}/dev"), "43:0");
+    machine
+}
+
+#[test]
+fn filesystems_above() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    assert_verdict(&machine.check(&drive, &drive.path(), "trim-above"), "unknown", &["not served"]);
+    let server = drive.serve(&[]);
+    let check = |machine: &Machine| machine.check(&drive, &drive.path(), "trim-above");
+    assert_verdict(&check(&machine), "unknown", &["no block device"]);
+    for (device, client) in [
+        ("nbd0", "nbd-client -unix SOCKET /dev/nbd0"),
+        (
+            "loop0",
+            "qemu-storage-daemon --blockdev driver=nbd,server.path=SOCKET --export type=fuse,mountpoint=/run/drive.raw",
+        ),
+    ] {
+        let machine = with_device(&server, device, client);
+        assert_verdict(&check(&machine), "unknown", &[device, "not mounted"]);
+        let mount = |options: &str| {
+            machine.put(
+                "proc/self/mountinfo",
+                &format!("5 1 43:0 / /mnt rw,noatime - ext4 /dev/{device} {options}"),
+            );
+        };
+        mount("rw");
+        assert_verdict(&check(&machine), "warn", &["/mnt", "-o discard", "fstrim.timer"]);
+        machine.put("etc/systemd/system/timers.target.wants/fstrim.timer", "");
+        assert_verdict(&check(&machine), "ok", &["fstrim.timer"]);
+        mount("rw,discard");
+        assert_verdict(&check(&machine), "ok", &["discards what is deleted"]);
+        machine.put(&format!("sys/class/block/{device}/queue/discard_max_bytes"), "0");
+        assert_verdict(&check(&machine), "warn", &["passes no discards"]);
+    }
+    // Clients of other drives are not meant.
+    let machine = with_device(&server, "nbd0", "nbd-client -unix /run/other /dev/nbd0");
+    assert_verdict(&check(&machine), "unknown", &["no block device"]);
+}
+
+#[test]
+fn filesystems_on_partitions_and_mapped_devices() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    let machine = with_device(&server, "nbd0", "nbd-client -unix SOCKET /dev/nbd0");
+    machine.put("sys/class/block/nbd0/nbd0p1/dev", "43:1");
+    machine.put("sys/class/block/nbd0p1/dev", "43:1");
+    machine.put("sys/class/block/nbd0p1/holders/dm-0/dev", "252:0");
+    machine.put("sys/class/block/dm-0/dev", "252:0");
+    machine.put("proc/self/mountinfo", "5 1 252:0 / /mnt rw - xfs /dev/mapper/data rw");
+    let found = machine.check(&drive, &drive.path(), "trim-above");
+    assert_verdict(&found, "warn", &["xfs at /mnt", "dm-0"]);
+}
+
+#[test]
+fn a_block_device_is_only_read() -> Outcome {
+    if !needs(&["losetup"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let made = crate::common::in_time("losetup", &["--find", "--show", &text(&drive.path())]);
+    if made.code != Some(0) {
+        eprintln!("skipped: no loop device can be made here");
+        return Ok(());
+    }
+    let device = PathBuf::from(made.stdout.trim());
+    let before = std::fs::read(drive.path())?;
+    let run = drive.pumice(&["doctor", &text(&device), "--json"]);
+    succeed("losetup", &["--detach", &text(&device)]);
+    let answer: Value = serde_json::from_str(&run.stdout)?;
+    assert_verdict(&verdict(&answer, "discard"), "ok", &["takes discards"]);
+    assert_verdict(&verdict(&answer, "drive"), "ok", &["idle"]);
+    assert_eq!(verdict(&answer, "alignment").0, "ok");
+    let checks = answer["checks"].as_array().ok_or("checks")?;
+    assert!(checks.iter().all(|it| it["check"] != "filesystem-below"), "{answer}");
+    assert!(std::fs::read(drive.path())? == before);
+    Ok(())
+}
+
+#[test]
+fn bad_input() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let folder = text(drive.folder());
+    for (arguments, code, word) in [
+        (&["doctor"][..], 2, "required"),
+        (&["doctor", &path, "--size"], 2, "value"),
+        (&["doctor", &path, "--size", "big"], 2, "no size"),
+        (&["doctor", &path, "other"], 2, "unexpected"),
+        (&["doctor", &path, "--fix"], 2, "unexpected"),
+        (&["doctor", ""], 2, "value is required"),
+        (&["doctor", &folder], 1, "neither a file nor a block device"),
+        (&["doctor", "/nowhere/at/all"], 1, "neither it nor its directory"),
+        (&["doctor", "/dev/null"], 1, "neither a file nor a block device"),
+        (&["doctor", &path, "--size", "10G"], 1, "exists already"),
+        (&["doctor", &format!("{path}/x")], 1, "cannot look at it"),
+    ] {
+        let run = pumice(arguments);
+        assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
+        assert!(run.stderr.lines().count() == 1 && run.stderr.contains(word), "{arguments:?}: {run:?}");
+        assert_eq!(run.stdout, "", "{arguments:?}");
+    }
+}

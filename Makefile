@@ -6,10 +6,39 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails.
 SIM_SEEDS ?= 500
 
-.PHONY: build demo test bench lint soak deps
+.PHONY: build install uninstall demo test bench lint soak deps
+
+# Of `make install`. DESTDIR goes in front of all places, for packages.
+PREFIX ?= /usr/local
+PROGRAM ?= $(or $(CARGO_TARGET_DIR),target)/release/pumice
+place = $(DESTDIR)$(PREFIX)
 
 build:
 	$(CARGO) build --release -p pumice
+
+# Program, manual pages, completions, the unit for systemd, examples. Builds nothing, so that root need not: `make build` first.
+install:
+	@test -x $(PROGRAM) || { echo "$(PROGRAM) is not there: make build first" >&2; exit 1; }
+	install -D -m 755 $(PROGRAM) $(place)/bin/pumice
+	umask 022; $(PROGRAM) man $(place)/share/man/man1 >/dev/null
+	umask 022; mkdir -p $(place)/share/bash-completion/completions $(place)/share/zsh/site-functions
+	umask 022; mkdir -p $(place)/share/fish/vendor_completions.d $(place)/lib/systemd/system
+	umask 022; $(PROGRAM) completions bash >$(place)/share/bash-completion/completions/pumice
+	umask 022; $(PROGRAM) completions zsh >$(place)/share/zsh/site-functions/_pumice
+	umask 022; $(PROGRAM) completions fish >$(place)/share/fish/vendor_completions.d/pumice.fish
+	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice.service >$(place)/lib/systemd/system/pumice.service
+	install -D -m 644 deploy/systemd/pumice.sysusers.conf $(place)/lib/sysusers.d/pumice.conf
+	install -D -m 644 -t $(place)/share/doc/pumice/examples deploy/pumice.toml
+	install -D -m 644 -t $(place)/share/doc/pumice/examples/prometheus deploy/prometheus/*.yml
+	install -D -m 644 -t $(place)/share/doc/pumice/examples/grafana deploy/grafana/*.json
+
+# Takes away what `make install` put there; configuration and drives stay.
+uninstall:
+	rm -f $(place)/bin/pumice $(place)/share/man/man1/pumice.1 $(place)/share/man/man1/pumice-*.1
+	rm -f $(place)/share/bash-completion/completions/pumice $(place)/share/zsh/site-functions/_pumice
+	rm -f $(place)/share/fish/vendor_completions.d/pumice.fish
+	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/sysusers.d/pumice.conf
+	rm -rf $(place)/share/doc/pumice
 
 # All of it in a minute, on a temporary drive.
 demo: deps build

@@ -25,6 +25,11 @@ wanted=(
     "fstrim util-linux"
     "openssl openssl"
     "jq jq"
+    "systemd-analyze systemd"
+    "man man-db"
+    "groff groff-base"
+    "zsh zsh"
+    "fish fish"
     "x264 x264"
 )
 

@@ -5,12 +5,14 @@
 
 mod capacity;
 mod check;
+mod completions;
 mod config;
 mod create;
 mod demo;
 mod doctor;
 mod human;
 mod logging;
+mod man;
 mod plan;
 mod resize;
 mod scan;
@@ -30,6 +32,10 @@ use clap::{Parser, Subcommand};
 /// A drive that compresses what is written to it: a file, partition or disk as a larger block device.
 #[derive(Parser)]
 #[command(name = "pumice", version, disable_help_subcommand = true)]
+#[command(
+    after_help = "`pumice COMMAND --help` tells more, with examples; `pumice man DIR` writes a manual page of each command, \
+    `pumice completions SHELL` prints completions."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,6 +71,10 @@ enum Command {
     Doctor(doctor::Args),
     /// All of it in a minute, on a temporary drive
     Demo(demo::Args),
+    /// Write a manual page of each command
+    Man(man::Args),
+    /// Print completions for a shell: bash, zsh, fish and others
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +97,8 @@ fn main() -> ExitCode {
         Command::Tco(args) => tco::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Man(args) => man::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

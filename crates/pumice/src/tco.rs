@@ -16,6 +16,10 @@ use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Swee
 
 /// Total cost of ownership, by the SNIA storage TCO model and beyond it: docs/tco.md tells how
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    pumice tco --preset snia-2023\n  \
+    pumice tco --preset four-ways --print > mine.toml\n  \
+    pumice tco mine.toml --from-scan scan.json --html tco.html")]
 pub(crate) struct Args {
     /// Scenario in TOML; `-` reads it from the standard input
     #[arg(required_unless_present_any = ["preset", "fields"], conflicts_with_all = ["preset", "fields"])]

@@ -43,7 +43,7 @@ fn make_private(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    if !trusted(dir) {
+    if !is_own(dir) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "the directory belongs to somebody else",
@@ -54,9 +54,57 @@ fn make_private(dir: &Path) -> io::Result<()> {
 }
 
 /// Whether a directory is one, this user's or root's, and not writable by others.
+fn is_own(dir: &Path) -> bool {
+    is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
+}
+
+/// Whether a directory may be asked for servers: one's own. For root also that of a service's user, if it lies where only
+/// root makes directories, as in `/run`.
 pub(crate) fn trusted(dir: &Path) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    std::fs::symlink_metadata(dir).is_ok_and(|metadata| {
-        metadata.is_dir() && (metadata.uid() == user || metadata.uid() == 0) && metadata.mode() & 0o022 == 0
-    })
+    let root = rustix::process::geteuid().as_raw() == 0;
+    is_own(dir)
+        || (root
+            && is_of(dir, |_| true)
+            && dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0)))
+}
+
+/// Whether it is a directory of the right owner, and not writable by others.
+fn is_of(dir: &Path, right: impl FnOnce(u32) -> bool) -> bool {
+    std::fs::symlink_metadata(dir)
+        .is_ok_and(|metadata| metadata.is_dir() && right(metadata.uid()) && metadata.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    const SOMEBODY: u32 = 12_345;
+
+    #[test]
+    fn whose_directories_are_asked() -> io::Result<()> {
+        let above = tempfile::tempdir()?;
+        let dir = above.path().join("pumice");
+        make_private(&dir)?;
+        assert!(trusted(&dir));
+        let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+        set(&dir, 0o777)?;
+        assert!(!trusted(&dir) && make_private(&dir).is_err(), "everybody may put sockets there");
+        set(&dir, 0o700)?;
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: not root, so nobody else's directory can be made");
+            return Ok(());
+        }
+        // A service's own: root asks it, and makes no sockets there.
+        chown(&dir, Some(SOMEBODY), None)?;
+        assert!(trusted(&dir) && make_private(&dir).is_err());
+        // Where anybody may make directories, as in /tmp, it may be anybody's.
+        set(above.path(), 0o1777)?;
+        assert!(!trusted(&dir));
+        set(above.path(), 0o700)?;
+        chown(above.path(), Some(SOMEBODY), None)?;
+        assert!(!trusted(&dir));
+        Ok(())
+    }
 }

@@ -10,6 +10,7 @@ mod create;
 mod doctor;
 mod events;
 mod http;
+mod install;
 mod resize;
 mod serve;
 mod status;

@@ -1,0 +1,197 @@
+//! `pumice man`: manual pages out of the definition of the command line.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice man /usr/local/share/man/man1\n\
+    to look at one: pumice man pages && man -l pages/pumice-serve.1")]
+pub(crate) struct Args {
+    /// Directory for the pages, made if need be
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let shown = args.dir.display();
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("{shown}: cannot make this directory"))?;
+    let pages = pages(&crate::Cli::command())?;
+    for (name, page) in &pages {
+        let path = args.dir.join(name);
+        std::fs::write(&path, page).with_context(|| format!("{}: cannot write it", path.display()))?;
+    }
+    writeln!(io::stdout(), "{shown}: {} pages", pages.len())?;
+    Ok(())
+}
+
+/// File names and contents of all pages.
+fn pages(root: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut root = root.clone();
+    root.build();
+    let others: Vec<String> = named(&root).map(|command| page_name("pumice", command)).collect();
+    let mut pages = vec![("pumice.1".to_string(), page(&root, "pumice", &others)?)];
+    add_below(&root, "pumice", &mut pages)?;
+    Ok(pages)
+}
+
+fn add_below(above: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    for command in named(above) {
+        let own = page_name(name, command);
+        pages.push((format!("{own}.1"), page(command, &own, &[name.to_string()])?));
+        add_below(command, &own, pages)?;
+    }
+    Ok(())
+}
+
+/// Commands that people are told of.
+fn named(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
+}
+
+fn page_name(above: &str, command: &Command) -> String {
+    format!("{above}-{}", command.get_name())
+}
+
+fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let man = Man::new(command.clone())
+        .title(name.to_uppercase())
+        .section("1")
+        .source(format!("pumice {}", env!("CARGO_PKG_VERSION")))
+        .manual("Pumice");
+    man.render_title(&mut out)?;
+    writeln!(out, ".SH NAME\n{} \\- {}", escape(name), escape(&about(command)))?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut out)?;
+    }
+    if named(command).next().is_some() {
+        writeln!(out, ".SH COMMANDS")?;
+        for below in named(command) {
+            writeln!(out, ".TP\n{}(1)\n{}", escape(&page_name(name, below)), escape(&about(below)))?;
+        }
+    }
+    if let Some(notes) = command.get_after_long_help().or(command.get_after_help()) {
+        // As in the help: lines are lines.
+        writeln!(out, ".SH NOTES\n.nf")?;
+        for line in notes.to_string().lines() {
+            writeln!(out, "{}", escape(line))?;
+        }
+        writeln!(out, ".fi")?;
+    }
+    writeln!(
+        out,
+        ".SH EXIT STATUS\n0: done. 1: failed, with the reason in one line on standard error. 2: wrong usage."
+    )?;
+    let others: Vec<String> = others.iter().map(|other| format!("{}(1)", escape(other))).collect();
+    writeln!(out, ".SH SEE ALSO\n{}", others.join(", "))?;
+    Ok(out)
+}
+
+fn about(command: &Command) -> String {
+    command.get_about().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Text that roff takes for nothing else (`groff(7)`): no escapes, no requests, dashes that can be searched for.
+fn escape(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// All commands below one, with their names as one types them.
+    fn all(command: &Command, name: &str) -> Vec<(String, Command)> {
+        let mut found = Vec::new();
+        for below in named(command) {
+            let name = format!("{name} {}", below.get_name());
+            found.push((name.clone(), below.clone()));
+            found.extend(all(below, &name));
+        }
+        found
+    }
+
+    #[test]
+    fn every_command_has_a_page_that_says_what_it_takes() {
+        let root = crate::Cli::command();
+        let pages = pages(&root).expect("pages");
+        assert!(all(&root, "pumice").len() > 10);
+        for (name, command) in all(&root, "pumice") {
+            let file = format!("{}.1", name.replace(' ', "-"));
+            let (_, page) = pages.iter().find(|(page, _)| *page == file).unwrap_or_else(|| panic!("{file}"));
+            let page = String::from_utf8_lossy(page).replace("\\-", "-").to_lowercase();
+            assert!(page.contains(".sh name\n") && page.contains(".sh synopsis\n"), "{file}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let positional = || {
+                    let id = argument.get_id().to_string();
+                    argument.get_value_names().map_or(id, |names| names[0].to_string())
+                };
+                let told = argument.get_long().map_or_else(positional, |long| format!("--{long}"));
+                assert!(page.contains(&told.to_lowercase()), "{file}: {told}");
+            }
+        }
+        let first = String::from_utf8_lossy(&pages[0].1).replace("\\-", "-");
+        for (file, _) in &pages[1..] {
+            assert!(first.contains(file.trim_end_matches(".1")), "pumice.1 does not tell of {file}");
+        }
+    }
+
+    /// The words of a command line, up to where another program begins.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+        for character in line.chars() {
+            match character {
+                '\'' => {
+                    quoted = !quoted;
+                    word.get_or_insert_default();
+                }
+                '|' | '>' | '#' | '&' if !quoted => break,
+                ' ' if !quoted => words.extend(word.take()),
+                other => word.get_or_insert_default().push(other),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    #[test]
+    fn every_example_in_the_help_is_a_good_command_line() {
+        let mut examples = 0;
+        for (name, command) in all(&crate::Cli::command(), "pumice") {
+            if command.has_subcommands() {
+                continue;
+            }
+            let notes = command.get_after_long_help().or(command.get_after_help());
+            let notes = notes.map(ToString::to_string).unwrap_or_default();
+            assert!(notes.contains("Example") && notes.contains(&name), "{name} has no example");
+            for line in notes.lines() {
+                // Where a command may begin, not in the middle of a sentence.
+                let begins = |at: usize| {
+                    let before = line[..at].trim_end();
+                    before.is_empty() || before.ends_with([':', '|']) || before.ends_with("&&")
+                };
+                for (at, _) in line.match_indices("pumice ").filter(|(at, _)| begins(*at)) {
+                    let words = words(&line[at..]);
+                    let parsed = crate::Cli::try_parse_from(&words);
+                    assert!(parsed.is_ok(), "{name}: {words:?}: {:?}", parsed.err());
+                    examples += 1;
+                }
+            }
+        }
+        assert!(examples > 15, "{examples}");
+    }
+
+    #[test]
+    fn roff_is_not_fooled() {
+        assert_eq!(escape(".SH x"), "\\&.SH x");
+        assert_eq!(escape("a\\b --c"), "a\\eb \\-\\-c");
+    }
+}

@@ -1,0 +1,183 @@
+//! What is installed beside the program: manual pages, completions, the unit of systemd; and `make install`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::server::text;
+use crate::common::{Outcome, fails, in_time, needs, pumice, succeed};
+
+/// A file of the project.
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The commands that `pumice --help` lists.
+fn commands() -> Vec<String> {
+    let help = succeed(env!("CARGO_BIN_EXE_pumice"), &["--help"]);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
+    listed.filter_map(|line| line.split_whitespace().next()).map(str::to_string).collect()
+}
+
+#[test]
+fn a_manual_page_for_each_command() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let pages = folder.path().join("share/man/man1");
+    let run = pumice(&["man", &text(&pages)]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let commands = commands();
+    assert!(commands.len() > 12 && commands.contains(&"set-capacity".to_string()), "{commands:?}");
+    let mut wanted: BTreeSet<String> = commands.iter().map(|command| format!("pumice-{command}.1")).collect();
+    wanted.insert("pumice.1".to_string());
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(&pages)? {
+        found.insert(entry?.file_name().into_string().map_err(|name| format!("{name:?}"))?);
+    }
+    assert_eq!(found, wanted);
+    let (groff, man) = (needs(&["groff"]), needs(&["man"]));
+    for page in &found {
+        let page = text(&pages.join(page));
+        if groff {
+            let run = in_time("groff", &["-man", "-ww", "-Tutf8", "-z", &page]);
+            assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{page}");
+        }
+        if man {
+            let run = in_time("man", &["--warnings=w", "-l", &page]);
+            assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{page}");
+            assert!(run.stdout.contains("NAME") && run.stdout.contains("SEE ALSO"), "{run:?}");
+        }
+    }
+    let file = folder.path().join("file");
+    fs::write(&file, "")?;
+    fails(&pumice(&["man", &text(&file.join("pages"))]), &["cannot make this directory"]);
+    assert_eq!(pumice(&["man"]).code, Some(2));
+    Ok(())
+}
+
+#[test]
+fn completions_that_the_shells_take() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    for shell in ["bash", "zsh", "fish"] {
+        let run = pumice(&["completions", shell]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!(commands().iter().all(|command| run.stdout.contains(command)), "{shell}");
+        let script = folder.path().join(shell);
+        fs::write(&script, run.stdout)?;
+        if needs(&[shell]) {
+            succeed(shell, &["-n", &text(&script)]);
+        }
+    }
+    // What the tabulator key does in bash.
+    let asks = format!(
+        "source {}; COMP_WORDS=(pumice set-c); COMP_CWORD=1; _pumice pumice set-c pumice; echo ${{COMPREPLY[@]}}",
+        text(&folder.path().join("bash"))
+    );
+    if needs(&["bash"]) {
+        assert_eq!(succeed("bash", &["-c", &asks]).trim(), "set-capacity");
+    }
+    for wrong in [&["completions"][..], &["completions", "cmd.exe"], &["completions", "bash", "zsh"]] {
+        let run = pumice(wrong);
+        assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{run:?}");
+    }
+    Ok(())
+}
+
+/// The values of a key of a unit.
+fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+#[test]
+fn the_unit_fits_the_program() -> Outcome {
+    let unit = fs::read_to_string(project("deploy/systemd/pumice.service"))?;
+    assert_eq!(values(&unit, "ExecStart"), ["/usr/bin/pumice serve --config /etc/pumice/pumice.toml"]);
+    assert_eq!(values(&unit, "Type"), ["notify"]);
+    // Where `pumice status` looks for servers first, and where the example's sockets and drives lie.
+    let runtime = format!("/run/{}", values(&unit, "RuntimeDirectory").join(" "));
+    if std::env::var_os("PUMICE_RUNTIME_DIR").is_none() {
+        assert_eq!(service::runtime_dirs().first(), Some(&PathBuf::from(&runtime)));
+    }
+    let example = fs::read_to_string(project("deploy/pumice.toml"))?;
+    let state = format!("/var/lib/{}", values(&unit, "StateDirectory").join(" "));
+    assert!(example.contains(&format!("\"unix:{runtime}/")) && example.contains(&format!("\"{state}/")));
+    Ok(())
+}
+
+#[test]
+fn systemd_takes_the_unit() -> Outcome {
+    if !needs(&["systemd-analyze"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("pumice.service");
+    let unit = fs::read_to_string(project("deploy/systemd/pumice.service"))?;
+    fs::write(&path, unit.replace("/usr/bin/pumice", env!("CARGO_BIN_EXE_pumice")))?;
+    let verify = ["verify", "--man=no", "--recursive-errors=no"];
+    let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());
+    if run.code != Some(0) && run.stderr.contains("unrecognized option") {
+        eprintln!("skipped: this systemd-analyze is too old");
+        return Ok(());
+    }
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    // It does notice mistakes.
+    fs::write(&path, unit.replace("Type=notify", "Type=notfy"))?;
+    let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());
+    assert!(run.stderr.contains("notfy"), "{run:?}");
+    // Exposure of at most 2.0 on its scale of 0 to 10.
+    fs::write(&path, &unit)?;
+    let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
+    let run = in_time("systemd-analyze", &[&security[..], &[&text(&path)]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stdout);
+    Ok(())
+}
+
+#[test]
+fn make_install_puts_everything_in_its_place() -> Outcome {
+    if !needs(&["make"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let root = project(".");
+    let install = |more: &[&str]| {
+        let dest = format!("DESTDIR={}", text(folder.path()));
+        let all = ["-s", "-C", &text(&root), "install", &dest].map(str::to_string);
+        let all: Vec<String> =
+            all.into_iter().chain(more.iter().map(|argument| argument.to_string())).collect();
+        in_time("make", &all)
+    };
+    let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
+    let run = install(&["PREFIX=/opt/x", &program]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let at = |path: &str| folder.path().join(path);
+    for path in [
+        "opt/x/bin/pumice",
+        "opt/x/share/man/man1/pumice.1",
+        "opt/x/share/man/man1/pumice-serve.1",
+        "opt/x/share/bash-completion/completions/pumice",
+        "opt/x/share/zsh/site-functions/_pumice",
+        "opt/x/share/fish/vendor_completions.d/pumice.fish",
+        "opt/x/lib/systemd/system/pumice.service",
+        "opt/x/lib/sysusers.d/pumice.conf",
+        "opt/x/share/doc/pumice/examples/pumice.toml",
+        "opt/x/share/doc/pumice/examples/prometheus/pumice.rules.yml",
+        "opt/x/share/doc/pumice/examples/grafana/pumice.json",
+    ] {
+        assert!(fs::metadata(at(path))?.len() > 0, "{path}");
+    }
+    let unit = fs::read_to_string(at("opt/x/lib/systemd/system/pumice.service"))?;
+    assert_eq!(values(&unit, "ExecStart"), ["/opt/x/bin/pumice serve --config /etc/pumice/pumice.toml"]);
+    assert!(!at("etc").exists(), "nobody's configuration is touched");
+    let said = succeed(&text(&at("opt/x/bin/pumice")), &["--version"]);
+    assert!(said.starts_with("pumice "), "{said}");
+    // A program that is not built.
+    let run = install(&["PROGRAM=/nonexistent/pumice"]);
+    assert_ne!(run.code, Some(0));
+    assert!((run.stdout.clone() + &run.stderr).contains("make build"), "{run:?}");
+    // And away again.
+    let dest = format!("DESTDIR={}", text(folder.path()));
+    succeed("make", &["-s", "-C", &text(&root), "uninstall", &dest, "PREFIX=/opt/x"]);
+    let left = succeed("find", &[&text(folder.path()), "!", "-type", "d"]);
+    assert_eq!(left, "");
+    Ok(())
+}

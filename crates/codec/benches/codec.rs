@@ -30,7 +30,7 @@ fn compress(criterion: &mut Criterion) {
             group.bench_function(policy.to_string(), |bencher| {
                 bencher.iter(|| {
                     let block = blocks.next().unwrap_or_default();
-                    with_compressor(policy, |compressor, out| compressor.compress(block, out))
+                    with_compressor(policy, |compressor, out| compressor.compress(block, None, out))
                 });
             });
         }
@@ -45,7 +45,7 @@ fn decompress(criterion: &mut Criterion) {
             let payloads: Vec<(CodecId, Vec<u8>)> = data
                 .chunks_exact(BLOCK)
                 .map(|block| {
-                    with_compressor(policy, |compressor, out| match compressor.compress(block, out) {
+                    with_compressor(policy, |compressor, out| match compressor.compress(block, None, out) {
                         CodecId::Raw => (CodecId::Raw, block.to_vec()),
                         id => (id, out.clone()),
                     })
@@ -58,7 +58,7 @@ fn decompress(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     at = (at + 1) % payloads.len();
                     let (id, payload) = &payloads[at];
-                    decompressor.decompress(*id, payload, black_box(&mut out))
+                    decompressor.decompress(*id, payload, None, black_box(&mut out))
                 });
             });
         }

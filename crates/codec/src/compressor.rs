@@ -1,4 +1,4 @@
-use crate::{CodecId, Policy, looks_incompressible, lz4, zstd};
+use crate::{CodecId, Dictionary, Policy, looks_incompressible, lz4, zstd};
 
 /// Longest input that [`Compressor::compress`] is made for, in bytes: a frame of 16 blocks.
 pub const FRAME_BYTES_MAX: usize = 65536;
@@ -23,22 +23,36 @@ enum Engine {
 impl Compressor {
     /// A compressor for one policy.
     pub fn new(policy: Policy) -> Compressor {
+        Compressor::with_blocks_of(policy, Some(zstd::SPLIT_BYTES))
+    }
+
+    /// As [`Compressor::new`], but zstd cuts the input into as few blocks as it likes: what others make of
+    /// large units, who do not mean to read a part of one.
+    pub fn uncut(policy: Policy) -> Compressor {
+        Compressor::with_blocks_of(policy, None)
+    }
+
+    fn with_blocks_of(policy: Policy, zstd_block_bytes: Option<usize>) -> Compressor {
         let engine = match policy.resolve() {
             Policy::Lz4 => Engine::Lz4(lz4::Encoder::new()),
-            Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level)),
+            Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, zstd_block_bytes)),
             Policy::None | Policy::Auto => Engine::None,
         };
         Compressor { engine, scratch: Vec::new() }
     }
 
-    /// Compresses `block` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
+    /// Compresses `input` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
+    /// zstd uses the dictionary, if there is one; it is needed again to decompress. The other codecs know
+    /// none, and their payloads do not depend on it.
     ///
-    /// Returns [`CodecId::Raw`] and appends nothing when storing the block as it came is better: the data is
+    /// Returns [`CodecId::Raw`] and appends nothing when storing the input as it came is better: the data is
     /// incompressible, or compressing it saves less than [`UNIT_BYTES`]. So a payload is never longer than
-    /// `block.len() - UNIT_BYTES`.
-    pub fn compress(&mut self, block: &[u8], out: &mut Vec<u8>) -> CodecId {
-        let limit = block.len().saturating_sub(UNIT_BYTES);
-        if limit == 0 || matches!(self.engine, Engine::None) || looks_incompressible(block) {
+    /// `input.len() - UNIT_BYTES`.
+    ///
+    /// The compressor holds on to the dictionary it used last.
+    pub fn compress(&mut self, input: &[u8], dictionary: Option<&Dictionary>, out: &mut Vec<u8>) -> CodecId {
+        let limit = input.len().saturating_sub(UNIT_BYTES);
+        if limit == 0 || matches!(self.engine, Engine::None) || looks_incompressible(input) {
             return CodecId::Raw;
         }
         if self.scratch.len() < limit {
@@ -47,8 +61,8 @@ impl Compressor {
         let scratch = &mut self.scratch[..limit];
         let (id, written) = match &mut self.engine {
             Engine::None => return CodecId::Raw,
-            Engine::Lz4(encoder) => (CodecId::Lz4, encoder.compress(block, scratch)),
-            Engine::Zstd(encoder) => (CodecId::Zstd, encoder.compress(block, scratch)),
+            Engine::Lz4(encoder) => (CodecId::Lz4, encoder.compress(input, scratch)),
+            Engine::Zstd(encoder) => (CodecId::Zstd, encoder.compress(input, dictionary, scratch)),
         };
         let Some(bytes) = written else {
             return CodecId::Raw;

@@ -1,4 +1,4 @@
-use crate::{CodecError, CodecId, lz4, zstd};
+use crate::{CodecError, CodecId, Dictionary, lz4, zstd};
 
 /// Decompression state of one thread, for every codec.
 pub struct Decompressor {
@@ -11,12 +11,20 @@ impl Decompressor {
         Decompressor { zstd: zstd::Decoder::new() }
     }
 
-    /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies.
+    /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies. `dictionary` is the one
+    /// that it was compressed with; codecs other than zstd pay no regard to it.
     ///
     /// # Errors
     /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload is anything but a compressed
-    /// `out.len()` bytes, however malformed; the contents of `out` are unspecified then.
-    pub fn decompress(&mut self, id: CodecId, payload: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    /// `out.len()` bytes, however malformed; the contents of `out` are unspecified then. With a dictionary
+    /// that is not the one it was compressed with, an error or other bytes.
+    pub fn decompress(
+        &mut self,
+        id: CodecId,
+        payload: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
         let expected_bytes = out.len();
         let actual_bytes = match id {
             CodecId::Raw if payload.len() == expected_bytes => {
@@ -25,9 +33,45 @@ impl Decompressor {
             }
             CodecId::Raw => payload.len(),
             CodecId::Lz4 => lz4::decompress(payload, out)?,
-            CodecId::Zstd => self.zstd.decompress(payload, out)?,
+            CodecId::Zstd => self.zstd.decompress(payload, dictionary, out)?,
         };
         if actual_bytes != expected_bytes {
+            return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes });
+        }
+        Ok(())
+    }
+
+    /// Decompresses no more of a frame than its first `wanted_bytes`, or little more: they are right when this
+    /// returns, and the rest of `out` is unspecified. `out` has the length of the whole frame, and
+    /// `wanted_bytes` beyond it are taken for all of it.
+    ///
+    /// # Errors
+    /// As [`Decompressor::decompress`], except that damage behind the wanted bytes and a frame that is longer
+    /// than `out` may go unnoticed.
+    pub fn decompress_prefix(
+        &mut self,
+        id: CodecId,
+        payload: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+        wanted_bytes: usize,
+    ) -> Result<(), CodecError> {
+        if wanted_bytes >= out.len() {
+            return self.decompress(id, payload, dictionary, out);
+        }
+        let expected_bytes = out.len();
+        let actual_bytes = match id {
+            CodecId::Raw if payload.len() == expected_bytes => {
+                out[..wanted_bytes].copy_from_slice(&payload[..wanted_bytes]);
+                return Ok(());
+            }
+            CodecId::Raw => {
+                return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes: payload.len() });
+            }
+            CodecId::Lz4 => lz4::decompress_prefix(payload, out, wanted_bytes)?,
+            CodecId::Zstd => self.zstd.decompress_prefix(payload, dictionary, out, wanted_bytes)?,
+        };
+        if actual_bytes < wanted_bytes {
             return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes });
         }
         Ok(())

@@ -10,11 +10,11 @@
 //!
 //! let block = testdata::text_like(1, 4096);
 //! let mut payload = Vec::new();
-//! let id = Compressor::new(Policy::Auto).compress(&block, &mut payload);
+//! let id = Compressor::new(Policy::Auto).compress(&block, None, &mut payload);
 //! assert_eq!(id, CodecId::Zstd);
 //!
 //! let mut back = vec![0; block.len()];
-//! Decompressor::new().decompress(id, &payload, &mut back)?;
+//! Decompressor::new().decompress(id, &payload, None, &mut back)?;
 //! assert_eq!(back, block);
 //! # Ok::<(), codec::CodecError>(())
 //! ```
@@ -24,6 +24,7 @@
 mod compressor;
 mod decompressor;
 mod detect;
+mod dictionary;
 mod error;
 mod fill;
 mod id;
@@ -32,13 +33,18 @@ mod lz4;
 mod policy;
 pub mod testdata;
 mod thread;
+#[allow(unsafe_code, reason = "zstd's trainer is a plain C binding")]
+mod train;
+#[allow(unsafe_code, reason = "a context refers to a dictionary that is kept beside it")]
 mod zstd;
 
 pub use compressor::{Compressor, FRAME_BYTES_MAX, UNIT_BYTES};
 pub use decompressor::Decompressor;
 pub use detect::looks_incompressible;
+pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryError};
 pub use error::CodecError;
 pub use fill::{fill, fill_word};
 pub use id::CodecId;
 pub use policy::{ParsePolicyError, Policy};
 pub use thread::{with_compressor, with_decompressor};
+pub use train::{TrainError, gain, train};

@@ -24,6 +24,13 @@ unsafe extern "C" {
         destination_bytes: c_int,
         acceleration: c_int,
     ) -> c_int;
+    fn LZ4_decompress_safe_partial(
+        source: *const c_char,
+        destination: *mut c_char,
+        source_bytes: c_int,
+        wanted_bytes: c_int,
+        destination_bytes: c_int,
+    ) -> c_int;
 }
 
 /// Compression state. Words, because liblz4 wants it aligned to 8 bytes.
@@ -62,16 +69,42 @@ impl Encoder {
 
 /// Bytes written to `out`.
 pub(crate) fn decompress(payload: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
-    let corrupt = |reason| CodecError::Corrupt { codec: CodecId::Lz4, payload_bytes: payload.len(), reason };
-    let Ok(source_bytes) = c_int::try_from(payload.len()) else {
-        return Err(corrupt("too long for LZ4"));
-    };
-    let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+    let (source_bytes, destination_bytes) = lengths(payload, out)?;
     // SAFETY: both are live slices that cannot overlap, each passed with no more than its own length.
     // LZ4_decompress_safe is made for hostile input: it neither reads beyond the source length nor writes
     // beyond the destination length.
     let written = unsafe {
         LZ4_decompress_safe(payload.as_ptr().cast(), out.as_mut_ptr().cast(), source_bytes, destination_bytes)
     };
-    usize::try_from(written).map_err(|_| corrupt("not a sound LZ4 block of the expected size"))
+    usize::try_from(written).map_err(|_| corrupt(payload, "not a sound LZ4 block of the expected size"))
+}
+
+/// Bytes written to `out`: `wanted_bytes`, which are at most its length, or less if the payload holds less.
+pub(crate) fn decompress_prefix(
+    payload: &[u8],
+    out: &mut [u8],
+    wanted_bytes: usize,
+) -> Result<usize, CodecError> {
+    let (source_bytes, destination_bytes) = lengths(payload, out)?;
+    let wanted_bytes = c_int::try_from(wanted_bytes).unwrap_or(c_int::MAX).min(destination_bytes);
+    // SAFETY: as in `decompress`; what is wanted is no more than the destination's length.
+    let written = unsafe {
+        LZ4_decompress_safe_partial(
+            payload.as_ptr().cast(),
+            out.as_mut_ptr().cast(),
+            source_bytes,
+            wanted_bytes,
+            destination_bytes,
+        )
+    };
+    usize::try_from(written).map_err(|_| corrupt(payload, "not a sound LZ4 block"))
+}
+
+fn lengths(payload: &[u8], out: &[u8]) -> Result<(c_int, c_int), CodecError> {
+    let source_bytes = c_int::try_from(payload.len()).map_err(|_| corrupt(payload, "too long for LZ4"))?;
+    Ok((source_bytes, c_int::try_from(out.len()).unwrap_or(c_int::MAX)))
+}
+
+fn corrupt(payload: &[u8], reason: &'static str) -> CodecError {
+    CodecError::Corrupt { codec: CodecId::Lz4, payload_bytes: payload.len(), reason }
 }

@@ -33,6 +33,14 @@ impl Policy {
             Policy::Lz4 | Policy::None => self,
         }
     }
+
+    /// The zstd level that stands for this policy: where one is needed whatever the policy is.
+    pub(crate) fn zstd_level(self) -> i8 {
+        match self.resolve() {
+            Policy::Zstd(level) => level,
+            _ => ZSTD_LEVEL_DEFAULT,
+        }
+    }
 }
 
 /// Text that names no [`Policy`].

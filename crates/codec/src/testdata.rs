@@ -180,7 +180,7 @@ mod tests {
             .chunks(4096)
             .map(|block| {
                 let mut payload = Vec::new();
-                match compressor.compress(block, &mut payload) {
+                match compressor.compress(block, None, &mut payload) {
                     CodecId::Raw => block.len(),
                     _ => payload.len(),
                 }

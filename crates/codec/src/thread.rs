@@ -66,13 +66,14 @@ mod tests {
         for level in -5..10 {
             let sizes = with_compressor(Policy::Zstd(level), |outer, payload| {
                 assert!(payload.is_empty());
-                assert_eq!(outer.compress(&block, payload), CodecId::Zstd);
+                assert_eq!(outer.compress(&block, None, payload), CodecId::Zstd);
                 let inner = with_compressor(Policy::Zstd(level), |inner, other| {
-                    assert_eq!(inner.compress(&block, other), CodecId::Zstd);
+                    assert_eq!(inner.compress(&block, None, other), CodecId::Zstd);
                     other.len()
                 });
                 let mut back = vec![0; block.len()];
-                with_decompressor(|d| d.decompress(CodecId::Zstd, payload, &mut back)).expect("round trip");
+                with_decompressor(|d| d.decompress(CodecId::Zstd, payload, None, &mut back))
+                    .expect("round trip");
                 assert_eq!(back, block);
                 (payload.len(), inner)
             });

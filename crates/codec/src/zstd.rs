@@ -1,9 +1,15 @@
 //! Zstandard through zstd-safe: frames without magic number, content size, checksum and dictionary id, so
 //! that a 4 KiB block carries 5 bytes of overhead. The record header has all of that.
 
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, get_error_name};
+use std::sync::Arc;
 
-use crate::{CodecError, CodecId};
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, get_error_name};
+
+use crate::{CodecError, CodecId, Dictionary};
+
+/// Bytes of input in a zstd block: a frame is cut into blocks of this size, so that a reader of its first
+/// part need not decode the rest ([`Decoder::decompress_prefix`]).
+pub(crate) const SPLIT_BYTES: usize = 4096;
 
 /// A compression context with its parameters set; `ZSTD_compress2` keeps them from call to call and adapts
 /// tables and window to the size of each input.
@@ -13,11 +19,15 @@ use crate::{CodecError, CodecId};
 /// acceleration (target length 1) makes text no faster, since it gives up Huffman coding of literals: the
 /// ratio falls from 2.30 to 1.72.
 pub(crate) struct Encoder {
+    // First, so that it goes before the tables that it refers to.
     context: CCtx<'static>,
+    level: i8,
+    /// The dictionary that `context` refers to, and its tables.
+    dictionary: Option<(Dictionary, Arc<CDict<'static>>)>,
 }
 
 impl Encoder {
-    pub(crate) fn new(level: i8) -> Encoder {
+    pub(crate) fn new(level: i8, block_bytes: Option<usize>) -> Encoder {
         let mut context = CCtx::create();
         for parameter in [
             CParameter::CompressionLevel(level.into()),
@@ -25,24 +35,58 @@ impl Encoder {
             CParameter::ContentSizeFlag(false),
             CParameter::ChecksumFlag(false),
             CParameter::DictIdFlag(false),
-        ] {
+        ]
+        .into_iter()
+        .chain(block_bytes.map(|bytes| CParameter::MaxBlockSize(bytes as u32)))
+        {
             // Only a parameter out of range fails, and these are constants within it (the level is clamped
             // before).
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?}");
         }
-        Encoder { context }
+        Encoder { context, level, dictionary: None }
     }
 
     /// Bytes written to `out`, or `None` if they do not fit.
-    pub(crate) fn compress(&mut self, block: &[u8], out: &mut [u8]) -> Option<usize> {
+    pub(crate) fn compress(
+        &mut self,
+        block: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let same = match (dictionary, &self.dictionary) {
+            (None, None) => true,
+            (Some(new), Some((old, _))) => new.is(old),
+            _ => false,
+        };
+        if !same {
+            self.refer_to(dictionary)?;
+        }
         self.context.compress2(out, block).ok()
+    }
+
+    /// Makes `context` use a dictionary, or none, from now on.
+    fn refer_to(&mut self, dictionary: Option<&Dictionary>) -> Option<()> {
+        self.context.disable_dictionary().ok()?;
+        self.dictionary = None;
+        if let Some(dictionary) = dictionary {
+            let tables = dictionary.writing(self.level)?;
+            // SAFETY: the tables live in the Arc that is kept in `self.dictionary` from here on, and go
+            // nowhere before it: they are let go of above, after `context` was made to forget them, and with
+            // the encoder itself, whose fields are dropped in order, `context` first.
+            let lasting: &'static CDict<'static> = unsafe { &*Arc::as_ptr(&tables) };
+            self.dictionary = Some((dictionary.clone(), tables));
+            self.context.ref_cdict(lasting).ok()?;
+        }
+        Some(())
     }
 }
 
 /// A decompression context.
 pub(crate) struct Decoder {
     context: DCtx<'static>,
+    /// The start of a payload, its last block marked as such.
+    prefix: Vec<u8>,
 }
 
 impl Decoder {
@@ -50,15 +94,87 @@ impl Decoder {
         let mut context = DCtx::create();
         let set = context.set_parameter(DParameter::Format(FrameFormat::Magicless));
         debug_assert!(set.is_ok());
-        Decoder { context }
+        Decoder { context, prefix: Vec::new() }
     }
 
     /// Bytes written to `out`.
-    pub(crate) fn decompress(&mut self, payload: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
-        self.context.decompress(out, payload).map_err(|code| CodecError::Corrupt {
-            codec: CodecId::Zstd,
-            payload_bytes: payload.len(),
-            reason: get_error_name(code),
-        })
+    pub(crate) fn decompress(
+        &mut self,
+        payload: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Result<usize, CodecError> {
+        run(&mut self.context, payload, dictionary, out)
     }
+
+    /// Bytes written to `out`: at least `wanted_bytes` if the payload holds as many. Stops as soon as it has
+    /// them, give or take a zstd block.
+    pub(crate) fn decompress_prefix(
+        &mut self,
+        payload: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+        wanted_bytes: usize,
+    ) -> Result<usize, CodecError> {
+        // A frame that is not cut the way it is done here gives too little, and is decoded whole.
+        if let Some(last) = last_block(payload, wanted_bytes.div_ceil(SPLIT_BYTES)) {
+            self.prefix.clear();
+            self.prefix.extend_from_slice(&payload[..last.end]);
+            self.prefix[last.start] |= LAST_BLOCK;
+            let bytes = run(&mut self.context, &self.prefix, dictionary, out)?;
+            if bytes >= wanted_bytes {
+                return Ok(bytes);
+            }
+        }
+        run(&mut self.context, payload, dictionary, out)
+    }
+}
+
+fn run(
+    context: &mut DCtx<'static>,
+    payload: &[u8],
+    dictionary: Option<&Dictionary>,
+    out: &mut [u8],
+) -> Result<usize, CodecError> {
+    match dictionary {
+        None => context.decompress(out, payload),
+        Some(dictionary) => context.decompress_using_ddict(out, payload, dictionary.reading()),
+    }
+    .map_err(|code| CodecError::Corrupt {
+        codec: CodecId::Zstd,
+        payload_bytes: payload.len(),
+        reason: get_error_name(code),
+    })
+}
+
+/// The bit of a block's header that says it is the last one (RFC 8878, 3.1.1.2).
+const LAST_BLOCK: u8 = 1;
+
+/// Where the block of that number (from 1) lies in a frame, its header included; `None` if the frame has no
+/// more blocks than that, or another header than [`Encoder`] makes it write.
+fn last_block(payload: &[u8], number: usize) -> Option<std::ops::Range<usize>> {
+    // Frame header: a descriptor that says there is a window descriptor and nothing else, and that.
+    let (&[descriptor, _window], _) = payload.split_first_chunk::<2>()?;
+    if descriptor != 0 {
+        return None;
+    }
+    let mut end = 2;
+    for counted in 1.. {
+        let start = end;
+        let &[low, middle, high] = payload.get(start..)?.first_chunk::<3>()?;
+        if low & LAST_BLOCK != 0 {
+            return None;
+        }
+        let header = u32::from_le_bytes([low, middle, high, 0]);
+        // A block of one byte repeated (type 1) has that byte only; all others have as many as they say.
+        let bytes = if header >> 1 & 3 == 1 { 1 } else { (header >> 3) as usize };
+        end = start + 3 + bytes;
+        if end > payload.len() {
+            return None;
+        }
+        if counted >= number {
+            return Some(start..end);
+        }
+    }
+    None
 }

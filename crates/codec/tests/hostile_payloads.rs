@@ -13,7 +13,7 @@ proptest! {
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; expected];
         for id in IDS {
-            let _ = decompressor.decompress(id, &payload, &mut out);
+            let _ = decompressor.decompress(id, &payload, None, &mut out);
         }
     }
 
@@ -27,7 +27,7 @@ proptest! {
     ) {
         let block = testdata::text_like(seed, 4096);
         let mut payload = Vec::new();
-        let id = Compressor::new(policy).compress(&block, &mut payload);
+        let id = Compressor::new(policy).compress(&block, None, &mut payload);
         let cut_only = truncate && damage.is_empty();
         for (at, byte) in damage {
             let at = at.index(payload.len());
@@ -38,14 +38,14 @@ proptest! {
         }
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; block.len()];
-        let result = decompressor.decompress(id, &payload, &mut out);
+        let result = decompressor.decompress(id, &payload, None, &mut out);
         // One that lost its end, and is sound otherwise, holds too little.
         prop_assert!(!cut_only || result.is_err());
 
         // The context is as good as new after an error.
         payload.clear();
-        let id = Compressor::new(policy).compress(&block, &mut payload);
-        decompressor.decompress(id, &payload, &mut out).expect("sound payload");
+        let id = Compressor::new(policy).compress(&block, None, &mut payload);
+        decompressor.decompress(id, &payload, None, &mut out).expect("sound payload");
         prop_assert_eq!(out, block);
     }
 }
@@ -55,12 +55,13 @@ fn errors_name_codec_and_lengths() {
     let mut decompressor = Decompressor::new();
     let mut out = [0; 4096];
     assert_eq!(
-        decompressor.decompress(CodecId::Raw, &[0; 4095], &mut out),
+        decompressor.decompress(CodecId::Raw, &[0; 4095], None, &mut out),
         Err(CodecError::Length { codec: CodecId::Raw, expected_bytes: 4096, actual_bytes: 4095 })
     );
     for id in [CodecId::Lz4, CodecId::Zstd] {
         for payload in [&[] as &[u8], &[0xff; 64]] {
-            let error = decompressor.decompress(id, payload, &mut out).expect_err("garbage").to_string();
+            let error =
+                decompressor.decompress(id, payload, None, &mut out).expect_err("garbage").to_string();
             assert!(error.starts_with(&id.to_string()) && error.lines().count() == 1, "{error}");
         }
     }

@@ -27,7 +27,7 @@ fn random_data_is_given_up() {
     assert!(looks_incompressible(&random[..6000]), "an odd size");
     for policy in [Policy::Auto, Policy::Lz4, Policy::Zstd(19), Policy::None] {
         let mut out = Vec::new();
-        assert_eq!(Compressor::new(policy).compress(&random[..BLOCK], &mut out), CodecId::Raw);
+        assert_eq!(Compressor::new(policy).compress(&random[..BLOCK], None, &mut out), CodecId::Raw);
         assert!(out.is_empty());
     }
 }
@@ -78,7 +78,7 @@ fn saving_less_than_a_unit_is_raw() {
         block[..zeros].fill(0);
         for policy in [Policy::Lz4, Policy::Zstd(1)] {
             let mut out = Vec::new();
-            let id = Compressor::new(policy).compress(&block, &mut out);
+            let id = Compressor::new(policy).compress(&block, None, &mut out);
             assert_eq!(id == CodecId::Raw, out.is_empty());
             assert!(out.len() <= 512 - 16);
             assert!(id != CodecId::Raw || zeros < 48, "{policy} {zeros}");
@@ -90,7 +90,7 @@ fn saving_less_than_a_unit_is_raw() {
 fn tiny_blocks_are_raw() {
     for len in 0..=16 {
         let mut out = Vec::new();
-        assert_eq!(Compressor::new(Policy::Auto).compress(&vec![0; len], &mut out), CodecId::Raw);
+        assert_eq!(Compressor::new(Policy::Auto).compress(&vec![0; len], None, &mut out), CodecId::Raw);
         assert!(out.is_empty());
     }
 }

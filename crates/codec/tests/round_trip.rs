@@ -38,20 +38,20 @@ proptest! {
         let mut decompressor = Decompressor::new();
         for block in blocks {
             let mut out = b"before".to_vec();
-            let id = compressor.compress(&block, &mut out);
+            let id = compressor.compress(&block, None, &mut out);
             prop_assert_eq!(&out[..6], b"before");
             let payload = &out[6..];
             let mut back = vec![0xee; block.len()];
             if id == CodecId::Raw {
                 prop_assert!(payload.is_empty());
-                decompressor.decompress(id, &block, &mut back).expect("raw");
+                decompressor.decompress(id, &block, None, &mut back).expect("raw");
             } else {
                 prop_assert!(!payload.is_empty() && payload.len() + UNIT_BYTES <= block.len());
-                decompressor.decompress(id, payload, &mut back).expect("sound payload");
+                decompressor.decompress(id, payload, None, &mut back).expect("sound payload");
                 // Another length than the block's is an error, whichever way.
                 let mut longer = vec![0; block.len() + 1];
-                prop_assert!(decompressor.decompress(id, payload, &mut longer).is_err());
-                prop_assert!(decompressor.decompress(id, payload, &mut longer[..block.len() - 1]).is_err());
+                prop_assert!(decompressor.decompress(id, payload, None, &mut longer).is_err());
+                prop_assert!(decompressor.decompress(id, payload, None, &mut longer[..block.len() - 1]).is_err());
             }
             prop_assert_eq!(back, block);
         }
@@ -60,11 +60,11 @@ proptest! {
     #[test]
     fn a_payload_depends_on_its_block_alone(policy in policy(), one in data(), two in data()) {
         let mut fresh = Vec::new();
-        let id = Compressor::new(policy).compress(&two, &mut fresh);
+        let id = Compressor::new(policy).compress(&two, None, &mut fresh);
         let mut used = Compressor::new(policy);
-        used.compress(&one, &mut Vec::new());
+        used.compress(&one, None, &mut Vec::new());
         let mut again = Vec::new();
-        prop_assert_eq!(used.compress(&two, &mut again), id);
+        prop_assert_eq!(used.compress(&two, None, &mut again), id);
         prop_assert_eq!(again, fresh);
     }
 }

@@ -85,7 +85,7 @@ fn bare_write(policy: Policy, data: &[u8], scatter: bool) -> f64 {
             let at = if scatter { scattered(i, count) } else { i } * 4096;
             let block = &data[at..at + 4096];
             out.clear();
-            let payload = match compressor.compress(block, out) {
+            let payload = match compressor.compress(block, None, out) {
                 CodecId::Raw => block,
                 _ => &out[..],
             };
@@ -106,7 +106,7 @@ fn compressed(policy: Policy, data: &[u8]) -> Compressed {
     let payloads = codec::with_compressor(policy, |compressor, _| {
         let one = |block: &[u8]| {
             let start = bytes.len();
-            let id = compressor.compress(block, &mut bytes);
+            let id = compressor.compress(block, None, &mut bytes);
             if id == CodecId::Raw {
                 bytes.extend_from_slice(block);
             }
@@ -126,7 +126,7 @@ fn bare_read(compressed: &Compressed, scatter: bool) -> f64 {
         let (id, range) = &compressed.payloads[if scatter { scattered(i, count) } else { i }];
         let payload = &compressed.bytes[range.clone()];
         std::hint::black_box(crc32c::crc32c(payload));
-        codec::with_decompressor(|d| d.decompress(*id, payload, &mut out)).expect("our own payload");
+        codec::with_decompressor(|d| d.decompress(*id, payload, None, &mut out)).expect("our own payload");
         std::hint::black_box(&out);
     }
     start.elapsed().as_secs_f64()

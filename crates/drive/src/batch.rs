@@ -100,7 +100,7 @@ impl Batch {
             return self.add_range(block, 1, Entry::fill(word));
         }
         let start = self.scratch.len();
-        let id = compressor.compress(data, &mut self.scratch);
+        let id = compressor.compress(data, None, &mut self.scratch);
         let payload = match (id, at) {
             (CodecId::Raw, Some(at)) => Payload::Source(at..at + BLOCK_BYTES),
             (CodecId::Raw, None) => {

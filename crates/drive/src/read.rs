@@ -198,10 +198,10 @@ fn try_decode(block: u64, bytes: &[u8], mask: u32, skip: usize, out: &mut [u8]) 
     let id = CodecId::try_from(record.header.codec).map_err(|error| error.to_string())?;
     codec::with_decompressor(|decompressor| {
         if out.len() == BLOCK_BYTES {
-            return decompressor.decompress(id, record.payload, out);
+            return decompressor.decompress(id, record.payload, None, out);
         }
         let mut whole = [0; BLOCK_BYTES];
-        decompressor.decompress(id, record.payload, &mut whole)?;
+        decompressor.decompress(id, record.payload, None, &mut whole)?;
         out.copy_from_slice(&whole[skip..skip + out.len()]);
         Ok(())
     })

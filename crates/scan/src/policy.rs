@@ -80,7 +80,7 @@ enum Compressor {
 impl Engine {
     pub(crate) fn new(codec: Codec) -> Engine {
         let compressor = match codec {
-            Codec::Drive(policy) => Compressor::Drive(codec::Compressor::new(policy)),
+            Codec::Drive(policy) => Compressor::Drive(codec::Compressor::uncut(policy)),
             Codec::Deflate(level) => {
                 let level = CompressionLvl::new(level.into()).unwrap_or_default();
                 Compressor::Deflate(libdeflater::Compressor::new(level))
@@ -94,7 +94,7 @@ impl Engine {
     /// looks incompressible.
     pub(crate) fn compress(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Stored {
         match &mut self.compressor {
-            Compressor::Drive(compressor) => match compressor.compress(unit, out) {
+            Compressor::Drive(compressor) => match compressor.compress(unit, None, out) {
                 CodecId::Raw => Stored::Raw,
                 id => Stored::Drive(id),
             },
@@ -120,7 +120,7 @@ impl Engine {
                 out.copy_from_slice(payload);
                 true
             }
-            Stored::Drive(id) => self.decompressor.decompress(id, payload, out).is_ok(),
+            Stored::Drive(id) => self.decompressor.decompress(id, payload, None, out).is_ok(),
             Stored::Deflate => {
                 let inflated: Result<usize, DecompressionError> =
                     self.inflater.deflate_decompress(payload, out);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use codec::{CodecId, Policy};
+use layout::entry::FRAME_BLOCKS_MAX;
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
@@ -78,12 +79,29 @@ impl Batch {
         self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
     }
 
-    /// Adds whole blocks of the host's buffer: `source[range]` from `block` on.
-    pub(crate) fn add_source(&mut self, policy: Policy, block: u64, source: &[u8], range: Range<usize>) {
+    /// Adds adjacent whole blocks from `block` on, neighbours in frames of up to `frame_blocks`. `source_at` says where in
+    /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
+    pub(crate) fn add_run(
+        &mut self,
+        policy: Policy,
+        frame_blocks: u64,
+        block: u64,
+        data: &[u8],
+        source_at: Option<usize>,
+    ) {
+        let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
         codec::with_compressor(policy, |compressor, _| {
-            for (i, at) in range.step_by(BLOCK_BYTES).enumerate() {
-                let data = &source[at..at + BLOCK_BYTES];
-                self.add_block(compressor, block + i as u64, data, Some(at));
+            let mut done = 0;
+            while done < kinds.len() {
+                let (rest, first) = (&data[done * BLOCK_BYTES..], block + done as u64);
+                let mut blocks = frame_at(first, &kinds[done..], frame_blocks);
+                let bytes = &rest[..blocks as usize * BLOCK_BYTES];
+                if blocks == 1 || !self.add_frame(compressor, first, bytes) {
+                    blocks = 1;
+                    let at = source_at.map(|at| at + done * BLOCK_BYTES);
+                    self.add_block(compressor, first, &rest[..BLOCK_BYTES], kinds[done], at);
+                }
+                done += blocks as usize;
             }
         });
     }
@@ -92,28 +110,62 @@ impl Batch {
     /// `expected` when it is appended.
     pub(crate) fn add_merged(&mut self, policy: Policy, block: u64, data: &[u8], expected: Entry) {
         self.expected.push((block, expected));
-        codec::with_compressor(policy, |compressor, _| self.add_block(compressor, block, data, None));
+        self.add_run(policy, 1, block, data, None);
     }
 
-    fn add_block(&mut self, compressor: &mut codec::Compressor, block: u64, data: &[u8], at: Option<usize>) {
-        if let Some(word) = codec::fill_word(data) {
-            return self.add_range(block, 1, Entry::fill(word));
-        }
+    /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
+    fn add_frame(&mut self, compressor: &mut codec::Compressor, first: u64, data: &[u8]) -> bool {
         let start = self.scratch.len();
         let id = compressor.compress(data, None, &mut self.scratch);
-        let payload = match (id, at) {
-            (CodecId::Raw, Some(at)) => Payload::Source(at..at + BLOCK_BYTES),
+        let bytes = self.scratch.len() - start;
+        if id == CodecId::Raw || bytes + RECORD_HEADER_BYTES > Entry::FRAME_MAX_LEN_BYTES {
+            self.scratch.truncate(start);
+            return false;
+        }
+        self.add_data(
+            first,
+            id,
+            (data.len() / BLOCK_BYTES) as u64,
+            Payload::Scratch(start..start + bytes),
+            None,
+        );
+        true
+    }
+
+    fn add_block(
+        &mut self,
+        compressor: &mut codec::Compressor,
+        block: u64,
+        data: &[u8],
+        kind: Kind,
+        at: Option<usize>,
+    ) {
+        let start = self.scratch.len();
+        let id = match kind {
+            Kind::Fill(word) => return self.add_range(block, 1, Entry::fill(word)),
+            Kind::Incompressible => CodecId::Raw,
+            Kind::Other => compressor.compress(data, None, &mut self.scratch),
+        };
+        match (id, at) {
+            (CodecId::Raw, Some(at)) => {
+                self.add_data(block, id, 1, Payload::Source(at..at + BLOCK_BYTES), Some(data));
+            }
             (CodecId::Raw, None) => {
                 self.scratch.extend_from_slice(data);
-                Payload::Scratch(start..self.scratch.len())
+                self.add_data(block, id, 1, Payload::Scratch(start..self.scratch.len()), None);
             }
-            _ => Payload::Scratch(start..self.scratch.len()),
-        };
+            _ => self.add_data(block, id, 1, Payload::Scratch(start..self.scratch.len()), None),
+        }
+    }
+
+    /// Adds a data record. `source` is the payload where it lies in the host's buffer.
+    fn add_data(&mut self, block: u64, id: CodecId, blocks: u64, payload: Payload, source: Option<&[u8]>) {
         let bytes = match &payload {
             Payload::Scratch(range) => &self.scratch[range.clone()],
-            Payload::Source(_) => data,
+            Payload::Source(_) => source.unwrap_or_default(),
         };
-        let header = summed(RecordKind::Data, block, id as u8, bytes);
+        let codec = RecordHeader::data_codec(id as u8, blocks);
+        let header = summed(RecordKind::Data, block, codec, bytes);
         self.log_bytes += header.record_len();
         self.data_bytes += header.record_len();
         self.items.push(Item::Data { header, payload });
@@ -137,26 +189,45 @@ impl Batch {
     }
 }
 
+/// What a block looks like before it is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fill(u32),
+    Incompressible,
+    Other,
+}
+
+impl Kind {
+    fn of(data: &[u8]) -> Kind {
+        match codec::fill_word(data) {
+            Some(word) => Kind::Fill(word),
+            None if codec::looks_incompressible(data) => Kind::Incompressible,
+            None => Kind::Other,
+        }
+    }
+}
+
+/// How many blocks from `first` on go into one frame: as many as `most` at a multiple of their number, none of them a fill
+/// or incompressible.
+fn frame_at(first: u64, kinds: &[Kind], most: u64) -> u64 {
+    let alike = kinds.iter().take(most as usize).take_while(|kind| **kind == Kind::Other).count() as u64;
+    let mut blocks = most.min(FRAME_BLOCKS_MAX);
+    while blocks > 1 && (blocks > alike || !first.is_multiple_of(blocks)) {
+        blocks /= 2;
+    }
+    blocks
+}
+
 /// A header with the (unmasked) checksum over itself and its payload.
 pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, payload: &[u8]) -> RecordHeader {
-    let mut header = RecordHeader {
-        crc: 0,
-        block,
-        payload_len: payload.len() as u16,
-        kind,
-        moved: false,
-        codec,
-        extra: 0,
-    };
-    sum(&mut header, &[], payload);
+    let mut header = RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, codec, extra: 0 };
+    sum(&mut header, payload);
     header
 }
 
 /// Sets a header's (unmasked) checksum.
-pub(crate) fn sum(header: &mut RecordHeader, origin: &[u8], payload: &[u8]) {
+pub(crate) fn sum(header: &mut RecordHeader, payload: &[u8]) {
     let mut raw = [0; RECORD_HEADER_BYTES];
     header.encode(&mut raw);
-    let crc = crc32c::crc32c(&raw[4..]);
-    let crc = if origin.is_empty() { crc } else { crc32c::crc32c_append(crc, origin) };
-    header.crc = crc32c::crc32c_append(crc, payload);
+    header.crc = crc32c::crc32c_append(crc32c::crc32c(&raw[4..]), payload);
 }

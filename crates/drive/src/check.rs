@@ -77,7 +77,7 @@ impl<M: Media> Drive<M> {
         let mut walk = Walk::new(shared, &mut faults, |met: Met| {
             let (entry, records, fills) = match met {
                 Met::Block(_, entry) => (entry, &mut report.records_count, &mut report.fills_count),
-                Met::Owed(entry) => (entry, &mut report.owed_count, &mut report.owed_fills_count),
+                Met::Owed(_, entry) => (entry, &mut report.owed_count, &mut report.owed_fills_count),
                 Met::Node(entry) => {
                     report.nodes_bytes += entry.len_bytes() as u64;
                     (entry, &mut 0, &mut 0)
@@ -87,10 +87,13 @@ impl<M: Media> Drive<M> {
             let Some(segment) = segment_of(&geometry, entry) else { return };
             *records += u64::from(entry.is_record());
             let sum = live.entry(segment).or_default();
-            sum.units += u64::from(entry.units());
+            sum.units += match met {
+                Met::Block(block, entry) | Met::Owed(block, entry) => u64::from(entry.share_units(block)),
+                Met::Node(entry) => u64::from(entry.units()),
+            };
             sum.records += 1;
             match &mut extents {
-                _ if matches!(met, Met::Owed(_)) => {}
+                _ if matches!(met, Met::Owed(..)) => {}
                 Some(kept) if (kept.len() as u64) < most => kept.push(Extent::of(&met)),
                 kept => *kept = None,
             }

@@ -174,12 +174,11 @@ impl Core {
             block: id.index,
             payload_len: payload.len() as u16,
             kind: RecordKind::Overlay,
-            moved: false,
             codec: coding as u8,
             extra: overlay_extra(progress.number, form.base() == Base::MediaCleared),
         };
-        sum(&mut header, &[], payload);
-        self.log.append(Head::Map, &header, [payload, &[]]);
+        sum(&mut header, payload);
+        self.log.append(Head::Map, &header, payload);
         progress.overlay_records += 1;
         self.map.overlay_written(id);
     }
@@ -197,21 +196,20 @@ impl Core {
                 block: id.index,
                 payload_len: payload.len() as u16,
                 kind: RecordKind::Node,
-                moved: false,
                 codec: coding as u8,
                 extra: u16::from(id.level),
             };
-            sum(&mut header, &[], payload);
-            self.log.append(Head::Map, &header, [payload, &[]])
+            sum(&mut header, payload);
+            self.log.append(Head::Map, &header, payload)
         };
         let old = self.map.image_written(id, image);
         // Both tables: the one of the cut describes the map with its nodes where this checkpoint puts them.
         if image.is_record() {
-            self.segments.add(image);
+            self.segments.add(image, image.units());
             progress.rows[self.segments.of(image) as usize].live_units += image.units();
         }
         if old.is_record() {
-            self.segments.release(old);
+            self.segments.release(old, old.units());
             let live = &mut progress.rows[self.segments.of(old) as usize].live_units;
             *live = live.saturating_sub(old.units());
         }

@@ -1,19 +1,21 @@
-//! Cleaning: live records move out of a mostly dead segment, compressed bytes as they are, so that it can be freed.
+//! Cleaning: live records move out of a mostly dead segment, so that it can be freed: compressed bytes as they are, except
+//! frames of which some blocks died.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use layout::node::ROOT_LEVEL;
 use layout::pack::PackHeader;
-use layout::record::{Record, decode_record, place_mask};
+use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, Head, NodeId, PAGE_BYTES, RecordHeader, RecordKind};
 use media::Media;
 
-use crate::batch::sum;
+use crate::batch::{Batch, Item, Payload};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
+use crate::read::decode_verified;
 use crate::segments::{Claim, State};
 use crate::shared::{Shared, yield_now};
 
@@ -24,17 +26,21 @@ const RECORDS_A_STEP: usize = 64;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 struct Found {
+    /// Its checksum without the mask of its place: it moves as it is.
     header: RecordHeader,
     entry: Entry,
     /// Where its payload is in the window.
     payload: Range<usize>,
 }
 
-/// A live record, made ready for its new place.
-struct Moving {
-    header: RecordHeader,
-    entry: Entry,
-    payload: Range<usize>,
+/// What lives of a record.
+struct Live {
+    /// Which of the batch.
+    found: usize,
+    /// Its live blocks, a bit each from the first on.
+    blocks: u16,
+    /// If not all do: those that do, made anew.
+    anew: Option<Batch>,
 }
 
 /// How cleaning a segment goes.
@@ -51,6 +57,8 @@ struct Pass {
 /// What became of a batch of records.
 enum Step {
     Done,
+    /// A record is not what it was when the batch was looked at: look again.
+    Changed,
     Missing(Missing),
     NoSegment,
     Wait,
@@ -92,17 +100,13 @@ impl<M: Media> Shared<M> {
                     return;
                 }
                 let offset = (from as u64 + at - start) as u32;
-                let Ok(record) = decode_record(raw, place_mask(tag, segment, generation, offset)) else {
-                    return;
-                };
-                let payload = from + record.header.payload_offset();
+                let mask = place_mask(tag, segment, generation, offset);
+                let Ok(record) = decode_record(raw, mask) else { return };
+                let payload = from + RECORD_HEADER_BYTES;
                 if is_sane(&record) {
-                    let entry = Entry::record(at + from as u64, raw.len());
-                    found.push(Found {
-                        header: record.header,
-                        entry,
-                        payload: payload..payload + record.payload.len(),
-                    });
+                    let entry = record.header.entry_at(at + from as u64);
+                    let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
+                    found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
                 }
             });
             for batch in found.chunks(RECORDS_A_STEP) {
@@ -139,31 +143,31 @@ impl<M: Media> Shared<M> {
         window: &[u8],
         pass: &mut Pass,
     ) -> Result<bool, Error> {
-        let mut live = Vec::new();
         loop {
-            live.clear();
+            let mut live = Vec::new();
             let looked = self.core().find_live(batch, pass, &mut live);
-            match looked {
-                Ok(node_units) => {
-                    pass.node_units += node_units;
-                    break;
-                }
+            let node_units = match looked {
+                Ok(node_units) => node_units,
                 Err(missing) => {
                     if !self.load_for(missing, pass).await {
                         return Ok(true);
                     }
+                    continue;
                 }
-            }
-        }
-        let moving: Vec<Moving> = live.into_iter().map(|found| prepare(&batch[found], window)).collect();
-        loop {
+            };
+            live.retain_mut(|live| self.make_anew(&batch[live.found], window, live));
             let (step, packs) = {
                 let mut core = self.core();
-                (core.append_moved(&moving, window, pass), core.log.take_outbox())
+                (core.append_moved(batch, &live, window, pass), core.log.take_outbox())
             };
             self.write_out(packs);
+            live.into_iter().filter_map(|live| live.anew).for_each(Batch::give_back);
             match step {
-                Step::Done => return Ok(true),
+                Step::Done => {
+                    pass.node_units += node_units;
+                    return Ok(true);
+                }
+                Step::Changed => {}
                 Step::Missing(missing) => {
                     if !self.load_for(missing, pass).await {
                         return Ok(true);
@@ -180,6 +184,30 @@ impl<M: Media> Shared<M> {
                 }
             }
         }
+    }
+
+    /// A frame of which some blocks died is not worth moving: those that live are made ready as records of their own.
+    /// False: it cannot be decompressed, and stays where it is.
+    fn make_anew(&self, found: &Found, window: &[u8], live: &mut Live) -> bool {
+        if live.blocks == all_blocks(&found.header) {
+            return true;
+        }
+        let Ok(contents) = decode_verified(&found.header, &window[found.payload.clone()]) else {
+            return false;
+        };
+        let mut batch = Batch::take();
+        let blocks = found.header.blocks() as u32;
+        let mut at = 0;
+        while at < blocks {
+            let run = (live.blocks >> at).trailing_ones().min(blocks - at);
+            let bytes = &contents[at as usize * BLOCK_BYTES..(at + run) as usize * BLOCK_BYTES];
+            if run > 0 {
+                batch.add_run(self.codec, self.frame_blocks, found.header.block + u64::from(at), bytes, None);
+            }
+            at += run.max(1);
+        }
+        live.anew = Some(batch);
+        true
     }
 
     /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
@@ -202,13 +230,13 @@ impl<M: Media> Shared<M> {
 impl Core {
     /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what these nodes take, or what
     /// to load first.
-    fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<usize>) -> Result<u64, Missing> {
+    fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
             let answer = match found.header.kind {
-                RecordKind::Data => {
-                    self.is_live(found.header.block, found.entry).map(|is| is.then(|| live.push(i)))
-                }
+                RecordKind::Data => self
+                    .live_blocks(found)
+                    .map(|blocks| (blocks != 0).then(|| live.push(Live { found: i, blocks, anew: None }))),
                 RecordKind::Node => {
                     let id = NodeId { level: found.header.extra as u8, index: found.header.block };
                     let node = self.map.has_image(id, found.entry).and_then(|here| match here {
@@ -232,64 +260,85 @@ impl Core {
         Ok(node_units)
     }
 
-    /// Whether a block's entry is this one. Wants the block's leaf whole: then what changes replaced is accounted too.
-    fn is_live(&mut self, block: u64, entry: Entry) -> Result<bool, Missing> {
-        if block >= self.blocks() || !self.map.complete(NodeId::leaf_of(block))? {
-            return Ok(false);
+    /// Which blocks of a data record the map points to it for, a bit each. Wants their leaf whole: then what changes
+    /// replaced is accounted too. All blocks of a frame are in one leaf.
+    fn live_blocks(&mut self, found: &Found) -> Result<u16, Missing> {
+        let (first, count) = (found.header.block, found.header.blocks());
+        if first + count > self.blocks() || !self.map.complete(NodeId::leaf_of(first))? {
+            return Ok(0);
         }
-        let mut live = false;
-        self.map.lookup(block, 1, |_, now| live = now == entry)?;
+        let mut live = 0;
+        self.map.lookup(first, count as usize, |block, now| {
+            live |= u16::from(now == found.entry) << (block - first);
+        })?;
         Ok(live)
     }
 
-    /// Appends records that still live to the cleaning head and points the map to them.
-    fn append_moved(&mut self, moving: &[Moving], window: &[u8], pass: &Pass) -> Step {
+    /// Appends what still lives to the cleaning head and points the map to it.
+    fn append_moved(&mut self, batch: &[Found], live: &[Live], window: &[u8], pass: &Pass) -> Step {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
         self.segments.set_map_need(self.map.write_estimate_bytes());
-        for record in moving {
-            let block = record.header.block;
-            match self.is_live(block, record.entry) {
-                Ok(true) => {}
-                // Moved by this very batch before a load interrupted it, or overwritten.
-                Ok(false) => continue,
+        for live in live {
+            let found = &batch[live.found];
+            match self.live_blocks(found) {
+                Ok(now) if now == live.blocks => {}
+                // Overwritten, or moved by this very batch before something interrupted it.
+                Ok(0) => continue,
+                Ok(_) => return Step::Changed,
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            if self
-                .log
-                .room(Head::Cleaning, record.header.record_len(), Claim::Ordinary, &mut self.segments)
-                .is_err()
-            {
-                return Step::NoSegment;
+            let Some(anew) = &live.anew else {
+                let payload = &window[found.payload.clone()];
+                if !self.append_to_cleaning(&found.header, payload) {
+                    return Step::NoSegment;
+                }
+                continue;
+            };
+            for item in &anew.items {
+                let appended = match item {
+                    Item::Data { header, payload: Payload::Scratch(range) } => {
+                        self.append_to_cleaning(header, &anew.scratch[range.clone()])
+                    }
+                    // What was in a frame is no fill, and not in a host's buffer.
+                    Item::Data { .. } | Item::Range { .. } => true,
+                };
+                if !appended {
+                    return Step::NoSegment;
+                }
             }
-            let origin = record.entry.0.to_le_bytes();
-            let entry =
-                self.log.append(Head::Cleaning, &record.header, [&origin, &window[record.payload.clone()]]);
-            self.publish(block, entry);
-            self.records_since_checkpoint += 1;
-            self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         }
         Step::Done
     }
+
+    /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.
+    fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8]) -> bool {
+        let len = header.record_len();
+        if self.log.room(Head::Cleaning, len, Claim::Ordinary, &mut self.segments).is_err() {
+            return false;
+        }
+        let entry = self.log.append(Head::Cleaning, header, payload);
+        self.publish_record(header.block, entry);
+        self.records_since_checkpoint += 1;
+        self.log.seal_if_full(Head::Cleaning, &mut self.segments);
+        true
+    }
+}
+
+/// All blocks of a data record, a bit each.
+fn all_blocks(header: &RecordHeader) -> u16 {
+    u16::MAX >> (16 - header.blocks())
 }
 
 /// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
 fn is_sane(record: &Record<'_>) -> bool {
     match record.header.kind {
-        // Moved, it must still fit a map entry: the origin makes it longer.
-        RecordKind::Data => record.payload.len() <= BLOCK_BYTES,
+        RecordKind::Data => record.header.blocks() > 1 || record.payload.len() <= BLOCK_BYTES,
         RecordKind::Node => record.header.extra <= u16::from(ROOT_LEVEL),
         RecordKind::Range | RecordKind::Overlay => false,
     }
-}
-
-/// Gives a record the header of a moved one.
-fn prepare(found: &Found, window: &[u8]) -> Moving {
-    let mut header = RecordHeader { moved: true, ..found.header };
-    sum(&mut header, &found.entry.0.to_le_bytes(), &window[found.payload.clone()]);
-    Moving { header, entry: found.entry, payload: found.payload.clone() }
 }
 
 /// Finds the records of all packs in a window of a segment: calls `each` with a record's bytes, the header of its pack

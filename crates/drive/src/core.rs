@@ -97,20 +97,28 @@ impl Core {
         self.poisoned.get_or_insert(why);
     }
 
-    /// A record or fill became live.
-    pub(crate) fn account(&mut self, entry: Entry) {
+    /// A record or fill became live: of a frame one block's part, which the block's number (or slot) tells.
+    pub(crate) fn account(&mut self, block: u64, entry: Entry) {
         if entry.is_record() {
-            self.segments.add(entry);
+            self.segments.add(entry, entry.share_units(block));
             self.map.live_blocks += 1;
         } else if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
         }
     }
 
-    /// A record or fill died. The counts come from a checkpoint, whose checksum proves nothing: they may be wrong.
-    pub(crate) fn release(&mut self, entry: Entry) {
+    /// A record or fill died; see [`Core::account`]. The counts come from a checkpoint, whose checksum proves nothing: they
+    /// may be wrong.
+    pub(crate) fn release(&mut self, block: u64, entry: Entry) {
         if entry.is_record() {
-            self.segments.release(entry);
+            #[cfg(feature = "planted-bugs")]
+            let watches = !self.has_bug(crate::PlantedBug::ApplyStaleMove);
+            #[cfg(not(feature = "planted-bugs"))]
+            let watches = true;
+            if watches {
+                self.log.dies(entry);
+            }
+            self.segments.release(entry, entry.share_units(block));
             self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
         } else if !entry.is_unmapped() {
             self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
@@ -120,8 +128,13 @@ impl Core {
     /// Points a block to a new entry.
     pub(crate) fn publish(&mut self, block: u64, entry: Entry) {
         let old = self.map.set(block, entry);
-        self.account(entry);
-        self.release(old);
+        self.account(block, entry);
+        self.release(block, old);
+    }
+
+    /// Points all blocks of a data record to it.
+    pub(crate) fn publish_record(&mut self, first: u64, entry: Entry) {
+        (first..first + entry.blocks()).for_each(|block| self.publish(block, entry));
     }
 
     /// Points a range of blocks to one entry that is no record.
@@ -137,8 +150,8 @@ impl Core {
                 // Nothing to unmap.
             } else if whole {
                 let mut dead = Vec::new();
-                self.map.clear_leaf(leaf, |e| dead.push(e));
-                dead.into_iter().for_each(|e| self.release(e));
+                self.map.clear_leaf(leaf, |slot, e| dead.push((slot, e)));
+                dead.into_iter().for_each(|(slot, e)| self.release(slot, e));
                 if !entry.is_unmapped() {
                     self.map.fill_leaf(leaf, entry);
                     self.map.fill_blocks += NODE_ENTRIES as u64;
@@ -180,8 +193,8 @@ impl Core {
                         Payload::Scratch(range) => &batch.scratch[range.clone()],
                         Payload::Source(range) => &source[range.clone()],
                     };
-                    let entry = self.log.append(Head::Host, header, [payload, &[]]);
-                    self.publish(header.block, entry);
+                    let entry = self.log.append(Head::Host, header, payload);
+                    self.publish_record(header.block, entry);
                 }
                 Item::Range { header, payload, count, entry } => {
                     #[cfg(feature = "planted-bugs")]
@@ -189,7 +202,7 @@ impl Core {
                         self.publish_range(header.block, *count, *entry);
                         continue;
                     }
-                    self.log.append(Head::Host, header, [payload, &[]]);
+                    self.log.append(Head::Host, header, payload);
                     self.publish_range(header.block, *count, *entry);
                 }
             }
@@ -224,11 +237,14 @@ impl Core {
     /// Units that a batch's blocks occupy now, as far as is known without the medium.
     fn known_freed(&self, batch: &Batch) -> u64 {
         let units = |block| match self.map.peek(block) {
-            Slot::Known(entry) if entry.is_record() => u64::from(entry.units()),
+            Slot::Known(entry) if entry.is_record() => u64::from(entry.share_units(block)),
             _ => 0,
         };
         let of_item = |item: &Item| match item {
-            Item::Data { header, .. } => units(header.block),
+            Item::Data { header, .. } => {
+                let blocks = header.block..header.block + header.blocks();
+                blocks.map(units).sum::<u64>()
+            }
             Item::Range { header, count, .. } => {
                 (header.block..header.block + (*count).min(1 << 16)).map(units).sum()
             }

@@ -35,14 +35,21 @@ impl Bounds {
     }
 
     /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments, and
-    /// fills in leaves only.
+    /// fills and frames in leaves only.
     pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
         if entry.is_unmapped() {
             return true;
         }
         let first = (u128::from(id.index) * NODE_ENTRIES as u128 + slot as u128) << (9 * u32::from(id.level));
         first < u128::from(self.blocks)
-            && (self.geometry.holds(entry) || id.level == LEAF_LEVEL && entry.fill_word().is_some())
+            && match id.level {
+                LEAF_LEVEL => {
+                    entry.fill_word().is_some()
+                        || self.geometry.holds(entry)
+                            && entry.first_block(first as u64) + entry.blocks() <= self.blocks
+                }
+                _ => self.geometry.holds(entry) && !entry.is_frame(),
+            }
     }
 }
 
@@ -105,8 +112,8 @@ impl<M: Media> Shared<M> {
         };
         let mut core = self.core();
         let mut dead = Vec::new();
-        core.map.install_image(missing, entries, |entry| dead.push(entry));
-        dead.into_iter().for_each(|entry| core.release(entry));
+        core.map.install_image(missing, entries, |slot, entry| dead.push((slot, entry)));
+        dead.into_iter().for_each(|(slot, entry)| core.release(slot, entry));
         if core.map.over_budget() {
             core.map.evict();
         }

@@ -69,6 +69,8 @@ pub(crate) struct Log {
     /// Sealed packs not yet on the medium, by position.
     in_memory: BTreeMap<u64, Arc<IoBuf>>,
     unwritten_bytes: u64,
+    /// The open pack of the cleaning head holds a record that the host has replaced since: it is sealed before the host's.
+    cleaning_first: bool,
     outbox: Vec<SealedPack>,
     pool: Vec<IoBuf>,
     tick: u64,
@@ -101,6 +103,7 @@ impl Log {
             checkpoint,
             in_memory: BTreeMap::new(),
             unwritten_bytes: 0,
+            cleaning_first: false,
             outbox: Vec::new(),
             pool: Vec::new(),
             tick: 0,
@@ -218,8 +221,8 @@ impl Log {
     }
 
     /// Appends a record whose bytes are complete but for the checksum's mask, and returns its entry. There must be
-    /// [`Log::room`]. `header.crc` is the unmasked checksum; `rest` are the bytes behind the header (origin, payload).
-    pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, rest: [&[u8]; 2]) -> Entry {
+    /// [`Log::room`]. `header.crc` is the unmasked checksum.
+    pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, payload: &[u8]) -> Entry {
         let len = header.record_len();
         let (position, at) = self.place(head);
         let state = &mut self.heads[head as usize];
@@ -230,16 +233,23 @@ impl Log {
         let bytes = &mut open.buf[at..at + len];
         masked.encode(bytes);
         open.records_crc = crc32c::crc32c_append(open.records_crc, &bytes[..RECORD_HEADER_BYTES]);
-        let mut to = RECORD_HEADER_BYTES;
-        for part in rest {
-            bytes[to..to + part.len()].copy_from_slice(part);
-            to += part.len();
-        }
-        bytes[to..].fill(0);
+        let end = RECORD_HEADER_BYTES + payload.len();
+        bytes[RECORD_HEADER_BYTES..end].copy_from_slice(payload);
+        bytes[end..].fill(0);
         open.used = at + len;
         open.records += 1;
         open.tick = self.tick;
-        Entry::record(position, len)
+        header.entry_at(position)
+    }
+
+    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack has to come
+    /// before the host's in the one order: roll-forward would bring the moved record back otherwise.
+    pub(crate) fn dies(&mut self, entry: Entry) {
+        let state = &self.heads[Head::Cleaning as usize];
+        if let Some(open) = &state.open {
+            let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+            self.cleaning_first |= (start..start + open.used as u64).contains(&entry.position_bytes());
+        }
     }
 
     /// Where the next record of a head goes: position on the backing, offset in the open pack.
@@ -264,7 +274,11 @@ impl Log {
 
     /// Seals the open pack of a head, if there is one: it gets its number and goes to the outbox.
     pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
+        if head == Head::Host && std::mem::take(&mut self.cleaning_first) {
+            self.seal(Head::Cleaning, segments);
+        }
         let Some(mut open) = self.heads[head as usize].open.take() else { return };
+        self.cleaning_first &= head != Head::Cleaning;
         self.sequence += 1;
         self.vouched = self.durable;
         if open.records > 0 {

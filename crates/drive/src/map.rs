@@ -223,8 +223,8 @@ impl Map {
         }
     }
 
-    /// Unmaps a whole leaf; `each` gets what is accounted as replaced now. Answers false where there was nothing.
-    pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(Entry)) -> bool {
+    /// Unmaps a whole leaf; `each` gets what is accounted as replaced now, with its slot. Answers false where there was nothing.
+    pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(u64, Entry)) -> bool {
         if self.is_absent(leaf) {
             return false;
         }
@@ -313,13 +313,14 @@ impl Map {
         self.dirty_bytes = self.dirty_bytes + after - before;
     }
 
-    /// A node was read from the medium. Changes made to it meanwhile stay on top; `release` gets what they replaced.
+    /// A node was read from the medium. Changes made to it meanwhile stay on top; `release` gets what they replaced, with
+    /// its slot.
     /// Ignored if the node is complete already, or if its image is elsewhere by now (`image` tells where it was read).
     pub(crate) fn install_image(
         &mut self,
         missing: Missing,
         entries: Box<[Entry; NODE_ENTRIES]>,
-        release: impl FnMut(Entry),
+        release: impl FnMut(u64, Entry),
     ) {
         if matches!(self.image(missing.id), Image::At(image) if image == missing.image) {
             self.loads_count += 1;
@@ -331,7 +332,7 @@ impl Map {
         &mut self,
         id: NodeId,
         mut entries: Box<[Entry; NODE_ENTRIES]>,
-        mut release: impl FnMut(Entry),
+        mut release: impl FnMut(u64, Entry),
     ) {
         let Some(&at) = self.index.get(&id) else {
             self.insert(id, Form::of(entries));
@@ -356,13 +357,14 @@ impl Map {
         let before = node.form.memory_bytes();
         if node.form.base() == Base::MediaCleared {
             // The image had to be read for its accounting only: the leaf is what it was, and takes no more memory.
-            entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| release(*e));
+            let mapped = (0..).zip(entries.iter()).filter(|(_, e)| !e.is_unmapped());
+            mapped.for_each(|(slot, e)| release(slot, *e));
             node.form.settle();
         } else {
             for (slot, entry) in node.form.changes() {
                 let old = std::mem::replace(&mut entries[usize::from(slot)], entry);
                 if !old.is_unmapped() {
-                    release(old);
+                    release(slot.into(), old);
                 }
             }
             node.form = Form::of(entries);

@@ -147,19 +147,25 @@ impl Form {
         }
     }
 
-    /// Makes every slot unmapped; `each` gets what is to be accounted as replaced.
-    pub(crate) fn clear(&mut self, mut each: impl FnMut(Entry)) {
+    /// Makes every slot unmapped; `each` gets what is to be accounted as replaced, with its slot.
+    pub(crate) fn clear(&mut self, mut each: impl FnMut(u64, Entry)) {
         match self {
             Form::Page(entries) => {
-                entries.iter().filter(|e| !e.is_unmapped()).for_each(|e| each(*e));
+                (0..)
+                    .zip(entries.iter())
+                    .filter(|(_, e)| !e.is_unmapped())
+                    .for_each(|(slot, e)| each(slot, *e));
                 *self = Form::empty();
             }
             Form::Uniform { entry, base } => {
-                (0..NODE_ENTRIES).for_each(|_| each(*entry));
+                (0..NODE_ENTRIES as u64).for_each(|slot| each(slot, *entry));
                 *self = Form::Sparse { pairs: Vec::new(), base: *base };
             }
             Form::Sparse { pairs, base } => {
-                std::mem::take(pairs).iter().filter(|p| !p.1.is_unmapped()).for_each(|p| each(p.1));
+                std::mem::take(pairs)
+                    .iter()
+                    .filter(|p| !p.1.is_unmapped())
+                    .for_each(|p| each(p.0.into(), p.1));
                 if *base == Base::Media {
                     *base = Base::MediaCleared;
                 }

@@ -46,6 +46,8 @@ pub struct OpenOptions {
     pub accept_damage: bool,
     /// Acknowledge writes when they are in memory (the default); off: every write is durable before it returns.
     pub write_cache: bool,
+    /// Most adjacent blocks that a write compresses as one frame: 1 (none), 2, 4, 8 or 16.
+    pub frame_blocks: u64,
     /// Checkpoint after this many bytes of log: bounds what recovery has to read.
     pub checkpoint_bytes: u64,
     /// Background runner.
@@ -59,6 +61,8 @@ pub struct OpenOptions {
 
 /// Default of [`OpenOptions::map_budget_bytes`].
 pub const DEFAULT_MAP_BUDGET_BYTES: u64 = 128 << 20;
+/// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
+pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
 pub const DEFAULT_CHECKPOINT_BYTES: u64 = 256 << 20;
 
@@ -71,6 +75,7 @@ impl OpenOptions {
             read_only: false,
             accept_damage: false,
             write_cache: true,
+            frame_blocks: DEFAULT_FRAME_BLOCKS,
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             spawner,
             clock: None,
@@ -85,7 +90,7 @@ impl OpenOptions {
 pub enum PlantedBug {
     /// FLUSH answers without waiting for the medium.
     SkipFlush,
-    /// On roll-forward a moved record applies even where the map no longer points to its origin.
+    /// A pack of moved records may come behind the host's pack that overwrites them, so that they are applied over it.
     ApplyStaleMove,
     /// A segment is written again before the checkpoint that freed it is durable.
     ReuseSegmentEarly,

@@ -1,9 +1,11 @@
 //! Reading: look up and pin inside the lock; fetch, verify and decompress outside it.
 
+use std::cell::RefCell;
+
 use codec::CodecId;
 use futures::future::join_all;
 use layout::record::decode_record;
-use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordKind};
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordHeader, RecordKind};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
@@ -28,6 +30,8 @@ enum Source {
     Memory(InMemory, Fetch),
     /// A record on the medium.
     Media(Fetch),
+    /// The frame that the block before comes from.
+    Same,
 }
 
 /// One read of the medium that brings several records.
@@ -83,9 +87,10 @@ impl<M: Media> Shared<M> {
                     at = until;
                 }
                 if missing.is_none() {
-                    let source = |entry: &Entry| match entry.fill_word() {
+                    let source = |i: usize, entry: &Entry| match entry.fill_word() {
                         Some(word) => Source::Fill(word),
                         None if entry.is_unmapped() => Source::Fill(0),
+                        None if entry.is_frame() && i > 0 && entries[i - 1] == *entry => Source::Same,
                         None => {
                             let fetch = core.fetch(*entry);
                             let segment = core.segments.get(core.segments.of(*entry));
@@ -96,7 +101,7 @@ impl<M: Media> Shared<M> {
                             }
                         }
                     };
-                    let sources = entries.iter().map(source).collect();
+                    let sources = entries.iter().enumerate().map(|(i, entry)| source(i, entry)).collect();
                     return Ok((entries, sources));
                 }
                 missing
@@ -123,9 +128,15 @@ impl<M: Media> Shared<M> {
         }
         let first = offset / BLOCK;
         let end = offset + buf.len() as u64;
-        for (i, source) in sources.iter().enumerate() {
+        let mut i = 0;
+        while i < sources.len() {
+            let source = &sources[i];
             let block = first + i as u64;
-            let (from, to) = ((block * BLOCK).max(offset), ((block + 1) * BLOCK).min(end));
+            i += 1;
+            while matches!(sources.get(i), Some(Source::Same)) {
+                i += 1;
+            }
+            let (from, to) = ((block * BLOCK).max(offset), ((first + i as u64) * BLOCK).min(end));
             let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
             let (record, fetch) = match source {
                 Source::Fill(word) => {
@@ -134,8 +145,10 @@ impl<M: Media> Shared<M> {
                 }
                 Source::Memory(memory, fetch) => (memory.bytes(fetch.entry.len_bytes()), fetch),
                 Source::Media(fetch) => (bytes_of(&fetched, fetch), fetch),
+                Source::Same => unreachable!("stepped over"),
             };
-            if let Err(error) = decode_block(block, record, fetch, (from % BLOCK) as usize, out) {
+            let skip = from - fetch.entry.first_block(block) * BLOCK;
+            if let Err(error) = decode_data(block, record, fetch, skip as usize, out) {
                 Self::count(&self.corrupt_records, 1);
                 return Err(error);
             }
@@ -178,37 +191,72 @@ fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
     &bytes[from..from + fetch.entry.len_bytes()]
 }
 
-/// Verifies a block's record and decompresses it; `out` may be a part of the block that begins at `skip`.
-fn decode_block(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [u8]) -> Result<(), Error> {
-    try_decode(block, bytes, fetch.mask, skip, out).map_err(|why| {
+/// Verifies the record that holds a block and decompresses it; `out` may be a part of its contents, which begins at `skip`.
+fn decode_data(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [u8]) -> Result<(), Error> {
+    try_decode(block, bytes, fetch.entry, fetch.mask, skip, out).map_err(|why| {
         let position = fetch.entry.position_bytes();
         Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {why}"))
     })
 }
 
-/// As [`decode_block`]; the error only says what is wrong, not where.
-fn try_decode(block: u64, bytes: &[u8], mask: u32, skip: usize, out: &mut [u8]) -> Result<(), String> {
+/// As [`decode_data`]; the error only says what is wrong, not where.
+fn try_decode(
+    block: u64,
+    bytes: &[u8],
+    entry: Entry,
+    mask: u32,
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), String> {
     let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
-    if record.header.kind != RecordKind::Data || record.header.block != block {
-        return Err(match record.header.kind {
-            RecordKind::Data => format!("it is the record of block {}", record.header.block),
-            other => format!("it is no data ({other:?})"),
+    let (header, blocks) = (&record.header, entry.blocks());
+    if header.kind != RecordKind::Data {
+        return Err(format!("it is no data ({:?})", header.kind));
+    }
+    if header.block != entry.first_block(block) || header.blocks() != blocks {
+        return Err(match header.blocks() {
+            1 => format!("it is the record of block {}", header.block),
+            several => format!("it is the record of {several} blocks from {} on", header.block),
         });
     }
-    let id = CodecId::try_from(record.header.codec).map_err(|error| error.to_string())?;
-    codec::with_decompressor(|decompressor| {
-        if out.len() == BLOCK_BYTES {
+    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let whole_bytes = blocks as usize * BLOCK_BYTES;
+    let decoded = codec::with_decompressor(|decompressor| {
+        if out.len() == whole_bytes {
             return decompressor.decompress(id, record.payload, None, out);
         }
-        let mut whole = [0; BLOCK_BYTES];
-        decompressor.decompress(id, record.payload, None, &mut whole)?;
-        out.copy_from_slice(&whole[skip..skip + out.len()]);
-        Ok(())
-    })
-    .map_err(|error| error.to_string())
+        WHOLE.with_borrow_mut(|whole| {
+            whole.resize(whole_bytes.max(whole.len()), 0);
+            decompressor.decompress_prefix(
+                id,
+                record.payload,
+                None,
+                &mut whole[..whole_bytes],
+                skip + out.len(),
+            )?;
+            out.copy_from_slice(&whole[skip..skip + out.len()]);
+            Ok(())
+        })
+    });
+    decoded.map_err(|error| error.to_string())
 }
 
-/// Verifies and decodes a block's record without wanting its contents; the error only says what is wrong.
-pub(crate) fn verify_block(block: u64, bytes: &[u8], mask: u32) -> Result<(), String> {
-    try_decode(block, bytes, mask, 0, &mut [0; BLOCK_BYTES])
+thread_local! {
+    /// Contents of a record of which only a part is wanted.
+    static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Verifies and decodes the record that holds a block without wanting its contents; the error only says what is wrong.
+pub(crate) fn verify_record(block: u64, bytes: &[u8], entry: Entry, mask: u32) -> Result<(), String> {
+    let mut contents = vec![0; entry.blocks() as usize * BLOCK_BYTES];
+    try_decode(block, bytes, entry, mask, 0, &mut contents)
+}
+
+/// The contents of the blocks of a record that was verified.
+pub(crate) fn decode_verified(header: &RecordHeader, payload: &[u8]) -> Result<Vec<u8>, String> {
+    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let mut contents = vec![0; header.blocks() as usize * BLOCK_BYTES];
+    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, None, &mut contents))
+        .map_err(|error| error.to_string())?;
+    Ok(contents)
 }

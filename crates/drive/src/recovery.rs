@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::Log;
 use crate::map::Map;
-use crate::node::Slot;
 use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
 use crate::segments::{Segments, State};
@@ -195,20 +194,7 @@ impl Core {
         }
         for told in rest {
             match told {
-                Told::Data { block, entry } => self.publish(block, entry),
-                Told::Moved { block, entry, origin } => {
-                    #[cfg(feature = "planted-bugs")]
-                    if self.has_bug(crate::PlantedBug::ApplyStaleMove) {
-                        self.publish(block, entry);
-                        continue;
-                    }
-                    // Where no change since the checkpoint is known, the map still points to the origin: cleaning
-                    // looked before it moved, and what replaces a record later stands later in the log.
-                    match self.map.peek(block) {
-                        Slot::Known(now) if now != origin => {}
-                        Slot::Known(_) | Slot::Unknown => self.publish(block, entry),
-                    }
-                }
+                Told::Data { block, entry } => self.publish_record(block, entry),
                 Told::Range { block, count, entry } => self.publish_range(block, count, entry),
                 Told::Overlay { .. } => {}
             }

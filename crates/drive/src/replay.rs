@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
+#[cfg(feature = "planted-bugs")]
+use layout::record::RECORD_HEADER_BYTES;
 use layout::record::decode_range;
 use layout::{
     BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
@@ -28,10 +30,8 @@ const OPENED_MIN_COUNT: u64 = 64;
 /// Something the log tells about the map.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// A block has this record.
+    /// A block, or the blocks of a frame, have this record.
     Data { block: u64, entry: Entry },
-    /// A block's record was moved.
-    Moved { block: u64, entry: Entry, origin: Entry },
     /// Blocks have an entry without a record.
     Range { block: u64, count: u64, entry: Entry },
     /// Changes to a leaf, as at a checkpoint's cut.
@@ -211,11 +211,7 @@ impl<'a, M: Media> Reader<'a, M> {
         let mut told = Vec::new();
         let mut malformed = false;
         let decoded = decode_pack(bytes, place, |at, record| {
-            match tell(
-                &record,
-                Entry::record(start + u64::from(at), record.header.record_len()),
-                &self.bounds,
-            ) {
+            match tell(&record, record.header.entry_at(start + u64::from(at)), &self.bounds) {
                 Ok(Some(one)) => told.push(one),
                 Ok(None) => {}
                 Err(()) => malformed = true,
@@ -358,14 +354,9 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
     let block = record.header.block;
     Ok(match record.header.kind {
         RecordKind::Data => {
-            ensure(block < bounds.blocks && record.payload.len() <= BLOCK_BYTES)?;
-            Some(match record.origin {
-                Some(origin) => {
-                    ensure(bounds.geometry.holds(origin))?;
-                    Told::Moved { block, entry, origin }
-                }
-                None => Told::Data { block, entry },
-            })
+            ensure(block + entry.blocks() <= bounds.blocks)?;
+            ensure(entry.is_frame() || record.payload.len() <= BLOCK_BYTES)?;
+            Some(Told::Data { block, entry })
         }
         RecordKind::Range => {
             let (count, entry) = decode_range(record.payload).map_err(drop)?;
@@ -391,12 +382,9 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
     let mut told = Vec::new();
     let _ = layout::pack::walk_records(used, header.records, |at, raw| {
         let decoded = layout::RecordHeader::decode(raw)?;
-        let payload_at = decoded.payload_offset();
-        let payload = &raw[payload_at..payload_at + usize::from(decoded.payload_len)];
-        let origin =
-            decoded.moved.then(|| Entry(u64::from_le_bytes(raw[16..24].try_into().unwrap_or_default())));
-        let record = layout::record::Record { header: decoded, origin, payload };
-        if let Ok(Some(one)) = tell(&record, Entry::record(start + u64::from(at), raw.len()), bounds) {
+        let end = RECORD_HEADER_BYTES + usize::from(decoded.payload_len);
+        let record = layout::record::Record { header: decoded, payload: &raw[RECORD_HEADER_BYTES..end] };
+        if let Ok(Some(one)) = tell(&record, decoded.entry_at(start + u64::from(at)), bounds) {
             told.push(one);
         }
         Ok(())

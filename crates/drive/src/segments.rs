@@ -206,20 +206,20 @@ impl Segments {
         }
     }
 
-    /// A record became live.
-    pub(crate) fn add(&mut self, entry: Entry) {
+    /// So many units of a record became live: all of it, or a block's part of a frame.
+    pub(crate) fn add(&mut self, entry: Entry, units: u32) {
         let segment = self.of(entry);
-        self.table[segment as usize].live_units += entry.units();
-        self.live_units += u64::from(entry.units());
+        self.table[segment as usize].live_units += units;
+        self.live_units += u64::from(units);
     }
 
-    /// A record died.
-    pub(crate) fn release(&mut self, entry: Entry) {
+    /// So many units of a record died.
+    pub(crate) fn release(&mut self, entry: Entry, units: u32) {
         let segment = self.of(entry);
         let live = &mut self.table[segment as usize].live_units;
-        debug_assert!(*live >= entry.units(), "segment {segment} holds less than what dies in it");
-        *live = live.saturating_sub(entry.units());
-        self.live_units = self.live_units.saturating_sub(u64::from(entry.units()));
+        debug_assert!(*live >= units, "segment {segment} holds less than what dies in it");
+        *live = live.saturating_sub(units);
+        self.live_units = self.live_units.saturating_sub(u64::from(units));
     }
 
     pub(crate) fn pin(&self, segment: u32) -> Pin {

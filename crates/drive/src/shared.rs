@@ -35,6 +35,8 @@ pub(crate) struct Shared<M> {
     pub(crate) progress: Event,
     pub(crate) spawner: Spawner,
     pub(crate) codec: codec::Policy,
+    /// Most blocks that a write compresses as one frame.
+    pub(crate) frame_blocks: u64,
     pub(crate) write_cache: bool,
     /// Copies of what the superblock says, for checking requests without the lock.
     pub(crate) capacity_bytes: AtomicU64,
@@ -88,6 +90,7 @@ impl<M: Media> Shared<M> {
             progress: Event::new(),
             spawner: options.spawner.clone(),
             codec,
+            frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
             entropy: options.entropy,
             clock: options.clock,

@@ -105,7 +105,9 @@ impl<M: Media> Drive<M> {
             self.merge(batch, offset, |block, from| block[from..].copy_from_slice(head)).await?;
         }
         if whole_from < whole_to {
-            batch.add_source(policy, whole_from / BLOCK, data, at(whole_from)..at(whole_to));
+            let whole = at(whole_from)..at(whole_to);
+            let from = Some(whole.start);
+            batch.add_run(policy, self.0.frame_blocks, whole_from / BLOCK, &data[whole], from);
         }
         if whole_to < end {
             let tail = &data[at(whole_to)..];

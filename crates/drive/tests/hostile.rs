@@ -208,25 +208,6 @@ fn a_range_beyond_the_capacity_is_refused() {
 }
 
 #[test]
-fn a_moved_record_from_outside_the_segments_is_refused() {
-    let (media, drive) = new_drive(64 << 20, 128 << 20);
-    run(drive.write(0, &random(1, 1 << 20), false)).expect("write");
-    run(drive.write(1 << 20, &random(2, 1 << 20), false)).expect("write");
-    run(drive.trim(4096, 1 << 20, false)).expect("trim");
-    run(drive.checkpoint()).expect("checkpoint");
-    assert!(run(drive.clean()).expect("clean"));
-    run(drive.flush()).expect("flush");
-    drive.tick();
-    drive.tick();
-    drop(drive);
-    let image = Image::of(&media);
-    let moved =
-        image.records(RecordKind::Data).into_iter().rfind(|r| r.header.moved).expect("a moved record");
-    image.change(&moved, moved.position + 16, &Entry::record(1 << 40, 4112).0.to_le_bytes());
-    assert_damaged(&media);
-}
-
-#[test]
 fn a_node_of_no_level_does_not_lead_cleaning_astray() {
     let (media, image) = written();
     let node = image.node(0, 1);

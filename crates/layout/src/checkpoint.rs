@@ -330,7 +330,7 @@ impl Checkpoint {
             *counter = u64_at(b, COUNTERS_AT + i * 8);
         }
         let root = Entry(u64_at(b, 48));
-        if !(root.is_unmapped() || root.is_record() && root.is_valid()) {
+        if !(root.is_unmapped() || root.is_record() && !root.is_frame() && root.is_valid()) {
             return Err(DecodeError::Field(WHAT, "root is neither unmapped nor a record"));
         }
         let (sequence, durable) = (u64_at(b, 40), u64_at(b, 104));

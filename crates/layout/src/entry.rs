@@ -5,15 +5,27 @@ use crate::UNIT_BYTES;
 const KIND_SHIFT: u32 = 62;
 const KIND_RECORD: u64 = 1;
 const KIND_FILL: u64 = 2;
+const KIND_FRAME: u64 = 3;
 const UNITS_SHIFT: u32 = 50;
 const UNITS_MASK: u64 = 0xfff;
 const POSITION_MASK: u64 = (1 << UNITS_SHIFT) - 1;
+const FRAME_BLOCKS_SHIFT: u32 = 60;
+const FRAME_STEPS_SHIFT: u32 = 49;
+const FRAME_STEPS_MASK: u64 = 0x7ff;
+const FRAME_POSITION_MASK: u64 = (1 << FRAME_STEPS_SHIFT) - 1;
+
+/// A frame's record is a multiple of this: its length has 11 bits in an entry.
+pub const FRAME_STEP_BYTES: usize = 2 * UNIT_BYTES;
+/// Most blocks in a frame; a frame has 2, 4, 8 or 16.
+pub const FRAME_BLOCKS_MAX: u64 = 16;
 
 /// Eight bytes of the map.
 ///
 /// ```text
-/// bits 63..62  kind: 0 unmapped (all bits zero), 1 record, 2 fill
+/// bits 63..62  kind: 0 unmapped (all bits zero), 1 record of one block, 2 fill, 3 record of a frame
 /// record:      61..50 length in 16 B units (1..4095), 49..0 position in 16 B units from the start of the backing
+/// frame:       61..60 binary logarithm of its blocks less 1 (2 to 16 blocks), 59..49 length in 32 B steps (1..2047),
+///              48..0 position as above. All blocks of a frame have the same entry
 /// fill:        31..0  the 32-bit word (little-endian) that the block repeats
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -22,8 +34,10 @@ pub struct Entry(pub u64);
 impl Entry {
     /// Nothing mapped: reads as zeros.
     pub const UNMAPPED: Entry = Entry(0);
-    /// Bytes of the longest record an entry can tell of.
+    /// Bytes of the longest record of one block an entry can tell of.
     pub const MAX_LEN_BYTES: usize = UNITS_MASK as usize * UNIT_BYTES;
+    /// Bytes of the longest frame.
+    pub const FRAME_MAX_LEN_BYTES: usize = FRAME_STEPS_MASK as usize * FRAME_STEP_BYTES;
 
     /// A record at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 16, up to 65,520).
     pub fn record(position_bytes: u64, len_bytes: usize) -> Entry {
@@ -33,9 +47,32 @@ impl Entry {
         Entry(KIND_RECORD << KIND_SHIFT | units << UNITS_SHIFT | position)
     }
 
+    /// A frame of `blocks` (2, 4, 8 or 16) at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 32, up to
+    /// 65,504).
+    pub fn frame(position_bytes: u64, len_bytes: usize, blocks: u64) -> Entry {
+        let steps = (len_bytes / FRAME_STEP_BYTES) as u64;
+        let position = position_bytes / UNIT_BYTES as u64;
+        debug_assert!(blocks.is_power_of_two() && (2..=FRAME_BLOCKS_MAX).contains(&blocks));
+        debug_assert!(steps > 0 && steps <= FRAME_STEPS_MASK && position <= FRAME_POSITION_MASK);
+        let log = u64::from(blocks.trailing_zeros()) - 1;
+        Entry(KIND_FRAME << KIND_SHIFT | log << FRAME_BLOCKS_SHIFT | steps << FRAME_STEPS_SHIFT | position)
+    }
+
+    /// A record or a frame, by the number of its blocks.
+    pub fn of_blocks(position_bytes: u64, len_bytes: usize, blocks: u64) -> Entry {
+        match blocks {
+            1 => Entry::record(position_bytes, len_bytes),
+            _ => Entry::frame(position_bytes, len_bytes, blocks),
+        }
+    }
+
     /// A block that repeats one 32-bit word.
     pub fn fill(word: u32) -> Entry {
         Entry(KIND_FILL << KIND_SHIFT | u64::from(word))
+    }
+
+    fn kind(self) -> u64 {
+        self.0 >> KIND_SHIFT
     }
 
     /// Whether nothing is mapped.
@@ -43,38 +80,67 @@ impl Entry {
         self.0 == 0
     }
 
-    /// Whether this is a record.
+    /// Whether this is a record, of one block or of a frame.
     pub fn is_record(self) -> bool {
-        self.0 >> KIND_SHIFT == KIND_RECORD
+        matches!(self.kind(), KIND_RECORD | KIND_FRAME)
+    }
+
+    /// Whether this is the record of a frame.
+    pub fn is_frame(self) -> bool {
+        self.kind() == KIND_FRAME
     }
 
     /// The word of a fill.
     pub fn fill_word(self) -> Option<u32> {
-        (self.0 >> KIND_SHIFT == KIND_FILL).then_some(self.0 as u32)
+        (self.kind() == KIND_FILL).then_some(self.0 as u32)
     }
 
     /// Position of a record in bytes from the start of the backing.
     pub fn position_bytes(self) -> u64 {
-        (self.0 & POSITION_MASK) * UNIT_BYTES as u64
+        let mask = if self.is_frame() { FRAME_POSITION_MASK } else { POSITION_MASK };
+        (self.0 & mask) * UNIT_BYTES as u64
     }
 
-    /// Length of a record in bytes, header and padding to 16 in.
+    /// Length of a record in bytes, header and padding in.
     pub fn len_bytes(self) -> usize {
         self.units() as usize * UNIT_BYTES
     }
 
     /// Length of a record in 16-byte units.
     pub fn units(self) -> u32 {
-        (self.0 >> UNITS_SHIFT & UNITS_MASK) as u32
+        if self.is_frame() {
+            (self.0 >> FRAME_STEPS_SHIFT & FRAME_STEPS_MASK) as u32 * (FRAME_STEP_BYTES / UNIT_BYTES) as u32
+        } else {
+            (self.0 >> UNITS_SHIFT & UNITS_MASK) as u32
+        }
+    }
+
+    /// Blocks that the record holds.
+    pub fn blocks(self) -> u64 {
+        if self.is_frame() { 2 << (self.0 >> FRAME_BLOCKS_SHIFT & 3) } else { 1 }
+    }
+
+    /// First block of the record that holds `block`: frames lie at multiples of their blocks.
+    pub fn first_block(self, block: u64) -> u64 {
+        block & !(self.blocks() - 1)
+    }
+
+    /// Units that one block's part of the record counts as: a frame's length is shared out among its blocks, what does
+    /// not divide evenly to the first ones. `block` may be a block's number or its slot in a leaf.
+    pub fn share_units(self, block: u64) -> u32 {
+        if !self.is_frame() {
+            return self.units();
+        }
+        let (units, blocks) = (self.units(), self.blocks() as u32);
+        units / blocks + u32::from(((block % u64::from(blocks)) as u32) < units % blocks)
     }
 
     /// Whether the bits are of a form this version writes.
     pub fn is_valid(self) -> bool {
-        match self.0 >> KIND_SHIFT {
+        match self.kind() {
             0 => self.0 == 0,
-            KIND_RECORD => self.units() > 0,
             KIND_FILL => self.0 & !(3 << KIND_SHIFT) <= u64::from(u32::MAX),
-            _ => false,
+            _ => self.units() > 0,
         }
     }
 }
@@ -85,6 +151,14 @@ impl std::fmt::Debug for Entry {
             write!(f, "unmapped")
         } else if let Some(word) = self.fill_word() {
             write!(f, "fill {word:#010x}")
+        } else if self.is_frame() {
+            write!(
+                f,
+                "frame of {} blocks at {:#x}, {} bytes",
+                self.blocks(),
+                self.position_bytes(),
+                self.len_bytes()
+            )
         } else {
             write!(f, "record at {:#x}, {} bytes", self.position_bytes(), self.len_bytes())
         }

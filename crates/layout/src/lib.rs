@@ -31,7 +31,7 @@ pub const UNIT_BYTES: usize = 16;
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: usize = 256 * 1024;
 /// Version of the format described here.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Why bytes from the backing were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

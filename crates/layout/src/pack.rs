@@ -231,10 +231,8 @@ pub fn decode_pack(
     walk_records(used, header.records, |at, raw| {
         // Verified just now: decode again without paying for the checksum.
         let record_header = RecordHeader::decode(raw)?;
-        let start = record_header.payload_offset();
-        let origin = record_header.moved.then(|| crate::Entry(u64_at(raw, RECORD_HEADER_BYTES)));
-        let payload = &raw[start..start + usize::from(record_header.payload_len)];
-        each(at, Record { header: record_header, origin, payload });
+        let end = RECORD_HEADER_BYTES + usize::from(record_header.payload_len);
+        each(at, Record { header: record_header, payload: &raw[RECORD_HEADER_BYTES..end] });
         Ok(())
     })?;
     Ok(header)

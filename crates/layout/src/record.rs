@@ -1,21 +1,23 @@
 //! Records: one compressed block (or another thing the log tells), with its header, in steps of 16 bytes.
 
 use crate::bytes::{put, u16_at, u32_at, u48_at, u64_at};
+use crate::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use crate::{DecodeError, Entry, UNIT_BYTES};
 
 /// Bytes of a record's header.
 pub const RECORD_HEADER_BYTES: usize = 16;
-/// Bytes between header and payload of a moved record: the entry it had before.
-pub const ORIGIN_BYTES: usize = 8;
 /// Payload bytes of a range record.
 pub const RANGE_PAYLOAD_BYTES: usize = 16;
-const MOVED: u8 = 0x80;
+/// Data records: bits of the codec byte that name the codec.
+const CODEC_MASK: u8 = 0x0f;
+/// Data records: from this bit of the codec byte on stands the binary logarithm of the number of blocks.
+const BLOCKS_SHIFT: u32 = 4;
 
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// A block's contents, compressed as the codec byte says.
+    /// A block's contents, or those of a frame of adjacent blocks, compressed as the codec byte says.
     Data = 1,
     /// From `block` on, so many blocks have this entry (unmapped or a fill): TRIM, write-zeroes, fills.
     Range = 2,
@@ -31,9 +33,8 @@ pub enum RecordKind {
 /// ```text
 ///   0  4  CRC32C of bytes 4 to the end of the payload, XORed with the mask of its place (see [`place_mask`])
 ///   4  6  block (or index)            10  2  payload length in bytes
-///  12  1  kind, bit 7: moved          13  1  codec (or node coding)        14  2  extra
-///  16  8  only when moved: the entry the record had before
-///  ..     payload, padded with zeros to 16 bytes
+///  12  1  kind                        13  1  codec (or node coding)        14  2  extra
+///  16     payload, padded with zeros to 16 bytes, that of a frame to 32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -45,25 +46,41 @@ pub struct RecordHeader {
     pub payload_len: u16,
     /// What it is.
     pub kind: RecordKind,
-    /// Whether cleaning moved it here: an origin follows the header.
-    pub moved: bool,
-    /// How the payload is coded.
+    /// How the payload is coded. In data records the lower four bits name the codec, the three above the number of
+    /// blocks: see [`RecordHeader::blocks`].
     pub codec: u8,
-    /// Level of a node, flags of an overlay; zero in data and ranges.
+    /// Level of a node, flags of an overlay, dictionary of data (0: none); zero in ranges.
     pub extra: u16,
 }
 
 const WHAT: &str = "record";
 
 impl RecordHeader {
-    /// Bytes from the start of the record to its payload.
-    pub fn payload_offset(&self) -> usize {
-        RECORD_HEADER_BYTES + if self.moved { ORIGIN_BYTES } else { 0 }
-    }
-
     /// Bytes of the whole record, padding in.
     pub fn record_len(&self) -> usize {
-        (self.payload_offset() + usize::from(self.payload_len)).next_multiple_of(UNIT_BYTES)
+        let step = if self.blocks() > 1 { FRAME_STEP_BYTES } else { UNIT_BYTES };
+        (RECORD_HEADER_BYTES + usize::from(self.payload_len)).next_multiple_of(step)
+    }
+
+    /// Blocks in a data record: 1, or of a frame 2, 4, 8 or 16. 1 for all other kinds.
+    pub fn blocks(&self) -> u64 {
+        if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
+    }
+
+    /// The number of a data record's codec, without the number of blocks.
+    pub fn codec_number(&self) -> u8 {
+        self.codec & CODEC_MASK
+    }
+
+    /// The codec byte of a data record. `blocks` must be 1, 2, 4, 8 or 16, `codec_number` below 16.
+    pub fn data_codec(codec_number: u8, blocks: u64) -> u8 {
+        debug_assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
+        codec_number | (blocks.trailing_zeros() as u8) << BLOCKS_SHIFT
+    }
+
+    /// The entry of a record with this header at a position.
+    pub fn entry_at(&self, position_bytes: u64) -> Entry {
+        Entry::of_blocks(position_bytes, self.record_len(), self.blocks())
     }
 
     /// Writes the header to the first 16 bytes of `out`.
@@ -71,7 +88,7 @@ impl RecordHeader {
         put(out, 0, &self.crc.to_le_bytes());
         put(out, 4, &self.block.to_le_bytes()[..6]);
         put(out, 10, &self.payload_len.to_le_bytes());
-        out[12] = self.kind as u8 | if self.moved { MOVED } else { 0 };
+        out[12] = self.kind as u8;
         out[13] = self.codec;
         put(out, 14, &self.extra.to_le_bytes());
     }
@@ -81,7 +98,7 @@ impl RecordHeader {
         if b.len() < RECORD_HEADER_BYTES {
             return Err(DecodeError::Truncated(WHAT));
         }
-        let kind = match b[12] & !MOVED {
+        let kind = match b[12] {
             1 => RecordKind::Data,
             2 => RecordKind::Range,
             3 => RecordKind::Node,
@@ -93,15 +110,19 @@ impl RecordHeader {
             block: u48_at(b, 4),
             payload_len: u16_at(b, 10),
             kind,
-            moved: b[12] & MOVED != 0,
             codec: b[13],
             extra: u16_at(b, 14),
         };
-        if header.moved && kind != RecordKind::Data {
-            return Err(DecodeError::Field(WHAT, "moved, but not data"));
+        let blocks = header.blocks();
+        if kind == RecordKind::Data && (header.codec >> 7 != 0 || blocks > FRAME_BLOCKS_MAX) {
+            return Err(DecodeError::Field(WHAT, "impossible number of blocks"));
         }
-        // The length goes into a map entry, where it has 12 bits.
-        if header.record_len() > Entry::MAX_LEN_BYTES {
+        if !header.block.is_multiple_of(blocks) {
+            return Err(DecodeError::Field(WHAT, "frame that does not begin at a multiple of its blocks"));
+        }
+        // The length goes into a map entry, where it has 12 bits, in steps of two units 11.
+        let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };
+        if header.record_len() > most {
             return Err(DecodeError::Field(WHAT, "impossible length"));
         }
         Ok(header)
@@ -113,21 +134,19 @@ impl RecordHeader {
 pub struct Record<'a> {
     /// Its header.
     pub header: RecordHeader,
-    /// Where it was before cleaning moved it.
-    pub origin: Option<Entry>,
     /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// Checksum of a record's bytes (header with or without a checksum in it, origin, payload), without any mask.
+/// Checksum of a record's bytes (header with or without a checksum in it, payload), without any mask.
 pub fn record_crc(record: &[u8], header: &RecordHeader) -> u32 {
-    crc32c::crc32c(&record[4..header.payload_offset() + usize::from(header.payload_len)])
+    crc32c::crc32c(&record[4..RECORD_HEADER_BYTES + usize::from(header.payload_len)])
 }
 
 /// Decodes and verifies the record that begins at `bytes[0]`, whose place has the mask `mask`.
 pub fn decode_record(bytes: &[u8], mask: u32) -> Result<Record<'_>, DecodeError> {
     let header = RecordHeader::decode(bytes)?;
-    let start = header.payload_offset();
+    let start = RECORD_HEADER_BYTES;
     let end = start + usize::from(header.payload_len);
     if end > bytes.len() {
         return Err(DecodeError::Truncated(WHAT));
@@ -135,8 +154,7 @@ pub fn decode_record(bytes: &[u8], mask: u32) -> Result<Record<'_>, DecodeError>
     if record_crc(bytes, &header) ^ mask != header.crc {
         return Err(DecodeError::Checksum(WHAT));
     }
-    let origin = header.moved.then(|| Entry(u64_at(bytes, RECORD_HEADER_BYTES)));
-    Ok(Record { header, origin, payload: &bytes[start..end] })
+    Ok(Record { header, payload: &bytes[start..end] })
 }
 
 /// The payload of a range record: how many blocks, and what entry they get.

@@ -15,6 +15,26 @@ proptest! {
     }
 
     #[test]
+    fn frame_gives_back_position_length_and_blocks(
+        position in 0..1_u64 << 49,
+        steps in 1..2048_usize,
+        log in 1..5_u32,
+        block in 0..1_u64 << 36,
+    ) {
+        let (position, len, blocks) = (position * 16, steps * 32, 1 << log);
+        let entry = Entry::frame(position, len, blocks);
+        prop_assert!(entry.is_valid() && entry.is_record() && entry.is_frame() && !entry.is_unmapped());
+        prop_assert_eq!(entry.fill_word(), None);
+        prop_assert_eq!((entry.position_bytes(), entry.len_bytes(), entry.blocks()), (position, len, blocks));
+        let first = entry.first_block(block);
+        prop_assert!(first % blocks == 0 && (first..first + blocks).contains(&block));
+        // The parts of all blocks make up the whole, and a slot tells as much as a block's number.
+        let shares: u32 = (first..first + blocks).map(|block| entry.share_units(block)).sum();
+        prop_assert_eq!(shares, entry.units());
+        prop_assert_eq!(entry.share_units(block), entry.share_units(block % 512));
+    }
+
+    #[test]
     fn fill_gives_back_its_word(word: u32) {
         let entry = Entry::fill(word);
         prop_assert!(entry.is_valid() && !entry.is_record() && !entry.is_unmapped());
@@ -31,7 +51,9 @@ proptest! {
             prop_assert_eq!(kinds, 1);
             let again = match entry.fill_word() {
                 Some(word) => Entry::fill(word),
-                None if entry.is_record() => Entry::record(entry.position_bytes(), entry.len_bytes()),
+                None if entry.is_record() => {
+                    Entry::of_blocks(entry.position_bytes(), entry.len_bytes(), entry.blocks())
+                }
                 None => Entry::UNMAPPED,
             };
             prop_assert_eq!(again, entry);
@@ -51,6 +73,7 @@ fn unmapped_is_all_zeros() {
 fn record_without_length_is_refused() {
     assert!(!Entry(1 << 62).is_valid());
     assert!(!Entry(1 << 62 | 12345).is_valid());
+    assert!(!Entry(3 << 62 | 12345).is_valid());
 }
 
 #[test]

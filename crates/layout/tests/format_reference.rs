@@ -40,15 +40,8 @@ fn place_mask_of_the_example() {
 #[test]
 fn pack_of_the_example() {
     let mut pack = [0; 4096];
-    let header = RecordHeader {
-        crc: 0,
-        block: 300,
-        payload_len: 5,
-        kind: RecordKind::Data,
-        moved: false,
-        codec: 1,
-        extra: 0,
-    };
+    let header =
+        RecordHeader { crc: 0, block: 300, payload_len: 5, kind: RecordKind::Data, codec: 1, extra: 0 };
     let record = &mut pack[PACK_HEADER_BYTES..][..header.record_len()];
     header.encode(record);
     record[16..21].copy_from_slice(b"hello");
@@ -136,17 +129,10 @@ fn ten_gib_leaves_three_mib_behind_its_last_segment() {
 #[test]
 fn lengths() {
     assert_eq!((BLOCK_BYTES, UNIT_BYTES, PACK_HEADER_BYTES, ATOMIC_WRITE_BYTES), (4096, 16, 112, 262_144));
-    let raw = RecordHeader {
-        crc: 0,
-        block: 0,
-        payload_len: 4096,
-        kind: RecordKind::Data,
-        moved: false,
-        codec: 0,
-        extra: 0,
-    };
+    let raw =
+        RecordHeader { crc: 0, block: 0, payload_len: 4096, kind: RecordKind::Data, codec: 0, extra: 0 };
     assert_eq!(raw.record_len(), 4112);
-    assert_eq!(RecordHeader { moved: true, ..raw }.record_len(), 4128);
+    assert_eq!(RecordHeader { codec: 0x32, payload_len: 13_000, ..raw }.record_len(), 13_024);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn meaningful(pack: &Pack) -> Vec<usize> {
     let mut at = 112;
     for spec in &pack.specs {
         let header = spec.header();
-        bytes.extend(at..at + header.payload_offset() + spec.payload.len());
+        bytes.extend(at..at + layout::record::RECORD_HEADER_BYTES + spec.payload.len());
         at += header.record_len();
     }
     bytes

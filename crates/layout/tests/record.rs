@@ -1,9 +1,11 @@
-//! Records: header, origin, payload, checksum.
+//! Records: header, payload, checksum.
 
 mod common;
 
 use common::{Spec, seal};
-use layout::record::{RecordHeader, decode_range, decode_record, encode_range, place_mask};
+use layout::record::{
+    RECORD_HEADER_BYTES, RecordHeader, decode_range, decode_record, encode_range, place_mask,
+};
 use layout::{DecodeError, Entry, RecordKind};
 use proptest::prelude::*;
 
@@ -16,7 +18,6 @@ proptest! {
         let record = decode_record(&bytes, mask).expect("just encoded");
         let header = RecordHeader { crc: record.header.crc, ..spec.header() };
         prop_assert_eq!(record.header, header);
-        prop_assert_eq!(record.origin, spec.origin);
         prop_assert_eq!(record.payload, &spec.payload[..]);
     }
 
@@ -31,7 +32,7 @@ proptest! {
     fn flipped_bit_is_refused(spec in common::spec(), mask: u32, bit in any::<prop::sample::Index>()) {
         let mut bytes = spec.encode(mask);
         // The padding behind the payload means nothing and is not covered.
-        let bit = bit.index((spec.header().payload_offset() + spec.payload.len()) * 8);
+        let bit = bit.index((RECORD_HEADER_BYTES + spec.payload.len()) * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(decode_record(&bytes, mask).is_err());
     }
@@ -39,7 +40,7 @@ proptest! {
     #[test]
     fn truncated_is_refused(spec in common::spec(), mask: u32, len in any::<prop::sample::Index>()) {
         let bytes = spec.encode(mask);
-        let len = len.index(spec.header().payload_offset() + spec.payload.len());
+        let len = len.index(RECORD_HEADER_BYTES + spec.payload.len());
         prop_assert_eq!(decode_record(&bytes[..len], mask), Err(DecodeError::Truncated("record")));
     }
 
@@ -48,7 +49,7 @@ proptest! {
     fn any_bytes_are_refused_or_fit_an_entry(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         len in prop::option::of(65_400..65_535_u16),
-        kind in prop::sample::select(vec![1_u8, 2, 3, 4, 0x81, 0x82, 0x83, 0x84, 0, 5, 0x80]),
+        kind in prop::sample::select(vec![1_u8, 2, 3, 4, 0x81, 0x84, 0, 5, 0x80]),
         mask: u32,
     ) {
         let mut bytes = bytes;
@@ -62,8 +63,9 @@ proptest! {
         }
         seal::record(&mut bytes, mask);
         if let Ok(record) = decode_record(&bytes, mask) {
-            let len = record.header.record_len();
-            prop_assert_eq!(Entry::record(4096, len).len_bytes(), len);
+            let entry = record.header.entry_at(4096);
+            prop_assert_eq!(entry.len_bytes(), record.header.record_len());
+            prop_assert_eq!(entry.blocks(), record.header.blocks());
         }
     }
 
@@ -82,12 +84,12 @@ proptest! {
 }
 
 fn spec(kind: RecordKind) -> Spec {
-    Spec { kind, block: 5, codec: 0, extra: 0, origin: None, payload: vec![7; 33] }
+    Spec { kind, block: 5, codec: 0, extra: 0, payload: vec![7; 33] }
 }
 
 #[test]
 fn unknown_kind_is_refused() {
-    for kind in (0..=255_u8).filter(|kind| !(1..=4).contains(&(kind & 0x7f))) {
+    for kind in (0..=255_u8).filter(|kind| !(1..=4).contains(kind)) {
         let mut bytes = spec(RecordKind::Data).encode(0);
         bytes[12] = kind;
         seal::record(&mut bytes, 0);
@@ -95,28 +97,34 @@ fn unknown_kind_is_refused() {
     }
 }
 
-/// Cleaning moves data only: nodes are written anew, and ranges and overlays are never live.
+/// A frame's number of blocks is in the codec byte of data, and of nothing else.
 #[test]
-fn only_data_can_have_been_moved() {
-    for kind in [RecordKind::Range, RecordKind::Node, RecordKind::Overlay] {
-        let moved = Spec { origin: Some(Entry::record(4096, 64)), ..spec(kind) };
-        assert!(decode_record(&moved.encode(0), 0).is_err(), "{kind:?}");
+fn frames_have_2_4_8_or_16_blocks_and_begin_at_multiples_of_them() {
+    let decoded = |kind, codec, block| {
+        let bytes = Spec { codec, block, ..spec(kind) }.encode(0);
+        decode_record(&bytes, 0).map(|record| record.header.blocks())
+    };
+    for (log, blocks) in [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16)] {
+        assert_eq!(decoded(RecordKind::Data, log << 4 | 2, 48), Ok(blocks));
+        assert_eq!(decoded(RecordKind::Data, log << 4 | 2, 49).is_ok(), blocks == 1);
+        assert_eq!(decoded(RecordKind::Overlay, log << 4, 49), Ok(1));
+    }
+    for codec in [0x50, 0x60, 0x70, 0x80, 0xf2] {
+        assert!(decoded(RecordKind::Data, codec, 0).is_err(), "codec byte {codec:#x}");
     }
 }
 
-/// Twelve bits of an entry count the 16-byte units of a record.
+/// Twelve bits of an entry count the 16-byte units of a record, eleven the 32-byte steps of a frame.
 #[test]
 fn record_longer_than_an_entry_can_tell_is_refused() {
-    let of = |len: usize, moved: bool| {
-        let origin = moved.then(|| Entry::record(4096, 64));
-        let bytes = Spec { payload: vec![1; len], origin, ..spec(RecordKind::Data) }.encode(0);
+    let of = |len: usize, codec: u8| {
+        let bytes = Spec { payload: vec![1; len], codec, block: 0, ..spec(RecordKind::Data) }.encode(0);
         decode_record(&bytes, 0).map(|record| record.header.record_len())
     };
-    assert_eq!(of(65_504, false), Ok(65_520));
-    assert!(of(65_505, false).is_err());
-    assert_eq!(of(65_496, true), Ok(65_520));
-    assert!(of(65_497, true).is_err());
-    assert!(of(65_535, false).is_err() && of(65_535, true).is_err());
+    assert_eq!(of(65_504, 0), Ok(65_520));
+    assert!(of(65_505, 0).is_err() && of(65_535, 0).is_err());
+    assert_eq!(of(65_488, 0x32), Ok(65_504));
+    assert!(of(65_489, 0x32).is_err() && of(65_535, 0x32).is_err());
 }
 
 /// A range that covers nothing is never written.

@@ -7,24 +7,28 @@ use media::Media;
 use super::report::{CheckProgress, CheckReport, Fault, Faults};
 use super::runs::Fetched;
 use super::walk::Met;
-use crate::read::verify_block;
+use crate::read::verify_record;
 use crate::shared::Shared;
 
 /// Stands for a block number where the record is a map node.
 const NODE: u64 = u64::MAX;
 
-/// A live record: where it is and whose.
+/// A live record: where it is and whose. A frame's blocks each have one; they are put together before they are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     entry: Entry,
     block: u64,
+    /// Live blocks of it.
+    blocks: u16,
 }
 
 impl Extent {
     pub(super) fn of(met: &Met) -> Extent {
         match met {
-            Met::Block(block, entry) => Extent { entry: *entry, block: *block },
-            Met::Owed(entry) | Met::Node(entry) => Extent { entry: *entry, block: NODE },
+            Met::Block(block, entry) | Met::Owed(block, entry) => {
+                Extent { entry: *entry, block: *block, blocks: 1 }
+            }
+            Met::Node(entry) => Extent { entry: *entry, block: NODE, blocks: 0 },
         }
     }
 
@@ -49,7 +53,13 @@ pub(super) struct Pass<'a, P> {
 impl<P: FnMut(CheckProgress)> Pass<'_, P> {
     pub(super) async fn run<M: Media>(&mut self, shared: &Shared<M>, mut extents: Vec<Extent>) {
         let geometry = shared.superblock().geometry;
-        extents.sort_unstable_by_key(|extent| extent.entry.position_bytes());
+        extents.sort_unstable_by_key(|extent| (extent.entry.position_bytes(), extent.block));
+        extents.dedup_by(|next, kept| {
+            let frame = next.entry == kept.entry && next.entry.is_frame();
+            let same = frame && next.entry.first_block(next.block) == kept.entry.first_block(kept.block);
+            kept.blocks += u16::from(same);
+            same
+        });
         for pair in extents.windows(2) {
             let (first, second) = (pair[0].entry.position_bytes(), pair[1].entry.position_bytes());
             if first + pair[0].entry.len_bytes() as u64 > second {
@@ -71,10 +81,9 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
         while let Some(fetched) = runs.next().await {
             for extent in &extents[fetched.items.clone()] {
                 match shared.verify(*extent, &fetched).await {
-                    Ok(()) => self.report.records_verified_count += 1,
+                    Ok(()) => self.report.records_verified_count += u64::from(extent.blocks),
                     Err(why) => {
-                        let position = extent.entry.position_bytes();
-                        self.faults.push(Fault::of_record(&geometry, extent.block, position, &why));
+                        self.faults.push(Fault::of_record(&geometry, extent.block, extent.entry, &why));
                     }
                 }
                 self.done_bytes += extent.entry.len_bytes() as u64;
@@ -86,7 +95,7 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Verifies one block's record; answers what is wrong with it.
+    /// Verifies one record; answers what is wrong with it.
     async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<(), String> {
         let (fetch, memory) = {
             let core = self.core();
@@ -94,15 +103,15 @@ impl<M: Media> Shared<M> {
         };
         let len = extent.entry.len_bytes();
         if let Some(memory) = memory {
-            return verify_block(extent.block, memory.bytes(len), fetch.mask);
+            return verify_record(extent.block, memory.bytes(len), extent.entry, fetch.mask);
         }
         // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
         let bytes = fetched.bytes_of(extent.entry);
-        if bytes.is_some_and(|bytes| verify_block(extent.block, bytes, fetch.mask).is_ok()) {
+        if bytes.is_some_and(|bytes| verify_record(extent.block, bytes, extent.entry, fetch.mask).is_ok()) {
             return Ok(());
         }
         let read = self.read_range(extent.entry.position_bytes(), len).await;
         let (buf, at) = read.map_err(|error| error.to_string())?;
-        verify_block(extent.block, &buf[at..at + len], fetch.mask)
+        verify_record(extent.block, &buf[at..at + len], extent.entry, fetch.mask)
     }
 }

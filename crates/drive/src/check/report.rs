@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use layout::{BLOCK_BYTES, Geometry, NODE_ENTRIES, NodeId};
+use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, NodeId};
 
 /// Faults listed at most: a badly damaged drive would fill the screen. All are counted.
 const FAULTS_MAX: usize = 1000;
@@ -141,13 +141,19 @@ impl Fault {
         Fault { position_bytes: Some(position), spare: true, ..Fault::new(what) }
     }
 
-    pub(super) fn of_record(geometry: &Geometry, block: u64, position: u64, why: &str) -> Fault {
+    /// The record of a block, or of all blocks of its frame, is bad.
+    pub(super) fn of_record(geometry: &Geometry, block: u64, entry: Entry, why: &str) -> Fault {
+        let position = entry.position_bytes();
+        let first = entry.first_block(block);
         Fault {
-            logical_offset_bytes: Some(block * BLOCK_BYTES as u64),
-            logical_len_bytes: Some(BLOCK_BYTES as u64),
+            logical_offset_bytes: Some(first * BLOCK_BYTES as u64),
+            logical_len_bytes: Some(entry.blocks() * BLOCK_BYTES as u64),
             segment: geometry.locate(position).map(|(segment, _)| segment),
             position_bytes: Some(position),
-            ..Fault::new(format!("record of block {block}: {why}"))
+            ..Fault::new(match entry.blocks() {
+                1 => format!("record of block {block}: {why}"),
+                several => format!("record of {several} blocks from {first} on: {why}"),
+            })
         }
     }
 

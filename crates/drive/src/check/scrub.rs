@@ -8,7 +8,7 @@ use super::report::Fault;
 use crate::error::Error;
 use crate::load::Fetch;
 use crate::map::Missing;
-use crate::read::verify_block;
+use crate::read::verify_record;
 use crate::shared::{Drive, Shared};
 
 /// Leaves that hold nothing passed over in one step.
@@ -65,16 +65,16 @@ impl<M: Media> Drive<M> {
             }
         };
         let mut step = ScrubStep { next_block: shared.exists(next), ..ScrubStep::default() };
-        records.sort_unstable_by_key(|(_, fetch)| fetch.entry.position_bytes());
+        records.sort_unstable_by_key(|(block, fetch)| (fetch.entry.position_bytes(), *block));
         let entries = records.iter().map(|(_, fetch)| fetch.entry);
         let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
         while let Some(fetched) = runs.next().await {
             for (block, fetch) in &records[fetched.items.clone()] {
                 let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
                 let verified = match fetched.bytes_of(fetch.entry) {
-                    Some(bytes) => verify_block(*block, bytes, fetch.mask),
+                    Some(bytes) => verify_record(*block, bytes, fetch.entry, fetch.mask),
                     None => match shared.read_range(position, len).await {
-                        Ok((buf, at)) => verify_block(*block, &buf[at..at + len], fetch.mask),
+                        Ok((buf, at)) => verify_record(*block, &buf[at..at + len], fetch.entry, fetch.mask),
                         Err(error) => Err(error.to_string()),
                     },
                 };
@@ -83,7 +83,7 @@ impl<M: Media> Drive<M> {
                     Ok(()) => step.records_count += 1,
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
-                        step.faults.push(Fault::of_record(&geometry, *block, position, &why));
+                        step.faults.push(Fault::of_record(&geometry, *block, fetch.entry, &why));
                     }
                 }
             }
@@ -116,7 +116,9 @@ impl<M: Media> Shared<M> {
         let until = blocks.min((first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
         let mut found = Vec::new();
         let each = |block, entry: layout::Entry| {
-            if entry.is_record() {
+            // A frame is verified once, for whichever of its blocks comes first.
+            let again = entry.is_frame() && found.last().is_some_and(|(_, last)| *last == entry);
+            if entry.is_record() && !again {
                 found.push((block, entry));
             }
         };

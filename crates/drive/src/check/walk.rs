@@ -26,7 +26,7 @@ pub(super) enum Met {
     /// A leaf's entry for a block, in effect.
     Block(u64, Entry),
     /// A record that is counted as live although a change has replaced it (accounted once the leaf is loaded).
-    Owed(Entry),
+    Owed(u64, Entry),
     /// A node's image.
     Node(Entry),
 }
@@ -151,7 +151,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
                 let decoded = self.shared.image(id, &fetch, memory, fetched, &self.bounds).await;
                 match decoded {
                     Ok(mut entries) => {
-                        self.owe(&mut entries, pairs, cleared);
+                        self.owe(id, &mut entries, pairs, cleared);
                         entries
                     }
                     Err(why) => {
@@ -174,17 +174,18 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
     }
 
     /// Puts changes over an image; meets what they replace.
-    fn owe(&mut self, entries: &mut Entries, pairs: Vec<(u16, Entry)>, cleared: bool) {
-        let mut owe = |old: Entry| {
+    fn owe(&mut self, leaf: NodeId, entries: &mut Entries, pairs: Vec<(u16, Entry)>, cleared: bool) {
+        let first = leaf.index * NODE_ENTRIES as u64;
+        let mut owe = |slot: u64, old: Entry| {
             if !old.is_unmapped() {
-                (self.meet)(Met::Owed(old));
+                (self.meet)(Met::Owed(first + slot, old));
             }
         };
         if cleared {
-            entries.iter_mut().for_each(|entry| owe(std::mem::take(entry)));
+            (0..).zip(entries.iter_mut()).for_each(|(slot, entry)| owe(slot, std::mem::take(entry)));
         }
         for (slot, entry) in pairs {
-            owe(std::mem::replace(&mut entries[usize::from(slot)], entry));
+            owe(slot.into(), std::mem::replace(&mut entries[usize::from(slot)], entry));
         }
     }
 }

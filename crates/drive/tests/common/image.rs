@@ -22,12 +22,12 @@ pub struct OnMedia {
 
 impl OnMedia {
     pub fn entry(&self) -> Entry {
-        Entry::record(self.position, self.header.record_len())
+        self.header.entry_at(self.position)
     }
 
     /// Where its payload begins.
     pub fn payload(&self) -> u64 {
-        self.position + self.header.payload_offset() as u64
+        self.position + layout::record::RECORD_HEADER_BYTES as u64
     }
 }
 

@@ -141,7 +141,6 @@ pub(crate) struct Spec {
     pub(crate) block: u64,
     pub(crate) codec: u8,
     pub(crate) extra: u16,
-    pub(crate) origin: Option<Entry>,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -153,7 +152,6 @@ impl Spec {
             block: self.block,
             payload_len: u16::try_from(self.payload.len()).expect("a payload below 64 KiB"),
             kind: self.kind,
-            moved: self.origin.is_some(),
             codec: self.codec,
             extra: self.extra,
         }
@@ -164,10 +162,7 @@ impl Spec {
         let header = self.header();
         let mut bytes = vec![0; header.record_len()];
         header.encode(&mut bytes);
-        if let Some(origin) = self.origin {
-            bytes[RECORD_HEADER_BYTES..header.payload_offset()].copy_from_slice(&origin.0.to_le_bytes());
-        }
-        bytes[header.payload_offset()..][..self.payload.len()].copy_from_slice(&self.payload);
+        bytes[RECORD_HEADER_BYTES..][..self.payload.len()].copy_from_slice(&self.payload);
         let crc = layout::record::record_crc(&bytes, &header) ^ mask;
         RecordHeader { crc, ..header }.encode(&mut bytes);
         bytes
@@ -182,21 +177,18 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
         ]
     };
     let block = 0..1_u64 << 48;
-    let data = (block.clone(), any::<u8>(), prop::option::of(record_entry()), payload()).prop_map(
-        |(block, codec, origin, payload)| Spec {
+    let data = (block.clone(), 0..16_u8, 0..5_u8, any::<u16>(), payload()).prop_map(
+        |(block, codec, blocks_log, extra, payload)| Spec {
             kind: RecordKind::Data,
-            block,
-            codec,
-            extra: 0,
-            origin,
+            block: block >> blocks_log << blocks_log,
+            codec: codec | blocks_log << 4,
+            extra,
             payload,
         },
     );
     let others = prop::sample::select(vec![RecordKind::Range, RecordKind::Node, RecordKind::Overlay]);
-    let other =
-        (others, block, any::<(u8, u16)>(), payload()).prop_map(|(kind, block, (codec, extra), payload)| {
-            Spec { kind, block, codec, extra, origin: None, payload }
-        });
+    let other = (others, block, any::<(u8, u16)>(), payload())
+        .prop_map(|(kind, block, (codec, extra), payload)| Spec { kind, block, codec, extra, payload });
     prop_oneof![data, other]
 }
 
@@ -287,22 +279,17 @@ pub(crate) fn pack() -> impl Strategy<Value = Pack> {
 /// A small pack with a record of every kind, always the same.
 pub(crate) fn sample_pack() -> Pack {
     let at = At { uuid: *b"a drive's own id", segment: 5, generation: 0xdead_beef, offset: 3 * 4096 };
-    let spec = |kind, block, payload: &[u8]| Spec {
-        kind,
-        block,
-        codec: 1,
-        extra: 0,
-        origin: None,
-        payload: payload.to_vec(),
-    };
+    let spec =
+        |kind, block, payload: &[u8]| Spec { kind, block, codec: 1, extra: 0, payload: payload.to_vec() };
     let range = layout::record::encode_range(70, Entry::fill(0x2020_2020));
     let mut pairs = Vec::new();
     layout::node::encode_pairs([(3, Entry::UNMAPPED), (511, Entry::fill(7))].into_iter(), &mut pairs);
     let specs = vec![
         spec(RecordKind::Data, 1 << 35, b"some compressed bytes"),
         Spec {
-            origin: Some(Entry::record(1 << 20, 64)),
-            ..spec(RecordKind::Data, 9, b"moved here by cleaning")
+            codec: 0x32,
+            extra: 7,
+            ..spec(RecordKind::Data, 16, b"a frame of eight blocks, with a dictionary")
         },
         spec(RecordKind::Range, 4096, &range),
         spec(RecordKind::Node, 17, &pairs),

@@ -37,12 +37,12 @@ pub(crate) fn checkpoint(bytes: &mut [u8]) {
 
 /// A record that begins at byte 0. Answers where the next one begins, if this one is whole.
 pub(crate) fn record(bytes: &mut [u8], mask: u32) -> Option<usize> {
-    let moved = *bytes.get(12)? & 0x80 != 0;
     let len = usize::from(u16::from_le_bytes([*bytes.get(10)?, *bytes.get(11)?]));
-    let end = 16 + if moved { 8 } else { 0 } + len;
+    let end = 16 + len;
+    let frame = *bytes.get(12)? == 1 && *bytes.get(13)? >> 4 & 7 != 0;
     let crc = crc32c::crc32c(bytes.get(4..end)?) ^ mask;
     put(bytes, 0, crc);
-    Some(end.next_multiple_of(16))
+    Some(end.next_multiple_of(if frame { 32 } else { 16 }))
 }
 
 /// A pack, as far as its records can be walked. Each record gets the mask of the place that the pack's header names.

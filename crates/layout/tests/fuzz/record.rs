@@ -1,7 +1,7 @@
 //! Any bytes as a record, and its payload as what its kind says.
 
-use layout::record::{decode_range, decode_record, encode_range};
-use layout::{Entry, RecordKind};
+use layout::RecordKind;
+use layout::record::{RECORD_HEADER_BYTES, decode_range, decode_record, encode_range};
 
 use super::{node, seal};
 
@@ -11,7 +11,7 @@ pub(crate) fn run(data: &[u8]) {
     check(data, mask);
     let mut bytes = data.to_vec();
     if let Some(kind) = bytes.get_mut(12).filter(|_| mask & 1 == 0) {
-        *kind = (*kind % 4 + 1) | (*kind & 0x80);
+        *kind = *kind % 4 + 1;
     }
     seal::record(&mut bytes, mask);
     check(&bytes, mask);
@@ -20,9 +20,10 @@ pub(crate) fn run(data: &[u8]) {
 fn check(bytes: &[u8], mask: u32) {
     let Ok(record) = decode_record(bytes, mask) else { return };
     let header = record.header;
-    assert!(header.payload_offset() + record.payload.len() <= bytes.len());
-    assert_eq!(Entry::record(1 << 20, header.record_len()).len_bytes(), header.record_len());
-    assert_eq!(header.moved, record.origin.is_some());
+    assert!(RECORD_HEADER_BYTES + record.payload.len() <= bytes.len());
+    let entry = header.entry_at(1 << 20);
+    assert_eq!((entry.len_bytes(), entry.blocks()), (header.record_len(), header.blocks()));
+    assert_eq!(entry.first_block(header.block), header.block);
     let mut again = [0; 16];
     header.encode(&mut again);
     assert_eq!(again, bytes[..16]);

@@ -23,19 +23,19 @@ enum Engine {
 impl Compressor {
     /// A compressor for one policy.
     pub fn new(policy: Policy) -> Compressor {
-        Compressor::with_blocks_of(policy, Some(zstd::SPLIT_BYTES))
+        Compressor::make(policy, true)
     }
 
     /// As [`Compressor::new`], but zstd cuts the input into as few blocks as it likes: what others make of
     /// large units, who do not mean to read a part of one.
     pub fn uncut(policy: Policy) -> Compressor {
-        Compressor::with_blocks_of(policy, None)
+        Compressor::make(policy, false)
     }
 
-    fn with_blocks_of(policy: Policy, zstd_block_bytes: Option<usize>) -> Compressor {
+    fn make(policy: Policy, cut: bool) -> Compressor {
         let engine = match policy.resolve() {
             Policy::Lz4 => Engine::Lz4(lz4::Encoder::new()),
-            Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, zstd_block_bytes)),
+            Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, cut)),
             Policy::None | Policy::Auto => Engine::None,
         };
         Compressor { engine, scratch: Vec::new() }

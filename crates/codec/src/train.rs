@@ -7,7 +7,10 @@ use zstd_safe::zstd_sys::{
     ZDICT_params_t,
 };
 
-use crate::{CodecId, DICTIONARY_BYTES_MAX, Dictionary, Policy, UNIT_BYTES, with_compressor};
+use crate::{
+    CodecId, DICTIONARY_BYTES_MAX, Dictionary, Policy, UNIT_BYTES, fill_word, looks_incompressible,
+    with_compressor,
+};
 
 /// Why samples gave no dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +39,7 @@ const SAMPLES_BYTES_MAX: usize = 256 << 20;
 /// Trains a dictionary of at most `max_bytes` (cut to [`DICTIONARY_BYTES_MAX`]) by zstd's fastCover on samples:
 /// blocks, drawn evenly from everything the dictionary is for. `level` is the one it will be used with.
 ///
-/// The same samples in the same order give the same bytes. A hundred times the dictionary's length is a good
+/// Samples that repeat one word or look incompressible are left out. The same samples in the same order give the same bytes. A hundred times the dictionary's length is a good
 /// amount of samples; what lies beyond 256 MiB is left out.
 ///
 /// # Errors
@@ -48,7 +51,9 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
         return Err(TrainError::Room(max_bytes));
     }
     let (mut joined, mut lengths) = (Vec::new(), Vec::with_capacity(samples.len()));
-    for sample in samples {
+    // Blocks that no dictionary has a part in would crowd out the others.
+    let fit = |sample: &&&[u8]| fill_word(sample).is_none() && !looks_incompressible(sample);
+    for sample in samples.iter().filter(fit) {
         if joined.len() + sample.len() > SAMPLES_BYTES_MAX {
             break;
         }

@@ -269,6 +269,7 @@ impl Core {
             }
         }
         self.segments.forget_cleaned();
+        self.review_cleaning();
         self.segments.set_map_need(self.map.write_estimate_bytes());
         self.log.promise_all(&mut self.segments);
     }

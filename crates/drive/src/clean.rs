@@ -8,7 +8,7 @@ use layout::node::ROOT_LEVEL;
 use layout::pack::PackHeader;
 use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, Head, NodeId, PAGE_BYTES, RecordHeader, RecordKind};
-use media::Media;
+use media::{IoBuf, Media};
 
 use crate::batch::{Batch, Item, Payload};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
@@ -16,13 +16,15 @@ use crate::error::Error;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
 use crate::read::decode_verified;
-use crate::segments::{Claim, State};
+use crate::segments::{Claim, Pin, State};
 use crate::shared::{Shared, yield_now};
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
-const RECORDS_A_STEP: usize = 64;
+const RECORDS_A_BATCH: usize = 64;
+/// Records looked at in one step of cleaning, after which whoever drives it may pause.
+const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 struct Found {
@@ -64,76 +66,115 @@ enum Step {
     Wait,
 }
 
+/// A segment half cleaned. State of the drive, not of a future, so that cleaning can pause; lost if whoever does a step
+/// is given up, and the segment begun anew.
+pub(crate) struct Cleaning {
+    segment: u32,
+    generation: u32,
+    /// Byte of the backing where the next window begins.
+    at: u64,
+    window: Option<Window>,
+    pass: Pass,
+    _pin: Pin,
+}
+
+/// What was read of it.
+struct Window {
+    bytes: IoBuf,
+    found: Vec<Found>,
+    /// Of the found, how many are dealt with.
+    done: usize,
+    /// Where the next begins.
+    end: u64,
+}
+
+/// What a step of cleaning came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleaned {
+    /// There is nothing worth it, or no room to move anything.
+    Nothing,
+    /// Part of a segment.
+    Part,
+    /// The last of a segment.
+    Segment,
+}
+
 impl<M: Media> Shared<M> {
     /// Empties the segment most worth it. False: there is none, or no room to move anything.
     pub(crate) async fn clean_one(self: &Arc<Self>) -> Result<bool, Error> {
-        let (segment, generation, start, end, tag, uuid, pin) = {
-            let core = self.core();
-            core.writable()?;
-            let Some(segment) = core.segments.victim(core.log.sequence()) else { return Ok(false) };
-            let geometry = core.geometry();
-            let start = geometry.segment_offset(segment);
-            let end = start + u64::from(geometry.segment_bytes);
-            let generation = core.segments.get(segment).generation;
-            (
-                segment,
-                generation,
-                start,
-                end,
-                core.log.tag(),
-                core.superblock.log_id(),
-                core.segments.pin(segment),
-            )
+        loop {
+            match self.clean_step().await? {
+                Cleaned::Part => {}
+                cleaned => return Ok(cleaned == Cleaned::Segment),
+            }
+        }
+    }
+
+    /// A little of the segment at hand, or of the one most worth it.
+    pub(crate) async fn clean_step(self: &Arc<Self>) -> Result<Cleaned, Error> {
+        let Some(mut work) = self.core().take_cleaning()? else { return Ok(Cleaned::Nothing) };
+        let end = {
+            let geometry = *self.core().geometry();
+            geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
         };
-        let mut at = start;
-        let mut pass = Pass::default();
-        while at < end && self.core().segments.get(segment).live_units > 0 {
-            let len = (WINDOW_BYTES as u64).min(end - at) as usize;
-            let Ok((window, _)) = self.read_range(at, len).await else {
-                pass.unreadable = true;
-                at += len as u64;
-                continue;
-            };
-            let mut found = Vec::new();
-            let used = find_records(&window, &uuid, |raw, pack, from| {
-                if pack.segment != segment || pack.generation != generation {
-                    return;
-                }
-                let offset = (from as u64 + at - start) as u32;
-                let mask = place_mask(tag, segment, generation, offset);
-                let Ok(record) = decode_record(raw, mask) else { return };
-                let payload = from + RECORD_HEADER_BYTES;
-                if is_sane(&record) {
-                    let entry = record.header.entry_at(at + from as u64);
-                    let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
-                    found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
-                }
-            });
-            for batch in found.chunks(RECORDS_A_STEP) {
-                match self.move_batch(batch, &window, &mut pass).await? {
+        if work.window.is_none() {
+            self.next_window(&mut work, end).await;
+        }
+        if let Some(mut window) = work.window.take() {
+            let until = window.found.len().min(window.done + RECORDS_A_STEP);
+            for batch in window.found[window.done..until].chunks(RECORDS_A_BATCH) {
+                match self.move_batch(batch, &window.bytes, &mut work.pass).await? {
                     true => yield_now().await,
-                    false => return Ok(false),
+                    false => return Ok(Cleaned::Nothing),
                 }
             }
-            at += used as u64;
+            window.done = until;
+            if until < window.found.len() {
+                work.window = Some(window);
+            } else {
+                work.at = window.end;
+            }
         }
-        drop(pin);
         let mut core = self.core();
-        let core = &mut *core;
-        let row = core.segments.get_mut(segment);
-        // All that was found has been moved, is a map node, or is dead and accounted so. What still counts as live was
-        // not found, or nobody can tell whether it lives: trying again would bring nothing.
-        if u64::from(row.live_units) > pass.node_units && !pass.unreadable && row.state == State::Sealed {
-            core.segments.set_aside(segment);
-            Self::count(&self.corrupt_records, 1);
-            core.notes.push(format!(
-                "segment {segment} at byte {start:#x} of the backing holds records that cannot be read: it is set aside"
-            ));
-        } else {
-            row.cleaned = true;
+        if core.segments.get(work.segment).live_units > 0 && (work.window.is_some() || work.at < end) {
+            core.cleaning = Some(work);
+            return Ok(Cleaned::Part);
         }
-        core.counters.segments_cleaned_count += 1;
-        Ok(true)
+        if core.end_cleaning(&work) {
+            Self::count(&self.corrupt_records, 1);
+        }
+        Ok(Cleaned::Segment)
+    }
+
+    /// Reads the next window of a segment, and finds the records in it. What cannot be read is passed over.
+    async fn next_window(&self, work: &mut Cleaning, end: u64) {
+        let (start, tag, uuid) = {
+            let core = self.core();
+            (core.geometry().segment_offset(work.segment), core.log.tag(), core.superblock.log_id())
+        };
+        let len = (WINDOW_BYTES as u64).min(end - work.at) as usize;
+        let Ok((bytes, _)) = self.read_range(work.at, len).await else {
+            work.pass.unreadable = true;
+            work.at += len as u64;
+            return;
+        };
+        let (segment, generation, at) = (work.segment, work.generation, work.at);
+        let mut found = Vec::new();
+        let used = find_records(&bytes, &uuid, |raw, pack, from| {
+            if pack.segment != segment || pack.generation != generation {
+                return;
+            }
+            let offset = (from as u64 + at - start) as u32;
+            let mask = place_mask(tag, segment, generation, offset);
+            let Ok(record) = decode_record(raw, mask) else { return };
+            let payload = from + RECORD_HEADER_BYTES;
+            if is_sane(&record) {
+                let entry = record.header.entry_at(at + from as u64);
+                let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
+                found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
+            }
+        });
+        work.window = Some(Window { bytes, found, done: 0, end: at + used as u64 });
     }
 
     /// Moves what lives of a batch. False: no room.
@@ -228,6 +269,59 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
+    /// The segment at hand, if it is still what it was; else the one most worth cleaning.
+    fn take_cleaning(&mut self) -> Result<Option<Cleaning>, Error> {
+        self.writable()?;
+        if let Some(work) = self.cleaning.take()
+            && self.is_at_hand(&work)
+        {
+            return Ok(Some(work));
+        }
+        let Some(segment) = self.segments.victim(self.log.sequence()) else { return Ok(None) };
+        Ok(Some(Cleaning {
+            segment,
+            generation: self.segments.get(segment).generation,
+            at: self.geometry().segment_offset(segment),
+            window: None,
+            pass: Pass::default(),
+            _pin: self.segments.pin(segment),
+        }))
+    }
+
+    fn is_at_hand(&self, work: &Cleaning) -> bool {
+        let row = self.segments.get(work.segment);
+        row.state == State::Sealed && row.generation == work.generation
+    }
+
+    /// After a checkpoint, which may have freed the segment at hand: then it is let go.
+    pub(crate) fn review_cleaning(&mut self) {
+        if let Some(work) = self.cleaning.take() {
+            self.cleaning = Some(work).filter(|work| self.is_at_hand(work));
+        }
+    }
+
+    /// A segment is done with. True if it is set aside, because what it holds cannot be read.
+    fn end_cleaning(&mut self, work: &Cleaning) -> bool {
+        let start = self.geometry().segment_offset(work.segment);
+        self.counters.segments_cleaned_count += 1;
+        let row = self.segments.get_mut(work.segment);
+        // All that was found has been moved, is a map node, or is dead and accounted so. What still counts as live was
+        // not found, or nobody can tell whether it lives: trying again would bring nothing.
+        let lost = u64::from(row.live_units) > work.pass.node_units
+            && !work.pass.unreadable
+            && row.state == State::Sealed;
+        if lost {
+            self.segments.set_aside(work.segment);
+            self.notes.push(format!(
+                "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",
+                work.segment
+            ));
+        } else {
+            row.cleaned = true;
+        }
+        lost
+    }
+
     /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what these nodes take, or what
     /// to load first.
     fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {

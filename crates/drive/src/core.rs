@@ -4,8 +4,10 @@ use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock, 
 
 use crate::batch::{Batch, Item, Payload};
 use crate::checkpoint::InProgress;
+use crate::clean::Cleaning;
 use crate::error::Error;
 use crate::log::Log;
+use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::node::Slot;
 use crate::segments::{Claim, Segments};
@@ -39,6 +41,9 @@ pub(crate) struct Core {
     pub(crate) poisoned: Option<String>,
     pub(crate) closed: bool,
     pub(crate) in_progress: Option<InProgress>,
+    /// The segment that is half cleaned.
+    pub(crate) cleaning: Option<Cleaning>,
+    pub(crate) map_wish: MapWish,
     /// A sync is under way: never two at a time.
     pub(crate) syncing: bool,
     /// A superblock or checkpoint is being written: never two at a time.

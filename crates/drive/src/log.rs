@@ -410,6 +410,14 @@ impl Log {
         })
     }
 
+    /// What is left of the segment that the host head fills, in bytes.
+    pub(crate) fn host_room_bytes(&self) -> u32 {
+        let state = &self.heads[Head::Host as usize];
+        let open = state.open.as_ref().map_or(0, |open| open.used as u32);
+        let used = state.offset + open;
+        if state.current.is_some() { self.geometry.segment_bytes.saturating_sub(used) } else { 0 }
+    }
+
     pub(crate) fn reset_since_checkpoint(&mut self) {
         self.since_checkpoint = 0;
     }

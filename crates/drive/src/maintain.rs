@@ -5,10 +5,11 @@ use std::sync::Arc;
 use layout::{Head, NodeId};
 use media::Media;
 
+use crate::clean::Cleaned;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
-use crate::space::watermarks;
+use crate::space::{Pace, Supply, pace, watermarks};
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
@@ -16,6 +17,43 @@ const LEAVES_A_ROUND: usize = 256;
 const LEAVES_A_CHECKPOINT_MIN: usize = 64;
 /// Records of log that roll-forward should have to hold at most.
 const RECORDS_MAX: u64 = 1 << 20;
+
+/// Ticks before a checkpoint is tried again that shall make the map smaller and could not: at first, and at most.
+const MAP_WISH_TICKS: (u64, u64) = (10, 6000);
+
+/// The wish for a checkpoint that makes the map smaller. Where changes lie over nodes that cannot be read, none can: it is
+/// then wished for ever more rarely, not again and again.
+#[derive(Debug, Default)]
+pub(crate) struct MapWish {
+    until_tick: u64,
+    ticks: u64,
+    error: Option<Error>,
+}
+
+impl MapWish {
+    fn waits(&self, now: u64) -> bool {
+        now < self.until_tick
+    }
+
+    fn failed(&mut self, now: u64, error: &Error) {
+        self.ticks = (self.ticks * 2).clamp(MAP_WISH_TICKS.0, MAP_WISH_TICKS.1);
+        self.until_tick = now + self.ticks;
+        self.error = Some(error.clone());
+    }
+}
+
+/// What a request may still do to settle accounts. Others go on changing the map: without a limit, a write to a full drive
+/// might do so for ever.
+pub(crate) struct Settling {
+    rounds: u32,
+    checkpoints: u32,
+}
+
+impl Default for Settling {
+    fn default() -> Self {
+        Settling { rounds: 64, checkpoints: 4 }
+    }
+}
 
 /// The right to do maintenance; one has it at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
@@ -42,17 +80,21 @@ impl Core {
         if self.writable().is_err() {
             return Wanted::Nothing;
         }
-        let budget = self.map.budget_bytes();
         let free = self.segments.free_count();
         let (critical, low) = self.watermarks();
         let dead = if free < low { self.segments.dead_count() } else { 0 };
+        // What only a smaller map would help is not tried without end where the map cannot become smaller.
+        let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
         if self.in_progress.is_some()
             || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
             || self.records_since_checkpoint >= RECORDS_MAX
-            || self.map.dirty_bytes() > budget / 2
-            || (free <= critical && (dead > 0 || self.segments.map_need() > 0))
+            || for_map
+            || (free <= critical && dead > 0)
         {
             return Wanted::Checkpoint;
+        }
+        if self.cleaning.is_some() {
+            return Wanted::Clean;
         }
         if free + dead < low && self.segments.victim(self.log.sequence()).is_some() {
             return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
@@ -70,6 +112,37 @@ impl Core {
         Wanted::Nothing
     }
 
+    /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.
+    fn map_wants_checkpoint(&self) -> bool {
+        let (critical, _) = self.watermarks();
+        self.map.dirty_bytes() > self.map.budget_bytes() / 2
+            || (self.segments.free_count() <= critical && self.segments.map_need() > 0)
+    }
+
+    fn pace(&self) -> Pace {
+        if self.writable().is_err() {
+            return Pace::FREE;
+        }
+        let free = self.segments.free_count();
+        let (critical, low) = self.watermarks();
+        if free >= low {
+            return Pace::FREE;
+        }
+        let room = self.log.host_room_bytes() as f64 / f64::from(self.geometry().segment_bytes);
+        let dead = self.segments.dead_count();
+        // Where nothing can be cleaned, holding writers back would bring nothing.
+        if dead == 0 && self.cleaning.is_none() && self.segments.victim(self.log.sequence()).is_none() {
+            return Pace::FREE;
+        }
+        pace(&Supply {
+            free: f64::from(free) + room,
+            available: f64::from(free + dead) + room,
+            floor: f64::from(self.segments.floor(Head::Host)),
+            marks: (f64::from(critical), f64::from(low)),
+            idle: self.is_idle(),
+        })
+    }
+
     /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works.
     fn watermarks(&self) -> (u32, u32) {
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
@@ -78,7 +151,7 @@ impl Core {
 }
 
 impl<M: Media> Drive<M> {
-    /// One unit of background work (cleaning, a checkpoint, a discard) if any is wanted; false if none was.
+    /// One unit of background work (a step of cleaning, a checkpoint, a discard) if any is wanted; false if none was.
     ///
     /// # Errors
     /// What the medium answered. A failed write or sync has poisoned the drive.
@@ -95,7 +168,7 @@ impl<M: Media> Drive<M> {
             // What cannot be read does not keep the rest from being cleaned.
             Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
             Wanted::LoadOverlays | Wanted::Clean => {
-                if !shared.clean_one().await? {
+                if shared.clean_step().await? == Cleaned::Nothing {
                     shared.write_checkpoint(false).await?;
                 }
             }
@@ -103,6 +176,11 @@ impl<M: Media> Drive<M> {
         }
         shared.progress.notify(usize::MAX);
         Ok(true)
+    }
+
+    /// How fast cleaning should go, and writers may, as things stand. Looks at every segment: to be asked at ticks.
+    pub fn pace(&self) -> Pace {
+        self.0.core().pace()
     }
 
     /// Cleans the best victim whether or not space is short; false if there is none.
@@ -177,7 +255,18 @@ impl<M: Media> Shared<M> {
             None => Ok(()),
         };
         self.write_checkpoint(false).await?;
-        loaded.or_else(|error| if self.core().map_pressure() { Err(error) } else { Ok(()) })
+        let mut core = self.core();
+        let core = &mut *core;
+        match loaded {
+            Err(error) if core.map_wants_checkpoint() => {
+                core.map_wish.failed(core.ticks, &error);
+                if core.map_pressure() { Err(error) } else { Ok(()) }
+            }
+            _ => {
+                core.map_wish = MapWish::default();
+                Ok(())
+            }
+        }
     }
 
     /// Loads some leaves of which only changes are in memory: up to `max`, and cleared ones. Fails if there are any and
@@ -227,8 +316,11 @@ impl<M: Media> Shared<M> {
     }
 
     /// Physical space seems full, but what changes to leaves not loaded have replaced may still be counted as live, and
-    /// the map not written yet is estimated: makes both exact. False if they were.
-    pub(crate) async fn settle_accounts(self: &Arc<Self>) -> Result<bool, Error> {
+    /// the map not written yet is estimated: makes both more exact. False if that brought nothing, or `settling` is used
+    /// up.
+    pub(crate) async fn settle_accounts(self: &Arc<Self>, settling: &mut Settling) -> Result<bool, Error> {
+        let Some(rounds) = settling.rounds.checked_sub(1) else { return Ok(false) };
+        settling.rounds = rounds;
         let _right = self.maintenance().await;
         let overlays = self.core().map.overlays();
         if overlays > 0 {
@@ -237,18 +329,23 @@ impl<M: Media> Shared<M> {
                 return Ok(true);
             }
         }
+        let before = self.core().account_units();
         if self.core().map.dirty_bytes() == 0 {
             return Ok(false);
         }
+        let Some(checkpoints) = settling.checkpoints.checked_sub(1) else { return Ok(false) };
+        settling.checkpoints = checkpoints;
         self.write_checkpoint(false).await?;
-        Ok(true)
+        let after = self.core().account_units();
+        // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
+        Ok(after.taken < before.taken || (overlays > 0 && after.spare > before.spare))
     }
 
     /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
     pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
         const ROUNDS_MAX: usize = 16;
         let _right = self.maintenance().await;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             if self.core().segments.host_may_take() {
                 return Ok(true);
             }
@@ -262,8 +359,10 @@ impl<M: Media> Shared<M> {
             }
             while {
                 let core = self.core();
-                let (_, low) = core.watermarks();
-                core.segments.free_count() + core.segments.dead_count() < low
+                let (critical, low) = core.watermarks();
+                // At first no more than it takes: requests are waiting. If that is not enough, all there is.
+                let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
+                core.segments.free_count() + core.segments.dead_count() < goal
             } {
                 if self.core().map.overlays() > 0 {
                     self.load_overlays(LEAVES_A_ROUND).await?;
@@ -277,7 +376,7 @@ impl<M: Media> Shared<M> {
             self.write_checkpoint(false).await?;
             let core = self.core();
             let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
-            if !cleaned && idle && core.map.overlays() >= overlays {
+            if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {
                 break;
             }
         }
@@ -294,6 +393,16 @@ impl<M: Media> Shared<M> {
         self.core().writable()?;
         if self.core().must_checkpoint() {
             let _right = self.maintenance().await;
+            {
+                let core = self.core();
+                if core.map_pressure()
+                    && core.map_wish.waits(core.ticks)
+                    && let Some(error) = &core.map_wish.error
+                {
+                    // Another checkpoint would bring as little.
+                    return Err(error.clone());
+                }
+            }
             if self.core().must_checkpoint() {
                 self.checkpoint_with_overlays().await?;
             }
@@ -330,7 +439,19 @@ impl<M: Media> Shared<M> {
     }
 }
 
+/// How full the drive looks, and how many segments there are for loading what would tell better.
+struct Account {
+    taken: u64,
+    spare: u32,
+}
+
 impl Core {
+    fn account_units(&self) -> Account {
+        let dirty = self.map.dirty_bytes() / layout::UNIT_BYTES as u64;
+        let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
+        Account { taken: self.segments.live_units() + dirty + self.reserved_units, spare }
+    }
+
     /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has
     /// outgrown what recovery should read.
     pub(crate) fn must_checkpoint(&self) -> bool {

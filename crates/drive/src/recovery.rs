@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::Log;
+use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
@@ -143,6 +144,8 @@ fn recover(
         poisoned: None,
         closed: false,
         in_progress: None,
+        cleaning: None,
+        map_wish: MapWish::default(),
         syncing: false,
         writing_aside: false,
         syncs_count: 0,

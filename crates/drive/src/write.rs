@@ -9,12 +9,11 @@ use media::Media;
 use crate::batch::Batch;
 use crate::core::Stall;
 use crate::error::Error;
+use crate::maintain::Settling;
 use crate::shared::{Drive, Shared, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Others go on changing the map: without a limit, a write to a full drive might settle accounts for ever.
-const SETTLEMENTS_MAX: u32 = 64;
-/// Likewise for space that others take as soon as it is made.
+/// Space may be taken by others as soon as it is made: without a limit, a write might make some for ever.
 const ATTEMPTS_MAX: u32 = 10_000;
 
 impl<M: Media> Drive<M> {
@@ -156,20 +155,20 @@ impl<M: Media> Shared<M> {
         units: u64,
         batches: &[Batch],
     ) -> Result<Reservation<'_, M>, Error> {
-        for _ in 0..SETTLEMENTS_MAX {
+        let mut settling = Settling::default();
+        loop {
             if let Some(reservation) = self.try_reserve(units, batches) {
                 return Ok(reservation);
             }
-            if !self.settle_accounts().await? {
-                break;
+            if !self.settle_accounts(&mut settling).await? {
+                return Err(Error::NoSpace);
             }
         }
-        Err(Error::NoSpace)
     }
 
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
-        let mut settlements = SETTLEMENTS_MAX;
+        let mut settling = Settling::default();
         let mut attempts = ATTEMPTS_MAX;
         let mut tried_last = false;
         loop {
@@ -187,8 +186,7 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Conflict) => return Ok(false),
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
-                    settlements -= 1;
-                    if settlements == 0 || !self.settle_accounts().await? {
+                    if !self.settle_accounts(&mut settling).await? {
                         return Err(Error::NoSpace);
                     }
                 }

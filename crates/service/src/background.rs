@@ -1,18 +1,21 @@
 //! What a served drive does without being asked: time passes, cleaning, checkpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drive::Drive;
 use media::AnyMedia;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::pacer::Pacer;
 use crate::throttle::{Throttle, ThrottleSettings};
 use crate::workers::Workers;
 
 /// How often a drive is told that time passes, and asked whether it has work.
 const TICK: Duration = Duration::from_millis(10);
+/// Pauses between steps of cleaning are saved up to this: timers are no finer.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after background work that failed without poisoning the drive, so that the log does not fill up.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -30,11 +33,12 @@ impl Background {
         name: Arc<str>,
         drive: &Drive<AnyMedia>,
         throttle: (Option<ThrottleSettings>, Arc<Throttle>),
+        pacer: Arc<Pacer>,
     ) -> Background {
         let (stop, stopped) = watch::channel(false);
         // Two tasks: a tick must not wait until a long checkpoint is done.
         let tasks = vec![
-            workers.spawn_on(index, tick(drive.clone(), throttle, stopped.clone())),
+            workers.spawn_on(index, tick(drive.clone(), throttle, pacer, stopped.clone())),
             workers.spawn_on(index, maintain(name, drive.clone(), stopped)),
         ];
         Background { stop, tasks }
@@ -53,6 +57,7 @@ impl Background {
 async fn tick(
     drive: Drive<AnyMedia>,
     (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
+    pacer: Arc<Pacer>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut interval = tokio::time::interval(TICK);
@@ -65,6 +70,7 @@ async fn tick(
             return;
         }
         drive.tick();
+        pacer.set(drive.pace().writers, Instant::now());
         if let Some(settings) = settings {
             let (used, limit) = drive.space();
             throttle.set_rate(settings.rate(used as f64 * 100.0 / limit.max(1) as f64));
@@ -73,10 +79,16 @@ async fn tick(
 }
 
 async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
+    let mut owed = Duration::ZERO;
     loop {
+        let share = drive.pace().cleaning_share;
+        let since = Instant::now();
         let pause = match drive.maintain().await {
-            // At once again, after the requests that wait for this thread.
-            Ok(true) => Duration::ZERO,
+            Ok(true) => {
+                owed += pause_after(since.elapsed(), share);
+                // Mostly at once again, after the requests that wait for this thread.
+                if owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut owed) }
+            }
             Ok(false) => TICK,
             Err(error) => {
                 tracing::error!(drive = %name, %error, "background work failed");
@@ -99,11 +111,35 @@ async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Re
     }
 }
 
+/// How long to rest after work that took `took`, so that it takes `share` of the time; a tick at most, after which what is
+/// needed may have changed. Work that is no cleaning has a share of 0: nothing is gained by putting it off.
+fn pause_after(took: Duration, share: f64) -> Duration {
+    if share <= 0.0 {
+        return Duration::ZERO;
+    }
+    TICK.min(took.mul_f64((1.0 / share - 1.0).min(1000.0)))
+}
+
 /// Waits for `pause`; true if the drive is to be closed.
 async fn ended(stopped: &mut watch::Receiver<bool>, pause: impl Future<Output = ()>) -> bool {
     tokio::select! {
         biased;
         _ = stopped.wait_for(|stop| *stop) => true,
         () = pause => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cleaning_takes_its_share_of_the_time_and_no_more() {
+        let took = Duration::from_millis(1);
+        assert_eq!(pause_after(took, 1.0), Duration::ZERO);
+        assert_eq!(pause_after(took, 0.5), took);
+        assert_eq!(pause_after(took, 0.2), 4 * took);
+        assert_eq!(pause_after(took, 0.001), TICK);
+        assert_eq!(pause_after(took, 0.0), Duration::ZERO);
     }
 }

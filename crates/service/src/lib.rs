@@ -22,6 +22,7 @@ mod hook;
 mod latency;
 mod monitor;
 mod open;
+mod pacer;
 mod report;
 mod requests;
 mod resize;

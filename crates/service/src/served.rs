@@ -14,6 +14,7 @@ use crate::error::ServiceError;
 use crate::latency::Kind;
 use crate::monitor::Monitor;
 use crate::open::{OpenSettings, open};
+use crate::pacer::Pacer;
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
 use crate::resize::grow;
@@ -30,6 +31,7 @@ pub struct ServedDrive {
     drive: Drive<AnyMedia>,
     media: Arc<AnyMedia>,
     throttle: Arc<Throttle>,
+    pacer: Arc<Pacer>,
     direct: bool,
     read_only: bool,
     backend: IoBackend,
@@ -63,8 +65,9 @@ impl ServedDrive {
         let requests = Arc::new(Requests::new(workers.count()));
         let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
         let throttle = Arc::new(Throttle::default());
-        let background =
-            Background::start(workers, index, name, &drive, (settings.throttle, throttle.clone()));
+        let pacer = Arc::new(Pacer::default());
+        let throttling = (settings.throttle, throttle.clone());
+        let background = Background::start(workers, index, name, &drive, throttling, pacer.clone());
         Ok(Arc::new(ServedDrive {
             scrubber: Scrubber::new(drive.clone(), path.clone(), workers.spawner()),
             path,
@@ -72,6 +75,7 @@ impl ServedDrive {
             direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
             media,
             throttle,
+            pacer,
             read_only: settings.read_only,
             backend: workers.backend(),
             threads: workers.count(),
@@ -205,6 +209,7 @@ impl Device for ServedDrive {
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Write)?;
         self.throttle.admit(data.len()).await;
+        self.pacer.admit(data.len()).await;
         request.end(self.drive.write(offset, data, fua).await)
     }
 

@@ -1,0 +1,140 @@
+//! Holding writers back while cleaning cannot keep up with them: each waits a little, so that none has to wait for whole
+//! segments to be cleaned.
+//!
+//! The drive says how many times as fast as lately writers may go ([`drive::space::Pace`]); how fast they went is measured
+//! here. Where the rate is 1 writers take space as fast as cleaning makes it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// What lately means: the time constant of the mean of writers' rate.
+const LATELY: Duration = Duration::from_millis(250);
+/// However little there is: without writes nothing dies, and cleaning would bring nothing.
+const RATE_MIN_BYTES_PER_SECOND: f64 = (1 << 20) as f64;
+/// What is believed of writers before they were measured.
+const RATE_FIRST_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
+/// Longest that a write is held back, however large it is.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Waits shorter than this are left to the next writer: timers are no finer.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+/// Time of writing that is let through at once after a pause.
+const BURST: Duration = Duration::from_millis(5);
+
+/// Paces the writers of a drive.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    /// Bytes taken so far.
+    written: AtomicU64,
+    /// Bytes a second; 0: not held back.
+    rate: AtomicU64,
+    /// When the bytes let through so far are worked off at the rate.
+    busy_until: Mutex<Option<Instant>>,
+    mean: Mutex<Mean>,
+}
+
+#[derive(Debug)]
+struct Mean {
+    bytes_per_second: f64,
+    written: u64,
+    at: Option<Instant>,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        let mean = Mean { bytes_per_second: RATE_FIRST_BYTES_PER_SECOND, written: 0, at: None };
+        Pacer {
+            written: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
+            busy_until: Mutex::new(None),
+            mean: Mutex::new(mean),
+        }
+    }
+}
+
+impl Pacer {
+    /// Takes over what the drive says, at every tick.
+    pub(crate) fn set(&self, factor: Option<f64>, now: Instant) {
+        let mean = {
+            let mut mean = self.mean.lock();
+            let written = self.written.load(Ordering::Relaxed);
+            if let Some(at) = mean.at {
+                let passed = now.saturating_duration_since(at).as_secs_f64();
+                if passed > 0.0 {
+                    let rate = (written - mean.written) as f64 / passed;
+                    let weight = 1.0 - (-passed / LATELY.as_secs_f64()).exp();
+                    mean.bytes_per_second += (rate - mean.bytes_per_second) * weight;
+                }
+            }
+            mean.written = written;
+            mean.at = Some(now);
+            mean.bytes_per_second
+        };
+        let rate = factor.map_or(0, |factor| (mean * factor).max(RATE_MIN_BYTES_PER_SECOND) as u64);
+        self.rate.store(rate, Ordering::Relaxed);
+    }
+
+    /// Waits until a write of `len` bytes may go on.
+    pub(crate) async fn admit(&self, len: usize) {
+        self.written.fetch_add(len as u64, Ordering::Relaxed);
+        let rate = self.rate.load(Ordering::Relaxed);
+        if rate > 0
+            && let Some(wait) = self.turn(rate, len, Instant::now())
+        {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn turn(&self, rate: u64, len: usize, now: Instant) -> Option<Duration> {
+        let mut busy_until = self.busy_until.lock();
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let start = busy_until.map_or(earliest, |until| until.max(earliest));
+        let end = start + Duration::from_secs_f64(len as f64 / rate as f64);
+        *busy_until = Some(end.min(now + WAIT_MAX));
+        start.checked_duration_since(now).filter(|wait| *wait >= WAIT_MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Instant, ms: u64) -> Instant {
+        start + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn writers_are_held_to_a_share_of_the_rate_they_had() {
+        let (pacer, start) = (Pacer::default(), Instant::now());
+        for tick in 0..200 {
+            // 100 MB/s.
+            pacer.written.fetch_add(1_000_000, Ordering::Relaxed);
+            pacer.set(None, at(start, tick * 10));
+            assert_eq!(pacer.rate.load(Ordering::Relaxed), 0, "not held back");
+        }
+        pacer.set(Some(0.5), at(start, 2000));
+        let rate = pacer.rate.load(Ordering::Relaxed);
+        assert!((45_000_000..=50_000_000).contains(&rate), "{rate}");
+        pacer.set(Some(0.0), at(start, 2010));
+        assert_eq!(pacer.rate.load(Ordering::Relaxed), 1 << 20, "never stopped altogether");
+        pacer.set(None, at(start, 2020));
+        assert_eq!(pacer.rate.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn each_waits_a_little_and_none_for_long() {
+        let (pacer, start) = (Pacer::default(), Instant::now());
+        // 4 KiB at 1 MiB/s: about 4 ms each. The first ones are let through.
+        let waits: Vec<Option<Duration>> = (0..40).map(|_| pacer.turn(1 << 20, 4096, start)).collect();
+        assert_eq!(waits[0], None);
+        let waits: Vec<Duration> = waits.into_iter().flatten().collect();
+        assert!(waits.len() > 30 && waits.is_sorted());
+        assert!(waits[0] < Duration::from_millis(5));
+        assert_eq!(waits.last(), Some(&WAIT_MAX));
+        // A write of 32 MiB is not held back longer, nor does it hold others back longer.
+        let pacer = Pacer::default();
+        assert_eq!(pacer.turn(1 << 20, 32 << 20, start), None);
+        assert_eq!(pacer.turn(1 << 20, 4096, start), Some(WAIT_MAX));
+    }
+}

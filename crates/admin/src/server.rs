@@ -59,6 +59,12 @@ pub enum HttpError {
     Io(HttpAddress, io::Error),
 }
 
+/// A port that is bound: clients can connect, and wait for [`HttpListener::serve`].
+pub struct HttpListener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
 /// A listening server; ends when dropped, with its connections.
 pub struct HttpServer {
     address: SocketAddr,
@@ -71,17 +77,12 @@ impl Drop for HttpServer {
     }
 }
 
-impl HttpServer {
-    /// Listens on the current runtime; beyond this machine only if `insecure`.
+impl HttpListener {
+    /// Binds the port, on the current runtime; beyond this machine only if `insecure`.
     ///
     /// # Errors
     /// [`HttpError`] if the address would be open to the network, is unknown or in use.
-    pub fn listen(
-        address: &HttpAddress,
-        insecure: bool,
-        limits: Limits,
-        reports: Reports,
-    ) -> Result<HttpServer, HttpError> {
+    pub fn bind(address: &HttpAddress, insecure: bool) -> Result<HttpListener, HttpError> {
         let failed = |error| HttpError::Io(address.clone(), error);
         let host = (address.host.as_str(), address.port);
         let resolved: Vec<SocketAddr> = host.to_socket_addrs().map_err(failed)?.collect();
@@ -92,8 +93,28 @@ impl HttpServer {
         let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let listener = TcpListener::from_std(listener).map_err(failed)?;
-        Ok(HttpServer { address: bound, accepting: tokio::spawn(accept(listener, limits, reports)) })
+        Ok(HttpListener { listener: TcpListener::from_std(listener).map_err(failed)?, address: bound })
+    }
+
+    /// Answers clients from now on.
+    pub fn serve(self, limits: Limits, reports: Reports) -> HttpServer {
+        let accepting = tokio::spawn(accept(self.listener, limits, reports));
+        HttpServer { address: self.address, accepting }
+    }
+}
+
+impl HttpServer {
+    /// Binds the port and answers clients at once; see [`HttpListener::bind`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn listen(
+        address: &HttpAddress,
+        insecure: bool,
+        limits: Limits,
+        reports: Reports,
+    ) -> Result<HttpServer, HttpError> {
+        Ok(HttpListener::bind(address, insecure)?.serve(limits, reports))
     }
 
     /// Where it listens, with the port that was given.

@@ -16,7 +16,7 @@ use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared};
-use crate::slots::{find_successor, read_checkpoint, read_superblock};
+use crate::slots::{find_successor, must_hold, read_checkpoint, read_superblock};
 
 /// Why a drive is read-only that was opened so.
 pub const READ_ONLY_REQUESTED: &str = "opened read-only";
@@ -29,13 +29,7 @@ impl<M: Media> Drive<M> {
     /// [`OpenOptions::accept_damage`]).
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, superblock_corrected) = read_superblock(&*media).await?;
-        if media.size_bytes() < superblock.geometry.physical_size_bytes {
-            return Err(Error::Corrupt(format!(
-                "the backing has {} bytes, the drive on it needs {}: it was cut short",
-                media.size_bytes(),
-                superblock.geometry.physical_size_bytes
-            )));
-        }
+        must_hold(&*media, &superblock)?;
         let policy = policy_of(&superblock)?;
         let found = read_checkpoint(&*media, &superblock).await?;
         let checkpoint = found.checkpoint;

@@ -23,15 +23,9 @@ impl<M: Media> Drive<M> {
     pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
         let shared = &self.0;
         let _right = shared.maintenance().await;
+        self.check_logical_capacity(bytes)?;
         let mut superblock = shared.writable_superblock()?;
-        let now = superblock.logical_capacity_bytes;
-        if bytes < now {
-            return Err(Error::Invalid(format!(
-                "a capacity of {bytes} bytes is less than the {now} that hosts see: only a wipe makes it smaller"
-            )));
-        }
-        validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
-        if bytes == now {
+        if bytes == superblock.logical_capacity_bytes {
             return Ok(());
         }
         superblock.logical_capacity_bytes = bytes;
@@ -41,6 +35,20 @@ impl<M: Media> Drive<M> {
         core.superblock = superblock;
         shared.capacity_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether hosts could see `bytes`. Also of a drive that is only looked at.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as [`Drive::set_logical_capacity`].
+    pub fn check_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
+        let now = self.0.core().superblock.logical_capacity_bytes;
+        if bytes < now {
+            return Err(Error::Invalid(format!(
+                "a capacity of {bytes} bytes is less than the {now} that hosts see: only a wipe makes it smaller"
+            )));
+        }
+        validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))
     }
 
     /// Lets the drive use `bytes` of the backing, at least as many as now, rounded down to whole pages. The backing must
@@ -79,20 +87,20 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// The sizes of the drive if it could use `bytes` of a backing that has them.
+    /// The sizes of the drive if it could use `bytes` of a backing that has them. Also of a drive that is only looked at.
     ///
     /// # Errors
     /// As [`Drive::set_physical_size`], but for the size of the backing.
     pub fn check_physical_size(&self, bytes: u64) -> Result<Geometry, Error> {
         let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let superblock = self.0.writable_superblock()?;
-        let now = superblock.geometry.physical_size_bytes;
+        let before = self.0.core().superblock.geometry;
+        let now = before.physical_size_bytes;
         if bytes < now {
             return Err(Error::Invalid(format!(
                 "a size of {bytes} bytes is less than the {now} in use: drives only grow"
             )));
         }
-        let geometry = Geometry { physical_size_bytes: bytes, ..superblock.geometry };
+        let geometry = Geometry { physical_size_bytes: bytes, ..before };
         if geometry.segments() > geometry.max_segments {
             let most = geometry.segment_offset(geometry.max_segments + 1) - 1;
             return Err(Error::Invalid(format!(

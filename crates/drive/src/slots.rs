@@ -66,6 +66,17 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     best.map(|found| (found, bad_copies > 0)).ok_or_else(|| why.unwrap_or_else(none))
 }
 
+/// The backing must be as long as the drive on it.
+pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
+    let (found, needed) = (media.size_bytes(), superblock.geometry.physical_size_bytes);
+    if found < needed {
+        return Err(Error::Corrupt(format!(
+            "the backing has {found} bytes, the drive on it needs {needed}: it was cut short"
+        )));
+    }
+    Ok(())
+}
+
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
     let mut found: Vec<Checkpoint> = Vec::new();

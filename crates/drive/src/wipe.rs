@@ -15,7 +15,7 @@ use media::{IoBuf, Media};
 use crate::create::{empty_checkpoint, sync, write};
 use crate::error::Error;
 use crate::shared::Drive;
-use crate::slots::{read_checkpoint, read_superblock};
+use crate::slots::{must_hold, read_checkpoint, read_superblock};
 
 /// What may change with a wipe; `None` leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +37,7 @@ impl<M: Media> Drive<M> {
     /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
         let (mut superblock, _) = read_superblock(media).await?;
+        must_hold(media, &superblock)?;
         if let Some(bytes) = options.sector_bytes {
             if bytes != 512 && bytes != 4096 {
                 return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));

@@ -283,6 +283,12 @@ fn a_backing_that_was_cut_short_is_refused() {
     run(short.write(0, Arc::new(buf))).expect("write");
     drop(media);
     assert!(refusal(&short).contains("cut short"));
+    // Nor wiped: it would be no drive afterwards, either.
+    let wiped = run(Drive::wipe(&*short, drive::WipeOptions::default()));
+    assert!(wiped.is_err_and(|error| error.to_string().contains("cut short")));
+    let (after, read) = run(short.read(0, IoBuf::zeroed(bytes.len())));
+    read.expect("read");
+    assert!(after[..] == bytes[..], "something was written");
 }
 
 #[test]

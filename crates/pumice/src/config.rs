@@ -12,7 +12,9 @@ use service::{IoChoice, MonitorSettings, OpenSettings, ThrottleSettings, WarnAt}
 
 use crate::logging;
 use crate::size::Size;
-pub(crate) use values::{parse_direct, parse_io, parse_percent, parse_unix_socket};
+pub(crate) use values::{
+    parse_direct, parse_io, parse_map_cache, parse_percent, parse_throttle_floor, parse_unix_socket,
+};
 
 /// Where the file lies unless said otherwise.
 pub(crate) const DEFAULT_PATH: &str = "/etc/pumice/pumice.toml";

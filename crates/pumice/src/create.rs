@@ -48,10 +48,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let existed = args.path.exists();
-    let media = if existed { open_existing(args)? } else { create_file(args)? };
-    let created = run_here(IoChoice::Auto, |_| create_on(args, &media, existed))?;
-    if created.is_err() && !existed {
+    let existed = look(&args.path)?;
+    let mut grown = false;
+    let media = match existed {
+        true => open_existing(args, &mut grown),
+        false => create_file(args),
+    };
+    let made = media.is_ok() && !existed;
+    let created = media.and_then(|media| run_here(IoChoice::Auto, |_| create_on(args, &media, existed))?);
+    if created.is_err() && grown {
+        // As it was: an empty file.
+        let _ = std::fs::OpenOptions::new().write(true).open(&args.path).and_then(|file| file.set_len(0));
+    } else if created.is_err() && made {
         // It was made a moment ago and holds nothing.
         let _ = std::fs::remove_file(&args.path);
     }
@@ -68,6 +76,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Whether there is something; fails where nothing can be looked for or made.
+fn look(path: &Path) -> Result<bool> {
+    let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", path.display()))?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !existed && !above.is_dir() {
+        bail!("{}: cannot make it: {} is no directory", path.display(), above.display());
+    }
+    Ok(existed)
+}
+
 fn create_file(args: &Args) -> Result<AnyMedia> {
     let Some(Size(size)) = args.size else {
         bail!("{}: no such file; say --size to make it", args.path.display());
@@ -76,20 +94,15 @@ fn create_file(args: &Args) -> Result<AnyMedia> {
     Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))
 }
 
-fn open_existing(args: &Args) -> Result<AnyMedia> {
+/// `grown` tells whether the file was empty and has the size of the drive now.
+fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", args.path.display());
     }
-    let grown = match args.size {
-        Some(Size(size)) => grow(&args.path, size)?,
-        None => false,
-    };
-    let opened = FileMedia::open(&args.path, false, Direct::Auto);
-    if opened.is_err() && grown {
-        // As it was: an empty file.
-        let _ = std::fs::OpenOptions::new().write(true).open(&args.path).and_then(|file| file.set_len(0));
+    if let Some(Size(size)) = args.size {
+        *grown = grow(&args.path, size)?;
     }
-    Ok(AnyMedia::from(opened?))
+    Ok(AnyMedia::from(FileMedia::open(&args.path, false, Direct::Auto)?))
 }
 
 /// Grows a regular file that is empty, as `touch` or `mktemp` left it.

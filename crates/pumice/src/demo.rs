@@ -10,7 +10,7 @@ mod tools;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::human;
@@ -20,6 +20,8 @@ use server::{Server, path_text, pumice};
 /// Of the demo's drive.
 const PHYSICAL_SIZE: &str = "512M";
 const LOGICAL_CAPACITY: &str = "1G";
+/// The same in bytes, all of which may be taken.
+const PHYSICAL_BYTES: u64 = 512 << 20;
 /// Of the files that are written and flushed before the crash.
 const FILES_BYTES: u64 = 256 << 20;
 
@@ -38,11 +40,29 @@ struct Outcome {
     server: Server,
 }
 
+/// The drive is a sparse file: too small a filesystem would be noticed by I/O errors in the middle.
+fn room_for_the_drive(folder: &Path) -> Result<()> {
+    let space =
+        rustix::fs::statvfs(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    ensure!(
+        free >= PHYSICAL_BYTES,
+        "{}: {} are free and the drive may take {}; set TMPDIR to a directory with more",
+        std::env::temp_dir().display(),
+        human::bytes(free),
+        human::bytes(PHYSICAL_BYTES)
+    );
+    Ok(())
+}
+
 pub(crate) fn run(_: &Args) -> Result<()> {
     handle_signals()?;
     let since = Instant::now();
-    let folder =
-        tempfile::Builder::new().prefix("pumice-demo-").tempdir().context("no temporary directory")?;
+    let folder = tempfile::Builder::new()
+        .prefix("pumice-demo-")
+        .tempdir()
+        .context("cannot make a temporary directory; TMPDIR says where")?;
+    room_for_the_drive(folder.path())?;
     let drive = folder.path().join("drive");
     let created = ["create", path_text(&drive)?, "--size", PHYSICAL_SIZE, "--capacity", LOGICAL_CAPACITY];
     say(&format!(

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(config::THREADS_MAX)))]
     threads: Option<u16>,
     /// Memory for the map of each drive [default: 128M]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_map_cache)]
     map_cache: Option<Size>,
     /// Off: every write is durable before it is acknowledged [default: on]
     #[arg(long, value_parser = ["on", "off"])]
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = config::parse_percent)]
     throttle_at: Option<f64>,
     /// The rate they are slowed down to just before it is full, a second [default: 4M]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_throttle_floor)]
     throttle_floor: Option<Size>,
     /// Certificate chain of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]

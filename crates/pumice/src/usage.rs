@@ -31,11 +31,23 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The message of an error of clap, without its usage and its hints, on one line.
+/// The message of an error of clap on one line, without its usage; of its tips, what was perhaps meant.
 fn first_paragraph(text: &str) -> String {
-    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-    words.join(" ").trim_start_matches("error: ").trim_end_matches('.').to_string()
+    let paragraphs: Vec<String> = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+        .take_while(|paragraph| !paragraph.starts_with("Usage:") && !paragraph.starts_with("For more"))
+        .collect();
+    let message =
+        paragraphs.first().map_or("", |first| first.trim_start_matches("error: ").trim_end_matches('.'));
+    let meant = paragraphs.iter().skip(1).filter_map(|tips| tips.strip_prefix("tip: "));
+    let meant = meant.filter(|tip| tip.contains("similar")).fold(String::new(), |all, tip| all + ": " + tip);
+    printable(&format!("{message}{meant}"))
+}
+
+/// Text from outside as it may be shown on a terminal.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// An error with its causes, each told once.
@@ -47,7 +59,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line.push_str(&cause);
         }
     }
-    line.replace('\n', " ")
+    printable(&line)
 }
 
 #[cfg(test)]
@@ -60,6 +72,21 @@ mod tests {
         assert_eq!(one_line(&error), "outer: inner");
         let error = anyhow::anyhow!("in\nner").context("outer");
         assert_eq!(one_line(&error), "outer: in ner");
+    }
+
+    #[test]
+    fn nothing_speaks_to_the_terminal() {
+        let error = anyhow::anyhow!("/srv/\x1b[2J\x07drive: no");
+        assert_eq!(one_line(&error), "/srv/ [2J drive: no");
+    }
+
+    #[test]
+    fn tips_that_help_are_kept() {
+        let text = "error: unexpected argument '--jsn' found\n\n  tip: a similar argument exists: '--json'\n\nUsage: x";
+        let line = "unexpected argument '--jsn' found: a similar argument exists: '--json'";
+        assert_eq!(first_paragraph(text), line);
+        let text = "error: unexpected argument '-1' found\n\n  tip: to pass '-1' as a value, use '-- -1'\n\nUsage: x";
+        assert_eq!(first_paragraph(text), "unexpected argument '-1' found");
     }
 
     #[test]

@@ -46,7 +46,7 @@ enum Request {
 
 /// What a server can be asked to change about a drive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Change {
     /// The logical capacity.
     SetCapacity {
@@ -181,13 +181,17 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
-        let mut line = String::new();
+        let mut line = Vec::new();
         let mut limited = (&mut read).take(REQUEST_MAX_BYTES);
-        if tokio::time::timeout(TIMEOUT, limited.read_line(&mut line)).await?? == 0 {
+        if tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line)).await?? == 0 {
             return Ok(());
         }
-        let whole = line.ends_with('\n');
-        let mut answer = serde_json::to_vec(&answer_one(&line, &drives.all()).await)?;
+        let whole = line.ends_with(b"\n");
+        let answer = match line.len() as u64 {
+            REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
+            _ => answer_one(&line, &drives.all()).await,
+        };
+        let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
         tokio::time::timeout(TIMEOUT, write.write_all(&answer)).await??;
         if !whole {
@@ -196,8 +200,12 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
     }
 }
 
-async fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
-    let request = serde_json::from_str(line);
+fn too_long() -> String {
+    format!("a request is one line of at most {REQUEST_MAX_BYTES} bytes")
+}
+
+async fn answer_one(line: &[u8], drives: &[Arc<ServedDrive>]) -> Answer {
+    let request = serde_json::from_slice(line);
     match request {
         Ok(Request::Status) => {
             Answer::Status(StatusAnswer { drives: drives.iter().map(|drive| drive.report()).collect() })
@@ -210,6 +218,11 @@ async fn answer_one(line: &str, drives: &[Arc<ServedDrive>]) -> Answer {
                 Change::SetCapacity { bytes } => found.set_logical_capacity(bytes).await,
                 Change::SetSize { bytes, preallocate } => {
                     found.set_physical_size(bytes, allocation(preallocate)).await
+                }
+                Change::StartScrub { bytes_per_second: 0 } => {
+                    return Answer::Error {
+                        error: "0 bytes a second never end: say more, or stop-scrub".into(),
+                    };
                 }
                 Change::StartScrub { bytes_per_second } => {
                     found.start_scrub(bytes_per_second);

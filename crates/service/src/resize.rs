@@ -9,7 +9,7 @@ use media::{Allocation, AnyMedia, Media};
 
 use crate::admin::{Change, change};
 use crate::error::ServiceError;
-use crate::open::{OpenSettings, open, open_media};
+use crate::open::{OpenSettings, inspect, open, open_media};
 use crate::report::StatusReport;
 
 /// Sets the logical capacity of the drive at `path`, served or not. Answers how the drive is then.
@@ -21,6 +21,8 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
         return Ok(report);
     }
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    // Opening and closing a drive leaves its marks: not for what is refused anyway.
+    inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
     let (drive, _) = open(path, &OpenSettings::default(), spawner).await?;
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
@@ -40,10 +42,11 @@ pub async fn set_size(
     if let Some(report) = change(path, &Change::SetSize { bytes, preallocate })? {
         return Ok(report);
     }
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
     let (drive, media) = open(path, &OpenSettings::default(), spawner).await?;
     let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
-    let closed = drive.close().await;
-    let closed = closed.map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source });
+    let closed = drive.close().await.map_err(failed);
     changed.and(closed).map(|()| StatusReport::new(path, &drive.status()))
 }
 

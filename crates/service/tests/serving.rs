@@ -159,21 +159,95 @@ fn the_admin_socket_tells_status() -> Outcome {
     })
 }
 
+/// Requests that ask for nothing that can be done, and a word of the answer. `ID` is the drive's.
+const NONSENSE: [(&str, &str); 26] = [
+    ("", "not a request"),
+    ("{", "not a request"),
+    ("status", "not a request"),
+    ("[1,2]", "not a request"),
+    ("null", "not a request"),
+    ("{}", "command"),
+    (r#"{"command":"explode"}"#, "explode"),
+    (r#"{"command":7}"#, "not a request"),
+    (r#"{"command":"status"}{"command":"status"}"#, "trailing"),
+    (r#"{"command":"change"}"#, "drive"),
+    (r#"{"command":"change","drive":"ID"}"#, "change"),
+    (r#"{"command":"change","drive":"ID","change":"wipe"}"#, "wipe"),
+    (r#"{"command":"change","drive":"ID","change":"set-capacity"}"#, "not a request"),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{}}}"#, "bytes"),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":-1}}}"#, "-1"),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":1e9}}}"#, "floating"),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":"1G"}}}"#, "1G"),
+    (
+        r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":99999999999999999999}}}"#,
+        "request",
+    ),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":1125899906842624}}}"#, "256 TiB"),
+    (r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":1048576}}}"#, "only a wipe"),
+    (
+        r#"{"command":"change","drive":"ID","change":{"set-capacity":{"bytes":268435456,"force":true}}}"#,
+        "force",
+    ),
+    (r#"{"command":"change","drive":"ID","change":{"set-size":{"bytes":1048576}}}"#, "only grow"),
+    (
+        r#"{"command":"change","drive":"ID","change":{"set-size":{"bytes":18446744073709551615}}}"#,
+        "four times",
+    ),
+    (
+        r#"{"command":"change","drive":"ID","change":{"set-size":{"bytes":100000000,"prealocate":true}}}"#,
+        "prealocate",
+    ),
+    (r#"{"command":"change","drive":"ID","change":{"start-scrub":{"bytes_per_second":0}}}"#, "a second"),
+    (
+        r#"{"command":"change","drive":"00000000","change":{"set-size":{"bytes":100000000}}}"#,
+        "not served here",
+    ),
+];
+
 #[test]
-fn the_admin_socket_survives_nonsense() -> Outcome {
-    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+fn the_admin_socket_survives_nonsense_and_changes_nothing() -> Outcome {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
     served(IoChoice::Auto, async |_, drive, dir| {
         let socket = dir.join("admin.sock");
         let _listening = AdminSocket::listen(&socket, vec![drive.clone()])?;
+        let state = || {
+            let report = drive.report();
+            let scrub = report.server.and_then(|server| server.scrub).is_some();
+            (report.logical_capacity_bytes, report.physical_size_bytes, scrub)
+        };
+        let before = state();
         let (read, mut write) = tokio::net::UnixStream::connect(&socket).await?.into_split();
         let mut lines = BufReader::new(read).lines();
-        for nonsense in ["", "{", "{\"command\":\"explode\"}", "[1,2]"] {
-            write.write_all(format!("{nonsense}\n").as_bytes()).await?;
+        let id = drive.uuid().to_string();
+        for (nonsense, says) in NONSENSE {
+            write.write_all(format!("{}\n", nonsense.replace("ID", &id)).as_bytes()).await?;
             let answer = lines.next_line().await?.ok_or("hung up")?;
-            assert!(answer.starts_with("{\"error\":"), "{answer}");
+            assert!(answer.starts_with("{\"error\":") && answer.contains(says), "{nonsense}: {answer}");
+        }
+        // No text, and nested deeper than anybody would.
+        for nonsense in [&b"\xff\xfe\x00"[..], &b"[".repeat(50_000)] {
+            write.write_all(&[nonsense, b"\n"].concat()).await?;
+            let answer = lines.next_line().await?.ok_or("hung up")?;
+            assert!(answer.starts_with("{\"error\":") && answer.len() < 1000, "{answer}");
         }
         write.write_all(b"{\"command\":\"status\"}\n").await?;
         assert!(lines.next_line().await?.ok_or("hung up")?.starts_with("{\"drives\":[{"));
+        // One without its end is answered, and one too long; then the server hangs up.
+        for (request, says) in
+            [(b"{\"command\"".to_vec(), "not a request"), (vec![b' '; 100 << 10], "at most 65536 bytes")]
+        {
+            let mut stream = tokio::net::UnixStream::connect(&socket).await?;
+            // Not all of it is taken.
+            let _ = stream.write_all(&request).await;
+            let _ = stream.shutdown().await;
+            let mut answer = Vec::new();
+            let ended = stream.read_to_end(&mut answer).await;
+            assert!(ended.is_ok() || !answer.is_empty(), "{ended:?}");
+            let answer = String::from_utf8(answer)?;
+            assert!(answer.contains(says) && answer.lines().count() == 1, "{answer}");
+        }
+        assert_eq!(state(), before);
+        assert_eq!(std::fs::metadata(drive.path())?.len(), SIZE_BYTES);
         Ok(())
     })
 }

@@ -63,7 +63,7 @@ struct DriveTable {
     name: Option<Name>,
     #[serde(default)]
     nbd: Vec<AddressValue>,
-    map_cache: Option<SizeValue>,
+    map_cache: Option<MapCache>,
     write_cache: Option<bool>,
     #[serde(default)]
     read_only: bool,
@@ -73,7 +73,7 @@ struct DriveTable {
     warn_at: Option<Levels>,
     on_event: Option<CommandText>,
     throttle_at: Option<Percent>,
-    throttle_floor: Option<SizeValue>,
+    throttle_floor: Option<ThrottleFloor>,
 }
 
 /// A value that is a string of a certain form.
@@ -159,6 +159,23 @@ impl<'de> Deserialize<'de> for SizeValue {
         deserializer.deserialize_any(SizeVisitor)
     }
 }
+
+/// A size that must be large enough.
+macro_rules! checked_size {
+    ($name:ident, $check:path) => {
+        struct $name(Size);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let SizeValue(size) = SizeValue::deserialize(deserializer)?;
+                $check(size).map($name).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+checked_size!(MapCache, super::values::map_cache);
+checked_size!(ThrottleFloor, super::values::throttle_floor);
 
 /// Levels of space in use: a list of percentages, or as on the command line.
 #[derive(Clone)]

@@ -6,6 +6,13 @@ use media::Direct;
 use nbd::Address;
 use service::IoChoice;
 
+use crate::size::{Size, SizeError};
+
+/// Least of `map-cache`: four nodes of the map and what changes above them.
+const MAP_CACHE_MIN: Size = Size(64 << 10);
+/// Least of `throttle-floor`: one block a second.
+const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
+
 /// Parses `unix:SOCKET`.
 pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
     match text.parse() {
@@ -38,4 +45,31 @@ pub(crate) fn parse_direct(text: &str) -> Result<Direct, String> {
 pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
     let value = text.trim_end_matches('%').parse().ok().filter(|value| (1.0..=99.0).contains(value));
     value.ok_or_else(|| format!("{text:?} is no share from 1 to 99 percent"))
+}
+
+fn at_least(size: Size, least: Size) -> Result<Size, String> {
+    match size < least {
+        true => Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10)),
+        false => Ok(size),
+    }
+}
+
+/// Takes sizes that a map can be cached in.
+pub(crate) fn map_cache(size: Size) -> Result<Size, String> {
+    at_least(size, MAP_CACHE_MIN)
+}
+
+/// Takes rates that writes get on with.
+pub(crate) fn throttle_floor(size: Size) -> Result<Size, String> {
+    at_least(size, THROTTLE_FLOOR_MIN)
+}
+
+/// Parses `map-cache`.
+pub(crate) fn parse_map_cache(text: &str) -> Result<Size, String> {
+    map_cache(text.parse().map_err(|error: SizeError| error.to_string())?)
+}
+
+/// Parses `throttle-floor`.
+pub(crate) fn parse_throttle_floor(text: &str) -> Result<Size, String> {
+    throttle_floor(text.parse().map_err(|error: SizeError| error.to_string())?)
 }

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct Server {
     child: Child,
     folder: PathBuf,
-    /// From the start of the process until clients could connect.
+    /// From the start of the process until clients were answered.
     pub(super) ready_after: Duration,
 }
 
@@ -48,7 +48,9 @@ impl Server {
                 let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
                 bail!("the server ended ({status}): {}", log.lines().last().unwrap_or_default());
             }
-            Ok(std::os::unix::net::UnixStream::connect(Server::socket(folder)).is_ok().then_some(()))
+            // Its addresses are there before; clients are answered once the drive is open.
+            let open = ask_status(&folder.join("admin.sock")).is_ok_and(|answer| !answer.drives.is_empty());
+            Ok(open.then_some(()))
         })?;
         server.ready_after = since.elapsed();
         Ok(server)

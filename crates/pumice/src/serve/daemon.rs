@@ -5,12 +5,12 @@ mod reload;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::HttpServer;
+use admin::{HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
 use service::{AdminSocket, Device, Drives, ServedDrive, Workers};
 
-use super::endpoints::{Endpoints, Exports, absolute, default_address};
+use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::signals::Signals;
 use super::{http, systemd};
 use crate::config::{Config, DriveConfig, Server, Source};
@@ -29,6 +29,17 @@ struct Open {
     own: Exports,
     /// Where status looks; `None` where there is no place for it.
     _admin: Option<AdminSocket>,
+}
+
+/// Addresses that were bound before any drive was opened: one that cannot be had costs no recovery, and changes no drive.
+/// Clients that come early wait.
+struct Early {
+    nbd: Vec<Bound>,
+    /// For each drive of the configuration, where it will be the only export.
+    own: Vec<Exports>,
+    http: Option<HttpListener>,
+    /// Answers at once, about the drives that are open so far.
+    admin: Option<AdminSocket>,
 }
 
 pub(super) struct Daemon {
@@ -77,12 +88,13 @@ impl Daemon {
     /// Serves until told to stop, then closes everything.
     pub(super) async fn run(mut self) -> Result<()> {
         let mut stop = self.signals.stop.clone();
+        let early = self.bind()?;
         let opened = tokio::select! {
-            opened = self.open_all() => opened.map(|()| true),
+            opened = self.open_all(&early.own) => opened.map(|()| true),
             () = stop.requested() => Ok(false),
         };
         let result = match opened {
-            Ok(true) => self.serve().await,
+            Ok(true) => self.serve(early).await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
@@ -94,12 +106,35 @@ impl Daemon {
         result.and(closed)
     }
 
-    /// Opens the drives of the configuration. One in a file that cannot be opened does not keep the others from being
+    fn bind(&self) -> Result<Early> {
+        let server = &self.config.server;
+        let mut wanted = Vec::new();
+        for address in &server.nbd {
+            wanted.push((absolute(address)?, self.common.clone()));
+        }
+        let mut own = Vec::new();
+        for drive in &self.config.drives {
+            let exports = Shared::empty(self.nbd.clone())?;
+            for address in own_addresses(drive, server)? {
+                wanted.push((absolute(&address)?, exports.clone()));
+            }
+            own.push(exports);
+        }
+        let admin = server.admin.as_ref().map(|path| AdminSocket::listen(path, self.drives.clone()));
+        Ok(Early {
+            nbd: self.endpoints.bind(&wanted, &self.nbd)?,
+            own,
+            http: self.bind_http(server)?,
+            admin: admin.transpose()?,
+        })
+    }
+
+    /// Opens the drives of the configuration, to be offered alone where `own` tells. One in a file that cannot be opened does not keep the others from being
     /// served; one that the command line names does.
-    async fn open_all(&mut self) -> Result<()> {
+    async fn open_all(&mut self, own: &[Exports]) -> Result<()> {
         let mut last = None;
-        for config in self.config.drives.clone() {
-            match self.open_drive(config, None).await {
+        for (config, own) in self.config.drives.clone().into_iter().zip(own) {
+            match self.open_drive(config, Some(own.clone())).await {
                 Ok(()) => {}
                 Err(error) if self.source.file.is_some() && self.source.overrides.paths.is_empty() => {
                     tracing::error!("not served: {}", crate::usage::one_line(&error));
@@ -175,14 +210,12 @@ impl Daemon {
         Ok(wanted)
     }
 
-    async fn serve(&mut self) -> Result<()> {
-        let _admin_of_all = match &self.config.server.admin {
-            Some(path) => Some(AdminSocket::listen(path, self.drives.clone())?),
-            None => None,
-        };
-        self.http = self.listen_http(&self.config.server)?;
-        let bound = self.endpoints.bind(&self.wanted(&self.config.server)?, &self.nbd)?;
-        self.endpoints.accept(bound)?;
+    async fn serve(&mut self, early: Early) -> Result<()> {
+        let _admin_of_all = early.admin;
+        self.http = early.http.map(|listener| http::serve(listener, self.drives.clone()));
+        // Without those of drives that could not be opened.
+        let wanted = self.wanted(&self.config.server)?;
+        self.endpoints.accept(early.nbd.into_iter().filter(|bound| bound.is_one_of(&wanted)).collect())?;
         self.endpoints.announce(&self.nbd);
         systemd::ready(&self.summary());
         let mut stop = self.signals.stop.clone();
@@ -202,9 +235,9 @@ impl Daemon {
         Ok(())
     }
 
-    fn listen_http(&self, server: &Server) -> Result<Option<HttpServer>> {
-        let listen = |at| http::listen(at, server.insecure, self.drives.clone());
-        server.http.as_ref().map(listen).transpose()
+    fn bind_http(&self, server: &Server) -> Result<Option<HttpListener>> {
+        let bind = |at| HttpListener::bind(at, server.insecure);
+        Ok(server.http.as_ref().map(bind).transpose()?)
     }
 
     fn summary(&self) -> String {

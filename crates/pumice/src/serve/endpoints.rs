@@ -37,6 +37,14 @@ pub(super) struct Bound {
     exports: Exports,
 }
 
+impl Bound {
+    pub(super) fn is_one_of(&self, wanted: &[(Address, Exports)]) -> bool {
+        wanted
+            .iter()
+            .any(|(address, exports)| self.address == *address && Arc::ptr_eq(&self.exports, exports))
+    }
+}
+
 /// All addresses of a server.
 pub(super) struct Endpoints {
     workers: Arc<Workers>,

@@ -11,6 +11,7 @@ mod doctor;
 mod events;
 mod http;
 mod install;
+mod refusals;
 mod resize;
 mod serve;
 mod status;

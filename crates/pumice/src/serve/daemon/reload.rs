@@ -38,7 +38,8 @@ impl Daemon {
         }
         let bound = self.endpoints.bind(&wanted, &self.nbd)?;
         if config.server.http != self.config.server.http {
-            self.http = self.listen_http(&config.server)?;
+            let bound = self.bind_http(&config.server)?;
+            self.http = bound.map(|listener| http::serve(listener, self.drives.clone()));
         }
         self.endpoints.accept(bound)?;
         Ok((config, nbd))

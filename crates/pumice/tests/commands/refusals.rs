@@ -1,0 +1,297 @@
+//! Bad input, command by command: one line that says what is wrong, the right exit code, and nothing changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, Run, in_time, sample};
+
+/// Every file below a directory with its contents; of what is no file, that it is there.
+fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("a directory").flatten() {
+        let kind = entry.file_type().expect("a kind");
+        let contents = if kind.is_file() { fs::read(entry.path()).expect("readable") } else { Vec::new() };
+        if kind.is_dir() {
+            found.extend(everything(&entry.path()));
+        }
+        found.insert(text(&entry.path()), contents);
+    }
+    found
+}
+
+/// A drive, and beside it things that are none.
+fn surroundings() -> Outcome<Drive> {
+    let drive = Drive::create(&["--size", "32M"]);
+    fs::write(drive.file("text"), sample(3, 100_000))?;
+    fs::write(drive.file("empty"), "")?;
+    fs::create_dir(drive.file("dir"))?;
+    std::os::unix::fs::symlink(drive.file("nowhere"), drive.file("dangling"))?;
+    std::os::unix::fs::symlink(drive.file("loop"), drive.file("loop"))?;
+    drop(std::os::unix::net::UnixListener::bind(drive.file("socket"))?);
+    rustix::fs::mkfifoat(rustix::fs::CWD, drive.file("pipe"), rustix::fs::Mode::RUSR)?;
+    // The first 20 MB of a drive.
+    let mut short = fs::read(drive.path())?;
+    short.truncate(20_000_000);
+    fs::write(drive.file("short"), short)?;
+    Ok(drive)
+}
+
+/// Runs it from the drive's directory, with variables.
+fn pumice_with(drive: &Drive, variables: &[&str], arguments: &[&str]) -> Run {
+    let folder = text(drive.folder());
+    let own = format!("PUMICE_RUNTIME_DIR={folder}");
+    let fixed = ["-C", &folder, &own, "PUMICE_CONFIG=/nonexistent/pumice.toml"];
+    in_time("env", &[&fixed, variables, &[env!("CARGO_BIN_EXE_pumice")], arguments].concat())
+}
+
+/// It failed with this code, in one line that says so much and cannot be mistaken for output.
+fn refused(run: &Run, code: i32, says: &str, what: &dyn std::fmt::Debug) {
+    assert_eq!(run.code, Some(code), "{what:?}: {run:?}");
+    assert!(run.stderr.starts_with("pumice: ") && run.stderr.contains(says), "{what:?}: {says}: {run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{what:?}: {run:?}");
+    assert!(!run.stderr.trim_end().contains(char::is_control), "{what:?}: {run:?}");
+}
+
+#[test]
+fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
+    let drive = surroundings()?;
+    let long = "x".repeat(300);
+    let paths = [
+        ("text", "no Pumice drive"),
+        ("empty", "too small"),
+        ("dir", "directory"),
+        ("dangling", "no such file"),
+        ("loop", "symbolic links"),
+        ("socket", "socket"),
+        ("pipe", "pipe"),
+        ("missing", "no such file"),
+        ("text/below", "Not a directory"),
+        ("/dev/null", "character device"),
+        ("a\nb\x1b[2J", "no such file"),
+        (&long, "name too long"),
+        ("short", "cut short"),
+    ];
+    let commands: [&[&str]; 11] = [
+        &["status", "PATH"],
+        &["status", "PATH", "--json"],
+        &["capacity", "PATH"],
+        &["check", "PATH"],
+        &["check", "PATH", "--deep", "--json"],
+        &["serve", "PATH", "--nbd", "unix:nbd"],
+        &["serve", "--read-only", "PATH", "--nbd", "unix:nbd"],
+        &["set-capacity", "PATH", "1G"],
+        &["set-size", "PATH", "64M"],
+        &["wipe", "PATH", "--yes"],
+        &["format", "PATH", "--sector", "512", "--yes"],
+    ];
+    let before = everything(drive.folder());
+    for (path, says) in paths {
+        for command in commands {
+            // What a drive that was cut short still has is told as a list of faults.
+            if command[0] == "check" && path == "short" {
+                continue;
+            }
+            let arguments: Vec<&str> =
+                command.iter().map(|word| if *word == "PATH" { path } else { *word }).collect();
+            let run = pumice_with(&drive, &[], &arguments);
+            refused(&run, 1, says, &arguments);
+            assert!(run.stdout.is_empty(), "{run:?}");
+        }
+    }
+    assert!(everything(drive.folder()) == before, "something was changed");
+    Ok(())
+}
+
+#[test]
+fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
+    let drive = surroundings()?;
+    let before = everything(drive.folder());
+    for (arguments, code, says) in [
+        (&["drive"][..], 1, "holds a Pumice drive"),
+        (&["text"], 1, "--force"),
+        (&["text", "--force"], 1, "segments"),
+        (&["empty"], 1, "too small"),
+        (&["empty", "--size", "64M", "--capacity", "0"], 1, "capacity"),
+        (&["dir"], 1, "directory"),
+        (&["loop", "--size", "64M"], 1, "symbolic links"),
+        (&["pipe"], 1, "pipe"),
+        (&["socket", "--force"], 1, "socket"),
+        (&["/dev/null", "--force"], 1, "character device"),
+        (&["text/below", "--size", "64M"], 1, "Not a directory"),
+        (&["dir/none/below", "--size", "64M"], 1, "dir/none is no directory"),
+        (&["new"], 1, "--size"),
+        (&["new", "--size", "9000P"], 1, "cannot allocate"),
+        (&["new", "--size", "8M"], 1, "segments"),
+        (&["drive", "--force", "--size", "1G"], 1, "fewer than --size"),
+        (&["drive", "--force", "--segment", "3M"], 1, "power of two"),
+        (&["drive", "--force", "--capacity", "257T"], 1, "256 TiB"),
+        (&["drive", "--force", "--capacity", "1000"], 1, "4096"),
+        (&["drive", "--force", "--preallocate"], 1, "exists already"),
+        (&["drive", "--force", "--codec", "zstd:99"], 2, "zstd:LEVEL"),
+        (&["drive", "--force", "--sector", "520"], 2, "512, 4096"),
+        (&["drive", "--force", "--size", "99999999999999999999"], 2, "no size"),
+        (&["drive", "--force", "--size", "1.5.2G"], 2, "no size"),
+        (&["drive", "--force", "--size", "nan"], 2, "no size"),
+        (&["drive", "--force", "--endurance", "-1"], 2, "-1"),
+        (&["drive", "--force", "--size"], 2, "value is required"),
+        (&["drive", "--force", "--siz", "1G"], 2, "similar argument exists: '--size'"),
+        (&["drive", "--force", "other"], 2, "unexpected"),
+        (&[""], 2, "value is required"),
+        (&[], 2, "<PATH>"),
+    ] {
+        let run = pumice_with(&drive, &[], &[&["create"], arguments].concat());
+        refused(&run, code, says, &arguments);
+        assert!(everything(drive.folder()) == before, "{arguments:?} changed something");
+    }
+    Ok(())
+}
+
+#[test]
+fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
+    let drive = surroundings()?;
+    let listening = std::os::unix::net::UnixListener::bind(drive.file("taken"))?;
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let taken = format!("tcp:{}", port.local_addr()?);
+    let long = format!("unix:{}", "x".repeat(200));
+    fs::write(
+        drive.file("config"),
+        format!("[[drive]]\npath = \"{}\"\nmap-cache = \"1K\"\n", text(&drive.path())),
+    )?;
+    let before = everything(drive.folder());
+    for (arguments, code, says) in [
+        (&["--nbd", "unix:none/below"][..], 1, "No such file"),
+        (&["--nbd", "unix:text"], 1, "not a socket"),
+        (&["--nbd", "unix:taken"], 1, "another server"),
+        (&["--nbd", &long], 1, "too long"),
+        (&["--nbd", "unix:good", "--nbd", &taken], 1, "in use"),
+        (&["--nbd", "tcp:nohost.invalid:1"], 1, "nohost.invalid"),
+        (&["--nbd", "tcp:0.0.0.0:0"], 1, "--insecure"),
+        (&["--http", "0.0.0.0:0"], 1, "--insecure"),
+        (&["--http", &taken["tcp:".len()..]], 1, "in use"),
+        (&["--admin", "unix:none/below"], 1, "No such file"),
+        (&["--admin", "unix:text"], 1, "text"),
+        (&["--admin", "unix:taken"], 1, "another server"),
+        (&["--tls-cert", "none", "--tls-key", "none"], 1, "none"),
+        (&["--tls-cert", "text", "--tls-key", "text"], 1, "certificate"),
+        (&["--config", "none"], 1, "cannot read the configuration"),
+        (&["--config", "text"], 1, "text"),
+        (&["--config", "dir"], 1, "dir"),
+        (&["--config", "config"], 1, "map-cache: 1024 bytes are too few"),
+        (&["drive"], 1, "twice"),
+        (&["--nbd", "unix:"], 2, "not an address"),
+        (&["--nbd", "tcp:127.0.0.1:99999"], 2, "not an address"),
+        (&["--http", "127.0.0.1:1x"], 2, "not an address"),
+        (&["--admin", "tcp:127.0.0.1:1"], 2, "unix:SOCKET"),
+        (&["--threads", "5000"], 2, "1024"),
+        (&["--map-cache", "1K"], 2, "too few"),
+        (&["--warn-at", "95,80"], 2, "rising"),
+        (&["--warn-at", "101"], 2, "no levels"),
+        (&["--throttle-at", "100"], 2, "1 to 99"),
+        (&["--throttle-at", "50", "--throttle-floor", "0"], 2, "too few"),
+        (&["--tls-cert", "text"], 2, "--tls-key"),
+        (&["--accept-damage"], 2, "--read-only"),
+        (&["--io", "spdk"], 2, "auto, uring, plain"),
+        (&["--log-format", "xml"], 2, "text, json"),
+        (&["--direct", "maybe"], 2, "auto, on, off"),
+        (&["--write-cache", "maybe"], 2, "on, off"),
+    ] {
+        let run = pumice_with(&drive, &[], &[&["serve", "drive"], arguments].concat());
+        refused(&run, code, says, &arguments);
+        assert!(everything(drive.folder()) == before, "{arguments:?} changed something");
+    }
+    refused(&pumice_with(&drive, &["PUMICE_IO=bogus"], &["serve", "drive"]), 2, "bogus", &"PUMICE_IO");
+    refused(&pumice_with(&drive, &[], &["serve"]), 2, "no drive to serve", &"no path");
+    assert!(everything(drive.folder()) == before);
+    drop(listening);
+    Ok(())
+}
+
+#[test]
+fn commands_that_look_or_change_refuse_wrong_words() -> Outcome {
+    let drive = surroundings()?;
+    let before = everything(drive.folder());
+    for (arguments, code, says) in [
+        (&["status", "drive", "other"][..], 2, "unexpected"),
+        (&["status", "drive", "--jsn"], 2, "--json"),
+        (&["status", "drive", "--json", "--watch"], 2, "cannot be used with"),
+        (&["status", "--watch=0", "drive"], 2, "--watch"),
+        (&["status", "--watch=soon"], 2, "--watch"),
+        (&["status", "--watch", "drive"], 1, "terminal"),
+        (&["capacity", "drive", "--json"], 2, "--json"),
+        (&["capacity", "drive", "--no-headers"], 2, "--no-header"),
+        (&["check"], 2, "<PATH>"),
+        (&["check", "drive", "--deep=yes"], 2, "--deep"),
+        (&["check", "drive", "--rate", "quickly"], 2, "--rate"),
+        (&["check", "drive", "--stop"], 1, "drive"),
+        (&["set-capacity", "drive"], 2, "required"),
+        (&["set-capacity", "drive", "much"], 2, "no size"),
+        (&["set-capacity", "drive", "0"], 1, "only a wipe"),
+        (&["set-capacity", "drive", "16M"], 1, "only a wipe"),
+        (&["set-capacity", "drive", "300T"], 1, "256 TiB"),
+        (&["set-size", "drive", "1M"], 1, "only grow"),
+        (&["set-size", "drive", "1G"], 1, "four times"),
+        (&["set-size", "drive", "64M", "--preallocat"], 2, "--preallocate"),
+        (&["wipe", "drive"], 1, "--yes"),
+        (&["wipe", "drive", "--yes", "--capacity", "300T"], 1, "256 TiB"),
+        (&["wipe", "drive", "--yes", "--capacity", "0"], 1, "capacity"),
+        (&["wipe", "drive", "--yes", "--capacity", "some"], 2, "no size"),
+        (&["wipe", "drive", "--yes", "short"], 2, "unexpected"),
+        (&["format", "drive", "--yes"], 2, "--sector"),
+        (&["format", "drive", "--sector", "4096"], 1, "--yes"),
+        (&["format", "drive", "--yes", "--sector", "4K"], 2, "4K"),
+    ] {
+        let run = pumice_with(&drive, &[], arguments);
+        refused(&run, code, says, &arguments);
+        assert!(run.stdout.is_empty(), "{arguments:?}: {run:?}");
+        assert!(everything(drive.folder()) == before, "{arguments:?} changed something");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_demo_leaves_nothing_where_it_cannot_run() -> Outcome {
+    let drive = surroundings()?;
+    let long = drive.file(&"y".repeat(120));
+    fs::create_dir(&long)?;
+    let temporary = |path: &str| format!("TMPDIR={path}");
+    let (missing, file, loops) = (drive.file("missing"), drive.file("text"), drive.file("loop"));
+    let dir = temporary(&drive.file("dir"));
+    let before = everything(drive.folder());
+    for (variables, arguments, code, says) in [
+        (&[temporary(&missing).as_str()][..], &[][..], 1, "TMPDIR"),
+        (&[&temporary(&file)], &[], 1, "TMPDIR"),
+        (&[&temporary(&loops)], &[], 1, "TMPDIR"),
+        (&["TMPDIR=/proc"], &[], 1, "TMPDIR"),
+        (&[&temporary(&long)], &[], 1, "too long"),
+        (&[&dir, "PATH=/nonexistent"], &[], 1, "not installed"),
+        (&[&dir], &["now"], 2, "unexpected"),
+        (&[&dir], &["--size", "1G"], 2, "--size"),
+        (&[&dir], &["--json"], 2, "--json"),
+        (&[&dir], &[""], 2, "unexpected"),
+    ] {
+        let run = pumice_with(&drive, variables, &[&["demo"], arguments].concat());
+        refused(&run, code, says, &(variables, arguments));
+        assert!(everything(drive.folder()) == before, "{variables:?} {arguments:?} left something");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_filesystem_too_small_for_the_demo_is_told_before() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = text(folder.path());
+    let mounted = in_time("mount", &["-t", "tmpfs", "-o", "size=20M", "tmpfs", &path]);
+    if mounted.code != Some(0) {
+        eprintln!("skipped: no filesystem can be mounted");
+        return Ok(());
+    }
+    let run = in_time("env", &[&format!("TMPDIR={path}"), env!("CARGO_BIN_EXE_pumice"), "demo"]);
+    let left = fs::read_dir(folder.path())?.count();
+    let unmounted = in_time("umount", &[&path]);
+    assert_eq!((left, unmounted.code), (0, Some(0)));
+    refused(&run, 1, "20.00 MiB are free", &"a small filesystem");
+    assert!(run.stdout.is_empty(), "{run:?}");
+    Ok(())
+}

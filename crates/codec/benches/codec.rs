@@ -11,7 +11,8 @@ const BLOCK: usize = 4096;
 /// More than a branch predictor can learn by heart.
 const BLOCKS: usize = 1024;
 
-const POLICIES: [Policy; 5] = [Policy::Lz4, Policy::Zstd(-1), Policy::Zstd(1), Policy::Zstd(3), Policy::None];
+const POLICIES: [Policy; 6] =
+    [Policy::Deflate(1), Policy::Lz4, Policy::Zstd(-1), Policy::Zstd(1), Policy::Zstd(3), Policy::None];
 
 fn data_sets() -> [(&'static str, Vec<u8>); 3] {
     [

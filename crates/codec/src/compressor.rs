@@ -1,4 +1,4 @@
-use crate::{CodecId, Dictionary, Policy, looks_incompressible, lz4, zstd};
+use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, zstd};
 
 /// Longest input that [`Compressor::compress`] is made for, in bytes: a frame of 16 blocks.
 pub const FRAME_BYTES_MAX: usize = 65536;
@@ -18,6 +18,7 @@ enum Engine {
     None,
     Lz4(lz4::Encoder),
     Zstd(zstd::Encoder),
+    Deflate(deflate::Encoder),
 }
 
 impl Compressor {
@@ -36,6 +37,7 @@ impl Compressor {
         let engine = match policy.resolve() {
             Policy::Lz4 => Engine::Lz4(lz4::Encoder::new()),
             Policy::Zstd(level) => Engine::Zstd(zstd::Encoder::new(level, cut)),
+            Policy::Deflate(level) => Engine::Deflate(deflate::Encoder::new(level)),
             Policy::None | Policy::Auto => Engine::None,
         };
         Compressor { engine, scratch: Vec::new() }
@@ -62,6 +64,7 @@ impl Compressor {
         let (id, written) = match &mut self.engine {
             Engine::None => return CodecId::Raw,
             Engine::Lz4(encoder) => (CodecId::Lz4, encoder.compress(input, scratch)),
+            Engine::Deflate(encoder) => (CodecId::Deflate, encoder.compress(input, scratch)),
             Engine::Zstd(encoder) => (CodecId::Zstd, encoder.compress(input, dictionary, scratch)),
         };
         let Some(bytes) = written else {

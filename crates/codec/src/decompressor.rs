@@ -1,14 +1,15 @@
-use crate::{CodecError, CodecId, Dictionary, lz4, zstd};
+use crate::{CodecError, CodecId, Dictionary, deflate, lz4, zstd};
 
 /// Decompression state of one thread, for every codec.
 pub struct Decompressor {
     zstd: zstd::Decoder,
+    deflate: deflate::Decoder,
 }
 
 impl Decompressor {
     /// A decompressor.
     pub fn new() -> Decompressor {
-        Decompressor { zstd: zstd::Decoder::new() }
+        Decompressor { zstd: zstd::Decoder::new(), deflate: deflate::Decoder::default() }
     }
 
     /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies. `dictionary` is the one
@@ -34,6 +35,7 @@ impl Decompressor {
             CodecId::Raw => payload.len(),
             CodecId::Lz4 => lz4::decompress(payload, out)?,
             CodecId::Zstd => self.zstd.decompress(payload, dictionary, out)?,
+            CodecId::Deflate => self.deflate.decompress(payload, out)?,
         };
         if actual_bytes != expected_bytes {
             return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes });
@@ -69,6 +71,8 @@ impl Decompressor {
                 return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes: payload.len() });
             }
             CodecId::Lz4 => lz4::decompress_prefix(payload, out, wanted_bytes)?,
+            // libdeflate decodes all or nothing.
+            CodecId::Deflate => self.deflate.decompress(payload, out)?,
             CodecId::Zstd => self.zstd.decompress_prefix(payload, dictionary, out, wanted_bytes)?,
         };
         if actual_bytes < wanted_bytes {

@@ -12,6 +12,8 @@ pub enum CodecId {
     Lz4 = 1,
     /// One Zstandard frame (RFC 8878) without magic number, content size, checksum and dictionary id.
     Zstd = 2,
+    /// One DEFLATE stream (RFC 1951), no zlib or gzip wrapper around it.
+    Deflate = 3,
 }
 
 impl TryFrom<u8> for CodecId {
@@ -24,6 +26,7 @@ impl TryFrom<u8> for CodecId {
             0 => Ok(CodecId::Raw),
             1 => Ok(CodecId::Lz4),
             2 => Ok(CodecId::Zstd),
+            3 => Ok(CodecId::Deflate),
             _ => Err(CodecError::UnknownCodec(byte)),
         }
     }
@@ -41,6 +44,7 @@ impl fmt::Display for CodecId {
             CodecId::Raw => "raw",
             CodecId::Lz4 => "lz4",
             CodecId::Zstd => "zstd",
+            CodecId::Deflate => "deflate",
         })
     }
 }
@@ -58,6 +62,7 @@ mod tests {
             }
         }
         // On-disk values: a change here is a change of format.
-        assert_eq!([CodecId::Raw, CodecId::Lz4, CodecId::Zstd].map(u8::from), [0, 1, 2]);
+        let ids = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
+        assert_eq!(ids.map(u8::from), [0, 1, 2, 3]);
     }
 }

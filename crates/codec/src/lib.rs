@@ -23,6 +23,7 @@
 
 mod compressor;
 mod decompressor;
+mod deflate;
 mod detect;
 mod dictionary;
 mod error;

@@ -3,7 +3,7 @@
 use codec::{CodecError, CodecId, Compressor, Decompressor, Policy, testdata};
 use proptest::prelude::*;
 
-const IDS: [CodecId; 3] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd];
+const IDS: [CodecId; 4] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
@@ -20,7 +20,7 @@ proptest! {
     #[test]
     fn damaged_payloads(
         seed in 0..32_u64,
-        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(1), Policy::Zstd(-5)]),
+        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(1), Policy::Zstd(-5), Policy::Deflate(6)]),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         cut in any::<prop::sample::Index>(),
         truncate: bool,
@@ -58,7 +58,7 @@ fn errors_name_codec_and_lengths() {
         decompressor.decompress(CodecId::Raw, &[0; 4095], None, &mut out),
         Err(CodecError::Length { codec: CodecId::Raw, expected_bytes: 4096, actual_bytes: 4095 })
     );
-    for id in [CodecId::Lz4, CodecId::Zstd] {
+    for id in [CodecId::Lz4, CodecId::Zstd, CodecId::Deflate] {
         for payload in [&[] as &[u8], &[0xff; 64]] {
             let error =
                 decompressor.decompress(id, payload, None, &mut out).expect_err("garbage").to_string();

@@ -34,7 +34,7 @@ proptest! {
     fn every_prefix_is_right(
         kinds in prop::collection::vec(0..5_u8, 1..=16),
         seed in 0..1000_u64,
-        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(-3), Policy::Zstd(1), Policy::Zstd(6), Policy::Zstd(15)]),
+        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(-3), Policy::Zstd(1), Policy::Zstd(6), Policy::Zstd(15), Policy::Deflate(1)]),
         with_dictionary: bool,
         uncut: bool,
         wanted in any::<prop::sample::Index>(),
@@ -68,7 +68,7 @@ proptest! {
         let payload = if header { [&[0, 0x30], &payload[..]].concat() } else { payload };
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; expected];
-        for id in [CodecId::Raw, CodecId::Lz4, CodecId::Zstd] {
+        for id in [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate] {
             for dictionary in [None, Some(&*DICTIONARY)] {
                 let _ = decompressor.decompress_prefix(id, &payload, dictionary, &mut out, wanted);
             }

@@ -25,7 +25,7 @@ fn random_data_is_given_up() {
     assert!(given_up(&random[..65536]) > 0.9);
     assert!(looks_incompressible(&random[..65536]), "a frame");
     assert!(looks_incompressible(&random[..6000]), "an odd size");
-    for policy in [Policy::Auto, Policy::Lz4, Policy::Zstd(19), Policy::None] {
+    for policy in [Policy::Auto, Policy::Lz4, Policy::Zstd(19), Policy::Deflate(12), Policy::None] {
         let mut out = Vec::new();
         assert_eq!(Compressor::new(policy).compress(&random[..BLOCK], None, &mut out), CodecId::Raw);
         assert!(out.is_empty());
@@ -76,7 +76,7 @@ fn saving_less_than_a_unit_is_raw() {
     for zeros in 0..64 {
         let mut block = testdata::random(7, 512);
         block[..zeros].fill(0);
-        for policy in [Policy::Lz4, Policy::Zstd(1)] {
+        for policy in [Policy::Lz4, Policy::Zstd(1), Policy::Deflate(6)] {
             let mut out = Vec::new();
             let id = Compressor::new(policy).compress(&block, None, &mut out);
             assert_eq!(id == CodecId::Raw, out.is_empty());

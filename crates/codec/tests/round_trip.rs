@@ -8,6 +8,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         Just(Policy::Auto),
         Just(Policy::Lz4),
         Just(Policy::None),
+        prop::sample::select(&[1_u8, 6, 12]).prop_map(Policy::Deflate),
         // High levels are slow, and differ from each other in strategy only.
         prop::sample::select(&[-5_i8, -1, 1, 3, 6, 9, 13, 19]).prop_map(Policy::Zstd),
     ]

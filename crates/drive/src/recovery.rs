@@ -85,6 +85,7 @@ fn policy_of(superblock: &Superblock) -> Result<codec::Policy, Error> {
         1 => Ok(codec::Policy::Lz4),
         2 => Ok(codec::Policy::Zstd(superblock.codec_level)),
         3 => Ok(codec::Policy::None),
+        4 => Ok(codec::Policy::Deflate(superblock.codec_level.unsigned_abs())),
         other => Err(Error::Corrupt(format!("superblock: unknown codec policy {other}"))),
     }
 }
@@ -96,6 +97,7 @@ pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
         codec::Policy::Lz4 => (1, 0),
         codec::Policy::Zstd(level) => (2, level),
         codec::Policy::None => (3, 0),
+        codec::Policy::Deflate(level) => (4, level as i8),
     }
 }
 

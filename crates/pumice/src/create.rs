@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Bytes of a sector
     #[arg(long, default_value = "512", value_parser = ["512", "4096"])]
     sector: String,
-    /// How data is compressed: auto, lz4, zstd, zstd:LEVEL or none
+    /// How data is compressed: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
     /// Bytes that may be written to the backing over its life, as its maker promises (TBW), such as 600TB: status then

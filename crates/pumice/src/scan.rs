@@ -7,7 +7,7 @@ pub(crate) mod sections;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ::scan::{Codec, Options, Population, Report, S3Options, WalkOptions};
+use ::scan::{Options, Population, Report, S3Options, WalkOptions};
 use anyhow::{Context, Result, bail};
 use codec::Policy;
 
@@ -48,10 +48,10 @@ pub(crate) struct Args {
         value_delimiter = ',',
         default_value = "lz4,zstd:1,zstd:3,zstd:9,deflate:1,deflate:6"
     )]
-    compare: Vec<Codec>,
+    compare: Vec<Policy>,
     /// Codecs of the rival layouts
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lz4,zstd:3")]
-    rival_codecs: Vec<Codec>,
+    rival_codecs: Vec<Policy>,
     /// Bytes read a second at most
     #[arg(long, value_name = "SIZE")]
     max_rate: Option<Size>,

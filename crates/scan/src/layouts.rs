@@ -1,9 +1,10 @@
 //! What rival layouts make of the same data: units rounded up to sectors, and VDO's bins.
 
+use codec::Policy;
 use layout::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Codec, Engine};
+use crate::engine::Engine;
 
 /// Bytes of the largest unit that a layout compresses as one; larger units are read for nothing else.
 pub const UNIT_BYTES_MAX: usize = 128 << 10;
@@ -35,7 +36,7 @@ pub struct Rival {
     /// How it lays data out.
     pub layout: Layout,
     /// How it compresses.
-    pub codec: Codec,
+    pub codec: Policy,
 }
 
 impl Rival {
@@ -52,10 +53,10 @@ impl Rival {
 }
 
 /// The rivals compared: three unit sizes with each codec, and VDO.
-pub fn rivals(codecs: &[Codec]) -> Vec<Rival> {
+pub fn rivals(codecs: &[Policy]) -> Vec<Rival> {
     let sectors =
         |unit_bytes| codecs.iter().map(move |&codec| Rival { layout: Layout::Sectors { unit_bytes }, codec });
-    let vdo = Rival { layout: Layout::Vdo, codec: Codec::Drive(codec::Policy::Lz4) };
+    let vdo = Rival { layout: Layout::Vdo, codec: Policy::Lz4 };
     [16 << 10, 64 << 10, 128 << 10].into_iter().flat_map(sectors).chain([vdo]).collect()
 }
 

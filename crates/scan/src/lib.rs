@@ -17,12 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+mod engine;
 pub mod estimate;
 pub mod layouts;
 mod measure;
 mod outcome;
 pub mod plan;
-mod policy;
+
 mod predict;
 pub mod report;
 mod run;
@@ -32,7 +33,7 @@ mod worker;
 
 pub use estimate::{Bound, Interval};
 pub use measure::RECORD_BYTES_MAX;
-pub use policy::{Codec, ParseCodecError};
+
 pub use predict::{PredictedDrive, limit_bytes, smallest_drive};
 pub use report::Report;
 pub use run::{CODECS_DEFAULT, Options, Progress, RIVAL_CODECS_DEFAULT, scan, scan_stream};

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use codec::fill_word;
+use codec::{CodecId, Policy, fill_word};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, UNIT_BYTES};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::engine::Engine;
 use crate::estimate::Tally;
 use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
-use crate::policy::{Codec, Engine, Stored};
 
 /// Bytes of the longest record of a block: the most that any codec makes of one.
 pub const RECORD_BYTES_MAX: u64 = (BLOCK_BYTES + RECORD_HEADER_BYTES) as u64;
@@ -138,7 +138,7 @@ pub(crate) struct Meter {
     rivals: Vec<(Layout, usize)>,
     rival_engines: Vec<Engine>,
     payloads: Vec<u8>,
-    spans: Vec<(Stored, Range<usize>)>,
+    spans: Vec<(CodecId, Range<usize>)>,
     back: Vec<u8>,
 }
 
@@ -150,9 +150,9 @@ fn cpu_time() -> Duration {
 
 impl Meter {
     /// For these codecs, the first of which is the drive's, and rivals.
-    pub(crate) fn new(codecs: &[Codec], rivals: &[Rival]) -> Meter {
-        let mut used: Vec<Codec> = Vec::new();
-        let mut engine_of = |codec: Codec| {
+    pub(crate) fn new(codecs: &[Policy], rivals: &[Rival]) -> Meter {
+        let mut used: Vec<Policy> = Vec::new();
+        let mut engine_of = |codec: Policy| {
             used.iter().position(|have| *have == codec).unwrap_or_else(|| {
                 used.push(codec);
                 used.len() - 1
@@ -204,7 +204,7 @@ impl Meter {
         }
         let compressed = cpu_time();
         for (block, (stored, span)) in data().zip(&self.spans) {
-            let payload = if *stored == Stored::Raw { block } else { &self.payloads[span.clone()] };
+            let payload = if *stored == CodecId::Raw { block } else { &self.payloads[span.clone()] };
             let whole = engine.decompress(*stored, payload, &mut self.back);
             debug_assert!(whole, "what was compressed a moment ago comes back");
         }
@@ -218,7 +218,7 @@ impl Meter {
                 (Some(word), _) => Kept::Fill(*word),
                 (None, Some((stored, span))) => {
                     spans.next();
-                    let payload = if *stored == Stored::Raw { BLOCK_BYTES } else { span.len() };
+                    let payload = if *stored == CodecId::Raw { BLOCK_BYTES } else { span.len() };
                     Kept::Record((RECORD_HEADER_BYTES + payload).next_multiple_of(UNIT_BYTES) as u32)
                 }
                 (None, None) => continue,

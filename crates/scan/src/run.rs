@@ -14,7 +14,6 @@ use crate::estimate::Design;
 use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
 use crate::measure::RECORD_BYTES_MAX;
 use crate::outcome::Outcome;
-use crate::policy::Codec;
 use crate::report::Report;
 use crate::source::{Extent, Pace, Population, SourceError};
 use crate::worker::{Shared, Sums, Worker, fill};
@@ -33,9 +32,9 @@ pub struct Options {
     /// How the drive to predict compresses.
     pub codec: Policy,
     /// Codecs to compare it with.
-    pub compare: Vec<Codec>,
+    pub compare: Vec<Policy>,
     /// Codecs of the rival layouts.
-    pub rival_codecs: Vec<Codec>,
+    pub rival_codecs: Vec<Policy>,
     /// Probability that each interval holds the truth.
     pub confidence: f64,
     /// Half-width to reach, as a share (0.01: a percentage point), for 4 KiB blocks.
@@ -54,8 +53,8 @@ pub struct Options {
 
 impl Options {
     /// The codecs to measure on 4 KiB blocks: the drive's first.
-    pub fn codecs(&self) -> Vec<Codec> {
-        let drive = Codec::Drive(self.codec);
+    pub fn codecs(&self) -> Vec<Policy> {
+        let drive = self.codec;
         std::iter::once(drive).chain(self.compare.iter().copied().filter(|codec| *codec != drive)).collect()
     }
 
@@ -82,16 +81,10 @@ impl Options {
 }
 
 /// Codecs compared unless told otherwise.
-pub const CODECS_DEFAULT: [Codec; 6] = [
-    Codec::Drive(Policy::Lz4),
-    Codec::Drive(Policy::Zstd(1)),
-    Codec::Drive(Policy::Zstd(3)),
-    Codec::Drive(Policy::Zstd(9)),
-    Codec::Deflate(1),
-    Codec::Deflate(6),
-];
+pub const CODECS_DEFAULT: [Policy; 6] =
+    [Policy::Lz4, Policy::Zstd(1), Policy::Zstd(3), Policy::Zstd(9), Policy::Deflate(1), Policy::Deflate(6)];
 /// Codecs of rival layouts unless told otherwise: what ZFS and btrfs users choose.
-pub const RIVAL_CODECS_DEFAULT: [Codec; 2] = [Codec::Drive(Policy::Lz4), Codec::Drive(Policy::Zstd(3))];
+pub const RIVAL_CODECS_DEFAULT: [Policy; 2] = [Policy::Lz4, Policy::Zstd(3)];
 
 impl Default for Options {
     fn default() -> Self {

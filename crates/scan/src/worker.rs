@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use codec::Policy;
 use layout::BLOCK_BYTES;
 
 use crate::estimate::Tally;
 use crate::layouts::{Rival, UNIT_BYTES_MAX};
 use crate::measure::{BlockTally, Kept, Meter, UnitTally};
-use crate::policy::Codec;
 use crate::predict::Leaves;
 use crate::source::{Extent, Pace, Population, ReadAt};
 use crate::types::{self, HEAD_BYTES, Names};
@@ -154,7 +154,7 @@ struct Open {
 }
 
 impl Worker {
-    pub(crate) fn new(codecs: &[Codec], rivals: &[Rival]) -> Worker {
+    pub(crate) fn new(codecs: &[Policy], rivals: &[Rival]) -> Worker {
         Worker {
             meter: Meter::new(codecs, rivals),
             sums: Sums::new(codecs.len(), rivals.len()),

@@ -48,15 +48,40 @@ fn nothing_can_be_changed() {
     let drive = Drive::create(&["--size", "64M"]);
     let server = drive.serve(&["--http", "127.0.0.1:0"]);
     let base = server.http().trim_end_matches("metrics").to_string();
-    for (method, path) in [("POST", "status"), ("PUT", "metrics"), ("DELETE", "status"), ("PATCH", "")] {
-        let arguments = ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null", "-X", method];
-        let code = succeed(
-            "curl",
-            &[&arguments[..], &["-d", "{\"command\":\"wipe\"}", &format!("{base}{path}")]].concat(),
-        );
-        assert_eq!(code, "405", "{method} /{path}");
+    let fixed = || {
+        let status = drive.status();
+        [
+            "state",
+            "uuid",
+            "logical_capacity_bytes",
+            "physical_size_bytes",
+            "host_written_bytes",
+            "host_trimmed_bytes",
+        ]
+        .map(|key| status[key].clone())
+    };
+    let before = fixed();
+    let uuid = before[1].as_str().expect("a text");
+    let change = |what: &str| format!("{{\"command\":\"change\",\"drive\":\"{uuid}\",\"change\":{what}}}");
+    let bodies = ["{\"command\":\"wipe\"}".to_string(), change("{\"set-capacity\":{\"bytes\":1073741824}}")];
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"] {
+        for path in ["", "metrics", "healthz", "status"] {
+            for body in &bodies {
+                let arguments =
+                    ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null", "-X", method];
+                let url = format!("{base}{path}");
+                let code = succeed("curl", &[&arguments[..], &["-d", body, &url]].concat());
+                assert_eq!(code, "405", "{method} /{path}");
+            }
+        }
     }
-    assert_eq!(drive.status()["state"], "online");
+    // Nor by what is asked for.
+    for path in ["wipe", "status?command=wipe", "status/wipe", "admin", "..%2fadmin"] {
+        let arguments = ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null"];
+        let code = succeed("curl", &[&arguments[..], &[&format!("{base}{path}")]].concat());
+        assert_eq!(code, if path.starts_with("status?") { "200" } else { "404" }, "{path}");
+    }
+    assert_eq!(fixed(), before);
 }
 
 #[test]

@@ -20,6 +20,36 @@ fn listens_beside_the_drive_for_its_owner_only() -> Outcome {
 }
 
 #[test]
+fn every_socket_is_for_its_owner_only() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let runtime = drive.folder().join("run");
+    let mut command = std::process::Command::new("env");
+    let own = format!("PUMICE_RUNTIME_DIR={}", text(&runtime));
+    let nbd = format!("unix:{}", drive.file("nbd"));
+    let admin = format!("unix:{}", drive.file("admin"));
+    // Whatever the umask.
+    command.args(["sh", "-c", "umask 0; exec env \"$@\"", "sh", &own, env!("CARGO_BIN_EXE_pumice")]);
+    command.args(["serve", &text(&drive.path()), "--nbd", &nbd, "--admin", &admin]);
+    let server = drive.start(command, 1);
+    let mode = |path: &std::path::Path| -> Outcome<u32> {
+        Ok(std::fs::metadata(path)?.permissions().mode() & 0o777)
+    };
+    assert_eq!(mode(&runtime)?, 0o700);
+    let mut sockets = vec![drive.folder().join("nbd"), drive.folder().join("admin")];
+    for entry in std::fs::read_dir(&runtime)? {
+        sockets.push(entry?.path());
+    }
+    assert_eq!(sockets.len(), 3, "NBD, the further admin socket, the drive's own: {sockets:?}");
+    for socket in &sockets {
+        assert_eq!(mode(socket)?, 0o600, "{}", socket.display());
+        UnixStream::connect(socket)?;
+    }
+    assert!(server.stop().success());
+    assert!(sockets.iter().all(|socket| !socket.exists()), "sockets are left");
+    Ok(())
+}
+
+#[test]
 fn a_second_server_is_refused() {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&[]);

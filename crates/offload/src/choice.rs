@@ -1,0 +1,93 @@
+//! Which offload is wanted, as text.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::{Offload, Options, Qat, StartError, Workers};
+
+/// Which offload is wanted.
+///
+/// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The CPU does it all.
+    #[default]
+    None,
+    /// Intel QAT by libqatzip: the one that the system finds, or the one at a path.
+    Qat(Option<PathBuf>),
+}
+
+impl Choice {
+    /// Starts what was chosen; `None` for [`Choice::None`].
+    ///
+    /// # Errors
+    /// [`StartError`], if it is not there. Whether to go on without is the caller's decision.
+    pub fn start(&self, options: Options) -> Result<Option<Arc<dyn Offload>>, StartError> {
+        match self {
+            Choice::None => Ok(None),
+            Choice::Qat(path) => {
+                let device = Qat::load(path.as_deref())?;
+                Ok(Some(Arc::new(Workers::start(device, options)?)))
+            }
+        }
+    }
+}
+
+/// Text that names no [`Choice`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown offload {0:?}: expected none, qat or qat:PATH (of libqatzip.so)")]
+pub struct ParseChoiceError(String);
+
+impl FromStr for Choice {
+    type Err = ParseChoiceError;
+
+    fn from_str(text: &str) -> Result<Choice, ParseChoiceError> {
+        match text {
+            "none" => Ok(Choice::None),
+            "qat" => Ok(Choice::Qat(None)),
+            _ => match text.strip_prefix("qat:") {
+                Some(path) if !path.is_empty() => Ok(Choice::Qat(Some(path.into()))),
+                _ => Err(ParseChoiceError(text.to_owned())),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::None => f.pad("none"),
+            Choice::Qat(None) => f.pad("qat"),
+            Choice::Qat(Some(path)) => write!(f, "qat:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for text in ["none", "qat", "qat:/usr/lib/libqatzip.so.3"] {
+            assert_eq!(text.parse::<Choice>().expect(text).to_string(), text);
+        }
+        for text in ["", "QAT", "qat:", "dpu", "none:x"] {
+            let error = text.parse::<Choice>().expect_err(text).to_string();
+            assert!(error.contains("expected none") && error.lines().count() == 1, "{error}");
+        }
+        assert!(Choice::None.start(Options::default()).expect("nothing to start").is_none());
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_an_error() {
+        let choice: Choice = "qat:/nowhere/libqatzip.so".parse().expect("a path");
+        let Err(error) = choice.start(Options::default()) else {
+            panic!("there is nothing at /nowhere");
+        };
+        assert!(error.to_string().contains("/nowhere/libqatzip.so"), "{error}");
+        assert_eq!(error.to_string().lines().count(), 1);
+    }
+}

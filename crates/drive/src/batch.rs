@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use codec::{CodecId, Policy};
+use codec::CodecId;
 use layout::entry::FRAME_BLOCKS_MAX;
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
+
+use crate::recipe::Recipe;
 
 /// Where an item's payload is.
 #[derive(Clone, Debug)]
@@ -36,6 +38,20 @@ pub(crate) struct Batch {
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
+    /// The dictionary that its records need, 0 for none.
+    pub(crate) dictionary: u16,
+}
+
+/// What compresses, and how.
+struct Making<'a> {
+    compressor: &'a mut codec::Compressor,
+    recipe: &'a Recipe,
+}
+
+impl Making<'_> {
+    fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> CodecId {
+        self.compressor.compress(data, self.recipe.dictionary.as_ref(), out)
+    }
 }
 
 thread_local! {
@@ -66,6 +82,7 @@ impl Batch {
         self.expected.clear();
         self.log_bytes = 0;
         self.data_bytes = 0;
+        self.dictionary = 0;
         self.reserved = false;
     }
 
@@ -79,27 +96,21 @@ impl Batch {
         self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
     }
 
-    /// Adds adjacent whole blocks from `block` on, neighbours in frames of up to `frame_blocks`. `source_at` says where in
+    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` says where in
     /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
-    pub(crate) fn add_run(
-        &mut self,
-        policy: Policy,
-        frame_blocks: u64,
-        block: u64,
-        data: &[u8],
-        source_at: Option<usize>,
-    ) {
+    pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
         let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
-        codec::with_compressor(policy, |compressor, _| {
+        codec::with_compressor(recipe.policy, |compressor, _| {
+            let mut making = Making { compressor, recipe };
             let mut done = 0;
             while done < kinds.len() {
                 let (rest, first) = (&data[done * BLOCK_BYTES..], block + done as u64);
-                let mut blocks = frame_at(first, &kinds[done..], frame_blocks);
+                let mut blocks = frame_at(first, &kinds[done..], recipe.frame_blocks);
                 let bytes = &rest[..blocks as usize * BLOCK_BYTES];
-                if blocks == 1 || !self.add_frame(compressor, first, bytes) {
+                if blocks == 1 || !self.add_frame(&mut making, first, bytes) {
                     blocks = 1;
                     let at = source_at.map(|at| at + done * BLOCK_BYTES);
-                    self.add_block(compressor, first, &rest[..BLOCK_BYTES], kinds[done], at);
+                    self.add_block(&mut making, first, &rest[..BLOCK_BYTES], kinds[done], at);
                 }
                 done += blocks as usize;
             }
@@ -108,64 +119,65 @@ impl Batch {
 
     /// Adds one block whose contents were put together in a buffer of our own; it must still have the entry
     /// `expected` when it is appended.
-    pub(crate) fn add_merged(&mut self, policy: Policy, block: u64, data: &[u8], expected: Entry) {
+    pub(crate) fn add_merged(&mut self, recipe: &Recipe, block: u64, data: &[u8], expected: Entry) {
         self.expected.push((block, expected));
-        self.add_run(policy, 1, block, data, None);
+        self.add_run(recipe, block, data, None);
     }
 
     /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
-    fn add_frame(&mut self, compressor: &mut codec::Compressor, first: u64, data: &[u8]) -> bool {
+    fn add_frame(&mut self, making: &mut Making<'_>, first: u64, data: &[u8]) -> bool {
         let start = self.scratch.len();
-        let id = compressor.compress(data, None, &mut self.scratch);
+        let id = making.compress(data, &mut self.scratch);
         let bytes = self.scratch.len() - start;
         if id == CodecId::Raw || bytes + RECORD_HEADER_BYTES > Entry::FRAME_MAX_LEN_BYTES {
             self.scratch.truncate(start);
             return false;
         }
-        self.add_data(
-            first,
-            id,
-            (data.len() / BLOCK_BYTES) as u64,
-            Payload::Scratch(start..start + bytes),
-            None,
-        );
+        let blocks = (first, (data.len() / BLOCK_BYTES) as u64);
+        self.add_data(making.recipe, blocks, id, Payload::Scratch(start..start + bytes), None);
         true
     }
 
-    fn add_block(
-        &mut self,
-        compressor: &mut codec::Compressor,
-        block: u64,
-        data: &[u8],
-        kind: Kind,
-        at: Option<usize>,
-    ) {
+    fn add_block(&mut self, making: &mut Making<'_>, block: u64, data: &[u8], kind: Kind, at: Option<usize>) {
         let start = self.scratch.len();
         let id = match kind {
             Kind::Fill(word) => return self.add_range(block, 1, Entry::fill(word)),
             Kind::Incompressible => CodecId::Raw,
-            Kind::Other => compressor.compress(data, None, &mut self.scratch),
+            Kind::Other => making.compress(data, &mut self.scratch),
         };
-        match (id, at) {
-            (CodecId::Raw, Some(at)) => {
-                self.add_data(block, id, 1, Payload::Source(at..at + BLOCK_BYTES), Some(data));
-            }
-            (CodecId::Raw, None) => {
-                self.scratch.extend_from_slice(data);
-                self.add_data(block, id, 1, Payload::Scratch(start..self.scratch.len()), None);
-            }
-            _ => self.add_data(block, id, 1, Payload::Scratch(start..self.scratch.len()), None),
+        if id == CodecId::Raw
+            && let Some(at) = at
+        {
+            let payload = Payload::Source(at..at + BLOCK_BYTES);
+            return self.add_data(making.recipe, (block, 1), id, payload, Some(data));
         }
+        if id == CodecId::Raw {
+            self.scratch.extend_from_slice(data);
+        }
+        self.add_data(making.recipe, (block, 1), id, Payload::Scratch(start..self.scratch.len()), None);
     }
 
     /// Adds a data record. `source` is the payload where it lies in the host's buffer.
-    fn add_data(&mut self, block: u64, id: CodecId, blocks: u64, payload: Payload, source: Option<&[u8]>) {
+    fn add_data(
+        &mut self,
+        recipe: &Recipe,
+        (block, blocks): (u64, u64),
+        id: CodecId,
+        payload: Payload,
+        source: Option<&[u8]>,
+    ) {
         let bytes = match &payload {
             Payload::Scratch(range) => &self.scratch[range.clone()],
             Payload::Source(_) => source.unwrap_or_default(),
         };
-        let codec = RecordHeader::data_codec(id as u8, blocks);
-        let header = summed(RecordKind::Data, block, codec, bytes);
+        let codec = RecordHeader::data_codec(id as u8, blocks, recipe.settled);
+        let dictionary = recipe.dictionary.as_ref().filter(|_| id == CodecId::Zstd).map_or(0, |d| d.id());
+        let mut header = summed(RecordKind::Data, block, codec, bytes);
+        if dictionary != 0 {
+            header.extra = dictionary;
+            sum(&mut header, bytes);
+            self.dictionary = dictionary;
+        }
         self.log_bytes += header.record_len();
         self.data_bytes += header.record_len();
         self.items.push(Item::Data { header, payload });

@@ -13,6 +13,7 @@ use media::{IoBuf, Media};
 use crate::batch::{Batch, Item, Payload};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
+use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
 use crate::read::decode_verified;
@@ -227,15 +228,16 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// A frame of which some blocks died is not worth moving: those that live are made ready as records of their own.
-    /// False: it cannot be decompressed, and stays where it is.
+    /// A frame of which some blocks died is not worth moving: those that live are made ready as records of their own. So is
+    /// what needs a dictionary that was retired. False: it cannot be decompressed, and stays where it is.
     fn make_anew(&self, found: &Found, window: &[u8], live: &mut Live) -> bool {
-        if live.blocks == all_blocks(&found.header) {
+        if live.blocks == all_blocks(&found.header) && self.core().is_current(&found.header) {
             return true;
         }
-        let Ok(contents) = decode_verified(&found.header, &window[found.payload.clone()]) else {
-            return false;
-        };
+        let Ok(dictionary) = self.dictionaries.of(found.header.extra) else { return false };
+        let payload = &window[found.payload.clone()];
+        let Ok(contents) = decode_verified(&found.header, payload, dictionary.as_ref()) else { return false };
+        let recipe = self.recipe();
         let mut batch = Batch::take();
         let blocks = found.header.blocks() as u32;
         let mut at = 0;
@@ -243,7 +245,7 @@ impl<M: Media> Shared<M> {
             let run = (live.blocks >> at).trailing_ones().min(blocks - at);
             let bytes = &contents[at as usize * BLOCK_BYTES..(at + run) as usize * BLOCK_BYTES];
             if run > 0 {
-                batch.add_run(self.codec, self.frame_blocks, found.header.block + u64::from(at), bytes, None);
+                batch.add_run(&recipe, found.header.block + u64::from(at), bytes, None);
             }
             at += run.max(1);
         }
@@ -358,7 +360,7 @@ impl Core {
     /// replaced is accounted too. All blocks of a frame are in one leaf.
     fn live_blocks(&mut self, found: &Found) -> Result<u16, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
-        if first + count > self.blocks() || !self.map.complete(NodeId::leaf_of(first))? {
+        if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
             return Ok(0);
         }
         let mut live = 0;
@@ -384,6 +386,10 @@ impl Core {
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
+            let needs = live.anew.as_ref().map_or(found.header.extra, |anew| anew.dictionary);
+            if needs != 0 && needs != self.dictionary {
+                return Step::Changed;
+            }
             let Some(anew) = &live.anew else {
                 let payload = &window[found.payload.clone()];
                 if !self.append_to_cleaning(&found.header, payload) {
@@ -407,8 +413,13 @@ impl Core {
         Step::Done
     }
 
+    /// Whether a record needs no dictionary but the one in use.
+    fn is_current(&self, header: &RecordHeader) -> bool {
+        header.extra == 0 || header.extra == self.dictionary
+    }
+
     /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.
-    fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8]) -> bool {
+    pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8]) -> bool {
         let len = header.record_len();
         if self.log.room(Head::Cleaning, len, Claim::Ordinary, &mut self.segments).is_err() {
             return false;

@@ -1,5 +1,6 @@
 //! The state of a drive, behind one lock: everything in here is quick and never waits.
 
+use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock, UNIT_BYTES};
 
 use crate::batch::{Batch, Item, Payload};
@@ -59,6 +60,12 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
+    /// The dictionary that new records may be compressed with; 0: none.
+    pub(crate) dictionary: u16,
+    /// When dictionaries are trained next.
+    pub(crate) schedule: crate::train::Schedule,
+    /// Segments (with their generations) that heads were in when the dictionary before was retired.
+    pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// A discard is under way.
     pub(crate) discarding: bool,
     /// The backing cannot discard.
@@ -102,13 +109,15 @@ impl Core {
         self.poisoned.get_or_insert(why);
     }
 
-    /// A record or fill became live: of a frame one block's part, which the block's number (or slot) tells.
+    /// A record or fill became live: of a frame one block's part, which the block's number tells.
     pub(crate) fn account(&mut self, block: u64, entry: Entry) {
         if entry.is_record() {
             self.segments.add(entry, entry.share_units(block));
             self.map.live_blocks += 1;
+            self.map.own.0 += u64::from(block >= OWN_FIRST_BLOCK);
         } else if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
+            self.map.own.1 += u64::from(block >= OWN_FIRST_BLOCK);
         }
     }
 
@@ -125,8 +134,10 @@ impl Core {
             }
             self.segments.release(entry, entry.share_units(block));
             self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
+            self.map.own.0 = self.map.own.0.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));
         } else if !entry.is_unmapped() {
             self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
+            self.map.own.1 = self.map.own.1.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));
         }
     }
 
@@ -156,7 +167,8 @@ impl Core {
             } else if whole {
                 let mut dead = Vec::new();
                 self.map.clear_leaf(leaf, |slot, e| dead.push((slot, e)));
-                dead.into_iter().for_each(|(slot, e)| self.release(slot, e));
+                let first = leaf.index * NODE_ENTRIES as u64;
+                dead.into_iter().for_each(|(slot, e)| self.release(first + slot, e));
                 if !entry.is_unmapped() {
                     self.map.fill_leaf(leaf, entry);
                     self.map.fill_blocks += NODE_ENTRIES as u64;
@@ -178,6 +190,10 @@ impl Core {
             if self.map.peek(*block) != Slot::Known(*entry) {
                 return Err(Stall::Conflict);
             }
+        }
+        // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
+        if batch.dictionary != 0 && batch.dictionary != self.dictionary {
+            return Err(Stall::Conflict);
         }
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
         if claim == Claim::Ordinary

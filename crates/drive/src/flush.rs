@@ -13,7 +13,7 @@ impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
     pub async fn flush(&self) -> Result<(), Error> {
         let shared = &self.0;
-        let (target, packs) = {
+        {
             let mut core = shared.core();
             if let Some(why) = &core.poisoned {
                 return Err(Error::ReadOnly(why.clone()));
@@ -22,20 +22,35 @@ impl<M: Media> Drive<M> {
                 return Ok(());
             }
             core.counters.flushes_count += 1;
-            let core = &mut *core;
-            core.log.seal(Head::Host, &mut core.segments);
-            (core.log.filled(), core.log.take_outbox())
-        };
-        shared.write_out(packs);
+        }
         #[cfg(feature = "planted-bugs")]
         if shared.core().has_bug(crate::PlantedBug::SkipFlush) {
+            shared.seal_host();
             return Ok(());
         }
-        shared.durable(target).await
+        shared.flush_log().await
     }
 }
 
 impl<M: Media> Shared<M> {
+    /// Makes everything appended to the host's head durable.
+    pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
+        let target = self.seal_host();
+        self.durable(target).await
+    }
+
+    /// Seals the host's open pack and sends it out. Answers what has to be durable for it to be.
+    fn seal_host(self: &Arc<Self>) -> u64 {
+        let (target, packs) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            core.log.seal(Head::Host, &mut core.segments);
+            (core.log.filled(), core.log.take_outbox())
+        };
+        self.write_out(packs);
+        target
+    }
+
     /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed.
     pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {

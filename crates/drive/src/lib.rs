@@ -12,6 +12,7 @@ mod checkpoint;
 mod clean;
 mod core;
 mod create;
+mod dictionaries;
 mod error;
 mod extents;
 mod flush;
@@ -23,14 +24,18 @@ mod node;
 mod options;
 mod ranges;
 mod read;
+mod recipe;
 mod recovery;
 mod replay;
 mod resize;
+mod sample;
 mod segments;
+mod settle;
 mod shared;
 mod slots;
 pub mod space;
 mod status;
+mod train;
 mod wipe;
 mod write;
 
@@ -40,12 +45,14 @@ pub use check::{
 pub use error::Error;
 pub use extents::{Extent, ExtentKind};
 pub use options::{
-    Clock, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, PlantedBug,
-    Spawner,
+    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions,
+    PlantedBug, Spawner,
 };
 pub use recovery::READ_ONLY_REQUESTED;
+pub use settle::{Settle, SettleStep};
 pub use shared::Drive;
 pub use status::{Recovered, State, Status};
+pub use train::{DictionaryStatus, Trained};
 pub use wipe::WipeOptions;
 
 /// Largest write that is atomic across a power cut, in bytes.

@@ -1,5 +1,6 @@
 //! Loading map nodes from the medium.
 
+use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::record::{decode_record, place_mask};
 use layout::{
     BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind, Superblock,
@@ -34,6 +35,13 @@ impl Bounds {
         Bounds { geometry: superblock.geometry, blocks }
     }
 
+    /// Whether these are blocks that the host sees, or the drive's own.
+    pub(crate) fn exists(&self, first: u64, count: u64) -> bool {
+        first < MAX_BLOCKS
+            && count <= MAX_BLOCKS
+            && (first + count <= self.blocks || first >= OWN_FIRST_BLOCK && first + count <= MAX_BLOCKS)
+    }
+
     /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments, and
     /// fills and frames in leaves only.
     pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
@@ -41,12 +49,14 @@ impl Bounds {
             return true;
         }
         let first = (u128::from(id.index) * NODE_ENTRIES as u128 + slot as u128) << (9 * u32::from(id.level));
-        first < u128::from(self.blocks)
+        let span = 1 << (9 * u32::from(id.level));
+        let own = (u128::from(OWN_FIRST_BLOCK)..u128::from(MAX_BLOCKS)).contains(&(first + span - 1));
+        (first < u128::from(self.blocks) || own)
             && match id.level {
                 LEAF_LEVEL => {
                     entry.fill_word().is_some()
                         || self.geometry.holds(entry)
-                            && entry.first_block(first as u64) + entry.blocks() <= self.blocks
+                            && self.exists(entry.first_block(first as u64), entry.blocks())
                 }
                 _ => self.geometry.holds(entry) && !entry.is_frame(),
             }
@@ -113,7 +123,9 @@ impl<M: Media> Shared<M> {
         let mut core = self.core();
         let mut dead = Vec::new();
         core.map.install_image(missing, entries, |slot, entry| dead.push((slot, entry)));
-        dead.into_iter().for_each(|(slot, entry)| core.release(slot, entry));
+        // Only leaves have changes over an image, so only their entries die here.
+        let first = missing.id.index * NODE_ENTRIES as u64;
+        dead.into_iter().for_each(|(slot, entry)| core.release(first + slot, entry));
         if core.map.over_budget() {
             core.map.evict();
         }

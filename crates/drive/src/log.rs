@@ -133,6 +133,12 @@ impl Log {
         Ok(())
     }
 
+    /// Whether a record of so many bytes goes to a head without another segment.
+    pub(crate) fn has_room(&self, head: Head, need: usize) -> bool {
+        let open = self.heads[head as usize].open.as_ref();
+        open.is_some_and(|open| open.used + need <= open.limit) || open.is_none() && self.fits(head, need)
+    }
+
     fn fits(&self, head: Head, need: usize) -> bool {
         let state = &self.heads[head as usize];
         state.current.is_some()
@@ -265,6 +271,11 @@ impl Log {
         if self.heads[head as usize].open.as_ref().is_some_and(|open| open.used >= PACK_SOFT_BYTES) {
             self.seal(head, segments);
         }
+    }
+
+    /// Segments that heads append to.
+    pub(crate) fn open_segments(&self) -> Vec<NextSegment> {
+        self.heads.iter().map(|head| head.current).filter(|current| current.is_some()).collect()
     }
 
     /// The drive has grown.

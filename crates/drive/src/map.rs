@@ -59,6 +59,8 @@ pub(crate) struct Map {
     /// Blocks with a record, and blocks that are a fill (accounted).
     pub(crate) live_blocks: u64,
     pub(crate) fill_blocks: u64,
+    /// Of these, the drive's own: with a record, and fills.
+    pub(crate) own: (u64, u64),
     /// Sparse nodes over an image not loaded.
     overlays: u64,
     pub(crate) loads_count: u64,
@@ -86,6 +88,7 @@ impl Map {
             frozen: None,
             live_blocks: 0,
             fill_blocks: 0,
+            own: (0, 0),
             overlays: 0,
             loads_count: 0,
             evictions_count: 0,
@@ -97,7 +100,8 @@ impl Map {
 
     /// Says how many blocks there are to map.
     pub(crate) fn set_blocks(&mut self, blocks: u64) {
-        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1)));
+        // One more for what is the drive's own.
+        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1))) + 1;
         self.upper_nodes = [nodes_at(1), nodes_at(2), nodes_at(3)];
     }
 

@@ -7,6 +7,10 @@ use std::sync::Arc;
 /// Runs a future to its end in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
+/// Runs work that keeps a processor busy for long, such as training a dictionary, and that nothing waits for but the
+/// future that asked for it: a thread of its own in a server, at once in the simulator.
+pub type Compute = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
 /// A monotonic clock in nanoseconds, for measuring only: nothing the engine does depends on it.
 pub type Clock = fn() -> u64;
 
@@ -46,12 +50,16 @@ pub struct OpenOptions {
     pub accept_damage: bool,
     /// Acknowledge writes when they are in memory (the default); off: every write is durable before it returns.
     pub write_cache: bool,
-    /// Most adjacent blocks that a write compresses as one frame: 1 (none), 2, 4, 8 or 16.
+    /// Most adjacent blocks that a write compresses as one frame: 1 (none), 2, 4 or 8.
     pub frame_blocks: u64,
     /// Checkpoint after this many bytes of log: bounds what recovery has to read.
     pub checkpoint_bytes: u64,
+    /// Blocks of 4096 bytes in the sample that dictionaries are trained on; 0: none are trained.
+    pub sample_blocks: usize,
     /// Background runner.
     pub spawner: Spawner,
+    /// Runner for what keeps a processor busy.
+    pub compute: Compute,
     /// Measures the time inside the critical section; `None`: not measured.
     pub clock: Option<Clock>,
     /// A mistake made on purpose, to see whether the simulator finds it.
@@ -61,6 +69,8 @@ pub struct OpenOptions {
 
 /// Default of [`OpenOptions::map_budget_bytes`].
 pub const DEFAULT_MAP_BUDGET_BYTES: u64 = 128 << 20;
+/// Default of [`OpenOptions::sample_blocks`]: 4 MiB.
+pub(crate) const DEFAULT_SAMPLE_BLOCKS: usize = 1024;
 /// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
 pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
@@ -76,6 +86,8 @@ impl OpenOptions {
             accept_damage: false,
             write_cache: true,
             frame_blocks: DEFAULT_FRAME_BLOCKS,
+            sample_blocks: DEFAULT_SAMPLE_BLOCKS,
+            compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             spawner,
             clock: None,

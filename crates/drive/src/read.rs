@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 
-use codec::CodecId;
+use codec::{CodecId, Dictionary};
 use futures::future::join_all;
 use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordHeader, RecordKind};
 use media::{IoBuf, Media};
 
+use crate::dictionaries::Dictionaries;
 use crate::error::Error;
 use crate::load::Fetch;
 use crate::log::InMemory;
@@ -23,7 +24,7 @@ const GAP_MAX_BYTES: u64 = 16 * 1024;
 const RUN_MAX_BYTES: u64 = 512 * 1024;
 
 /// Where a block comes from.
-enum Source {
+pub(crate) enum Source {
     /// One word, repeated.
     Fill(u32),
     /// A record in a pack that is not on the medium yet.
@@ -54,17 +55,17 @@ impl<M: Media> Drive<M> {
         }
         Ok(())
     }
-
-    /// Reads one whole block; answers the map entry it was read by.
-    pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Entry, Error> {
-        let (entries, sources) = self.0.plan(block, 1).await?;
-        self.0.carry_out(block * BLOCK, bytes, sources).await?;
-        Ok(entries[0])
-    }
 }
 
 impl<M: Media> Shared<M> {
-    async fn read_span(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+    /// Reads one whole block; answers the map entry it was read by.
+    pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Entry, Error> {
+        let (entries, sources) = self.plan(block, 1).await?;
+        self.carry_out(block * BLOCK, bytes, sources).await?;
+        Ok(entries[0])
+    }
+
+    pub(crate) async fn read_span(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let first = offset / BLOCK;
         let count = (offset + buf.len() as u64).div_ceil(BLOCK) - first;
         let (_, sources) = self.plan(first, count as usize).await?;
@@ -72,7 +73,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// Looks blocks up (loading map nodes as needed) and pins what has to be read.
-    async fn plan(&self, first: u64, count: usize) -> Result<(Vec<Entry>, Vec<Source>), Error> {
+    pub(crate) async fn plan(&self, first: u64, count: usize) -> Result<(Vec<Entry>, Vec<Source>), Error> {
         let end = first + count as u64;
         loop {
             let mut entries = Vec::with_capacity(count);
@@ -148,7 +149,7 @@ impl<M: Media> Shared<M> {
                 Source::Same => unreachable!("stepped over"),
             };
             let skip = from - fetch.entry.first_block(block) * BLOCK;
-            if let Err(error) = decode_data(block, record, fetch, skip as usize, out) {
+            if let Err(error) = decode_data(&self.dictionaries, block, record, fetch, skip as usize, out) {
                 Self::count(&self.corrupt_records, 1);
                 return Err(error);
             }
@@ -192,8 +193,15 @@ fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
 }
 
 /// Verifies the record that holds a block and decompresses it; `out` may be a part of its contents, which begins at `skip`.
-fn decode_data(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [u8]) -> Result<(), Error> {
-    try_decode(block, bytes, fetch.entry, fetch.mask, skip, out).map_err(|why| {
+fn decode_data(
+    dictionaries: &Dictionaries,
+    block: u64,
+    bytes: &[u8],
+    fetch: &Fetch,
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), Error> {
+    try_decode(dictionaries, block, bytes, fetch.entry, fetch.mask, skip, out).map_err(|why| {
         let position = fetch.entry.position_bytes();
         Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {why}"))
     })
@@ -201,6 +209,7 @@ fn decode_data(block: u64, bytes: &[u8], fetch: &Fetch, skip: usize, out: &mut [
 
 /// As [`decode_data`]; the error only says what is wrong, not where.
 fn try_decode(
+    dictionaries: &Dictionaries,
     block: u64,
     bytes: &[u8],
     entry: Entry,
@@ -220,17 +229,19 @@ fn try_decode(
         });
     }
     let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let dictionary = dictionaries.of(header.extra)?;
+    let dictionary = dictionary.as_ref();
     let whole_bytes = blocks as usize * BLOCK_BYTES;
     let decoded = codec::with_decompressor(|decompressor| {
         if out.len() == whole_bytes {
-            return decompressor.decompress(id, record.payload, None, out);
+            return decompressor.decompress(id, record.payload, dictionary, out);
         }
         WHOLE.with_borrow_mut(|whole| {
             whole.resize(whole_bytes.max(whole.len()), 0);
             decompressor.decompress_prefix(
                 id,
                 record.payload,
-                None,
+                dictionary,
                 &mut whole[..whole_bytes],
                 skip + out.len(),
             )?;
@@ -247,16 +258,26 @@ thread_local! {
 }
 
 /// Verifies and decodes the record that holds a block without wanting its contents; the error only says what is wrong.
-pub(crate) fn verify_record(block: u64, bytes: &[u8], entry: Entry, mask: u32) -> Result<(), String> {
+pub(crate) fn verify_record(
+    dictionaries: &Dictionaries,
+    block: u64,
+    bytes: &[u8],
+    entry: Entry,
+    mask: u32,
+) -> Result<(), String> {
     let mut contents = vec![0; entry.blocks() as usize * BLOCK_BYTES];
-    try_decode(block, bytes, entry, mask, 0, &mut contents)
+    try_decode(dictionaries, block, bytes, entry, mask, 0, &mut contents)
 }
 
 /// The contents of the blocks of a record that was verified.
-pub(crate) fn decode_verified(header: &RecordHeader, payload: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn decode_verified(
+    header: &RecordHeader,
+    payload: &[u8],
+    dictionary: Option<&Dictionary>,
+) -> Result<Vec<u8>, String> {
     let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
     let mut contents = vec![0; header.blocks() as usize * BLOCK_BYTES];
-    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, None, &mut contents))
+    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, dictionary, &mut contents))
         .map_err(|error| error.to_string())?;
     Ok(contents)
 }

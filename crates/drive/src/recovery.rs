@@ -30,7 +30,7 @@ impl<M: Media> Drive<M> {
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, superblock_corrected) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
-        let policy = policy_of(&superblock)?;
+        let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let found = read_checkpoint(&*media, &superblock).await?;
         let checkpoint = found.checkpoint;
         #[allow(unused_mut)]
@@ -74,18 +74,19 @@ impl<M: Media> Drive<M> {
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
         }
+        drive.0.load_dictionaries().await?;
         Ok(drive)
     }
 }
 
-/// The codec a drive was made for.
-fn policy_of(superblock: &Superblock) -> Result<codec::Policy, Error> {
-    match superblock.codec_policy {
+/// The codec policy that numbers in a superblock stand for.
+pub(crate) fn policy_of(policy: u8, level: i8) -> Result<codec::Policy, Error> {
+    match policy {
         0 => Ok(codec::Policy::Auto),
         1 => Ok(codec::Policy::Lz4),
-        2 => Ok(codec::Policy::Zstd(superblock.codec_level)),
+        2 => Ok(codec::Policy::Zstd(level)),
         3 => Ok(codec::Policy::None),
-        4 => Ok(codec::Policy::Deflate(superblock.codec_level.unsigned_abs())),
+        4 => Ok(codec::Policy::Deflate(level.unsigned_abs())),
         other => Err(Error::Corrupt(format!("superblock: unknown codec policy {other}"))),
     }
 }
@@ -152,6 +153,9 @@ fn recover(
         ticks: 0,
         last_host_tick: 0,
         discarding: false,
+        dictionary: 0,
+        schedule: crate::train::Schedule::new(options.sample_blocks),
+        open_at_retirement: Vec::new(),
         discard_unsupported: false,
         notes: Vec::new(),
         recovered: crate::status::Recovered {

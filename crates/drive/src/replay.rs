@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use layout::geometry::MAX_BLOCKS;
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
 #[cfg(feature = "planted-bugs")]
 use layout::record::RECORD_HEADER_BYTES;
@@ -354,20 +355,20 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
     let block = record.header.block;
     Ok(match record.header.kind {
         RecordKind::Data => {
-            ensure(block + entry.blocks() <= bounds.blocks)?;
+            ensure(bounds.exists(block, entry.blocks()))?;
             ensure(entry.is_frame() || record.payload.len() <= BLOCK_BYTES)?;
             Some(Told::Data { block, entry })
         }
         RecordKind::Range => {
             let (count, entry) = decode_range(record.payload).map_err(drop)?;
-            ensure(count <= RANGE_MAX_BLOCKS && block + count <= bounds.blocks)?;
+            ensure(count <= RANGE_MAX_BLOCKS && bounds.exists(block, count))?;
             Some(Told::Range { block, count, entry })
         }
         RecordKind::Node => None,
         RecordKind::Overlay => {
             let pairs = layout::node::decode_overlay(record.header.codec, record.payload).map_err(drop)?;
             let leaf = NodeId { level: LEAF_LEVEL, index: block };
-            ensure(block < bounds.blocks.div_ceil(NODE_ENTRIES as u64))?;
+            ensure(block < MAX_BLOCKS / NODE_ENTRIES as u64)?;
             ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;
             Some(Told::Overlay { leaf: block, extra: record.header.extra, pairs })
         }

@@ -320,6 +320,12 @@ impl Segments {
         self.reserve
     }
 
+    /// The newest pack of that segment, of all that hold something live, whose newest pack is the oldest.
+    pub(crate) fn oldest_sequence(&self) -> u64 {
+        let live = self.table.iter().filter(|row| row.live_units > 0);
+        live.map(|row| row.last_sequence).min().unwrap_or(u64::MAX)
+    }
+
     pub(crate) fn live_units(&self) -> u64 {
         self.live_units
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use event_listener::Event;
 use layout::Superblock;
@@ -12,9 +12,12 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::options::Clock;
 
 use crate::core::Core;
+use crate::dictionaries::Dictionaries;
 use crate::error::Error;
 use crate::log::SealedPack;
-use crate::options::{OpenOptions, Spawner};
+use crate::options::{Compute, OpenOptions, Spawner};
+use crate::recovery::{policy_numbers, policy_of};
+use crate::sample::Sampler;
 
 /// A drive; clones share it.
 ///
@@ -34,7 +37,11 @@ pub(crate) struct Shared<M> {
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
     pub(crate) spawner: Spawner,
-    pub(crate) codec: codec::Policy,
+    /// The codec policy: its numbers in the superblock.
+    codec: AtomicU16,
+    pub(crate) dictionaries: Dictionaries,
+    pub(crate) sampler: Sampler,
+    pub(crate) compute: Compute,
     /// Most blocks that a write compresses as one frame.
     pub(crate) frame_blocks: u64,
     pub(crate) write_cache: bool,
@@ -51,6 +58,11 @@ pub(crate) struct Shared<M> {
     pub(crate) media_read_bytes: AtomicU64,
     pub(crate) corrupt_records: AtomicU64,
     pub(crate) read_errors: AtomicU64,
+}
+
+fn packed(policy: codec::Policy) -> u16 {
+    let (policy, level) = policy_numbers(policy);
+    u16::from_le_bytes([policy, level as u8])
 }
 
 /// The critical section; left when dropped.
@@ -89,7 +101,10 @@ impl<M: Media> Shared<M> {
             core: Mutex::new(core),
             progress: Event::new(),
             spawner: options.spawner.clone(),
-            codec,
+            codec: AtomicU16::new(packed(codec)),
+            dictionaries: Dictionaries::default(),
+            sampler: Sampler::new(options.sample_blocks, options.entropy),
+            compute: options.compute.clone(),
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
             entropy: options.entropy,
@@ -100,6 +115,16 @@ impl<M: Media> Shared<M> {
             corrupt_records: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
         }
+    }
+
+    /// How new blocks are compressed.
+    pub(crate) fn codec(&self) -> codec::Policy {
+        let [policy, level] = self.codec.load(Ordering::Relaxed).to_le_bytes();
+        policy_of(policy, level as i8).unwrap_or_default()
+    }
+
+    pub(crate) fn set_codec(&self, policy: codec::Policy) {
+        self.codec.store(packed(policy), Ordering::Relaxed);
     }
 
     /// Enters the critical section.

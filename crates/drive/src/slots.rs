@@ -122,7 +122,7 @@ pub(crate) async fn read_copy<M: Media>(
             && found.number % 2 == slot as u64
             && found.number < NUMBER_LIMIT
             // What a change to a leaf not loaded replaced still counts: twice the capacity at the most.
-            && found.live_blocks <= 2 * blocks
+            && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
             && found.fill_blocks <= 2 * blocks
             && found.validate(&geometry).is_ok()
     };

@@ -117,7 +117,8 @@ impl<M: Media> Drive<M> {
         let reserve = u64::from(segments.reserve()) * segment_bytes;
         let limit = segments.limit_units() * unit;
         let reclaimable = all.saturating_sub(free_segments + live);
-        let blocks = core.map.live_blocks + core.map.fill_blocks;
+        let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.1);
+        let blocks = core.map.live_blocks.saturating_sub(core.map.own.0) + fill_blocks;
         let logical_used = blocks * layout::BLOCK_BYTES as u64;
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
         let room = limit.saturating_sub(live);
@@ -128,7 +129,7 @@ impl<M: Media> Drive<M> {
             format_version: layout::FORMAT_VERSION,
             sector_bytes: core.superblock.sector_bytes,
             segment_bytes: geometry.segment_bytes,
-            codec: self.0.codec,
+            codec: self.0.codec(),
             write_cache: self.0.write_cache,
             created_unix_seconds: core.superblock.created_unix_seconds,
             endurance_bytes: core.superblock.endurance_bytes,
@@ -136,7 +137,7 @@ impl<M: Media> Drive<M> {
             logical_capacity_bytes: core.superblock.logical_capacity_bytes,
             physical_size_bytes: geometry.physical_size_bytes,
             logical_used_bytes: logical_used,
-            logical_fill_bytes: core.map.fill_blocks * layout::BLOCK_BYTES as u64,
+            logical_fill_bytes: fill_blocks * layout::BLOCK_BYTES as u64,
             physical_used_bytes: live,
             physical_reclaimable_bytes: reclaimable.min(room - free),
             physical_free_bytes: free,

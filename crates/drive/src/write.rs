@@ -91,7 +91,6 @@ impl<M: Media> Drive<M> {
     async fn prepare(&self, batch: &mut Batch, offset: u64, data: &[u8]) -> Result<(), Error> {
         let end = offset + data.len() as u64;
         let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
-        let policy = self.0.codec;
         let at = |position: u64| (position - offset) as usize;
         if whole_from > whole_to {
             // Inside one block.
@@ -106,7 +105,8 @@ impl<M: Media> Drive<M> {
         if whole_from < whole_to {
             let whole = at(whole_from)..at(whole_to);
             let from = Some(whole.start);
-            batch.add_run(policy, self.0.frame_blocks, whole_from / BLOCK, &data[whole], from);
+            self.0.sampler.offer(&data[whole.clone()]);
+            batch.add_run(&self.0.recipe(), whole_from / BLOCK, &data[whole], from);
         }
         if whole_to < end {
             let tail = &data[at(whole_to)..];
@@ -124,9 +124,9 @@ impl<M: Media> Drive<M> {
     ) -> Result<(), Error> {
         let block = offset / BLOCK;
         let mut bytes = vec![0; BLOCK_BYTES];
-        let entry = self.read_block(block, &mut bytes).await?;
+        let entry = self.0.read_block(block, &mut bytes).await?;
         change(&mut bytes, (offset % BLOCK) as usize);
-        batch.add_merged(self.0.codec, block, &bytes, entry);
+        batch.add_merged(&self.0.recipe(), block, &bytes, entry);
         Ok(())
     }
 }

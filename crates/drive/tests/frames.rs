@@ -60,7 +60,7 @@ fn no_frames_where_they_are_switched_off_and_every_drive_reads_them() {
         let drive = run(Drive::open(media.clone(), options)).expect("open");
         run(drive.write(entropy << 20, &data, true)).expect("write");
         let largest = record_blocks(&media).iter().map(|(_, blocks)| *blocks).max();
-        assert_eq!(largest, Some(frame_blocks.min(16)));
+        assert_eq!(largest, Some(frame_blocks.min(8)));
         for earlier in 1..=entropy {
             assert_eq!(read(&drive, earlier << 20, data.len()), data);
         }

@@ -8,24 +8,25 @@ const KIND_FILL: u64 = 2;
 const KIND_FRAME: u64 = 3;
 const UNITS_SHIFT: u32 = 50;
 const UNITS_MASK: u64 = 0xfff;
-const POSITION_MASK: u64 = (1 << UNITS_SHIFT) - 1;
+const SETTLED: u64 = 1 << 49;
+const POSITION_MASK: u64 = (1 << 49) - 1;
 const FRAME_BLOCKS_SHIFT: u32 = 60;
+const FRAME_SETTLED: u64 = 1 << 59;
 const FRAME_STEPS_SHIFT: u32 = 49;
-const FRAME_STEPS_MASK: u64 = 0x7ff;
-const FRAME_POSITION_MASK: u64 = (1 << FRAME_STEPS_SHIFT) - 1;
+const FRAME_STEPS_MASK: u64 = 0x3ff;
 
-/// A frame's record is a multiple of this: its length has 11 bits in an entry.
+/// A frame's record is a multiple of this: its length has 10 bits in an entry.
 pub const FRAME_STEP_BYTES: usize = 2 * UNIT_BYTES;
-/// Most blocks in a frame; a frame has 2, 4, 8 or 16.
-pub const FRAME_BLOCKS_MAX: u64 = 16;
+/// Most blocks in a frame; a frame has 2, 4 or 8.
+pub const FRAME_BLOCKS_MAX: u64 = 8;
 
 /// Eight bytes of the map.
 ///
 /// ```text
 /// bits 63..62  kind: 0 unmapped (all bits zero), 1 record of one block, 2 fill, 3 record of a frame
-/// record:      61..50 length in 16 B units (1..4095), 49..0 position in 16 B units from the start of the backing
-/// frame:       61..60 binary logarithm of its blocks less 1 (2 to 16 blocks), 59..49 length in 32 B steps (1..2047),
-///              48..0 position as above. All blocks of a frame have the same entry
+/// record:      61..50 length in 16 B units (1..4095), 49 settled, 48..0 position in 16 B units from the start of the backing
+/// frame:       61..60 binary logarithm of its blocks less 1 (2, 4 or 8 blocks), 59 settled, 58..49 length in 32 B steps
+///              (1..1023), 48..0 position as above. All blocks of a frame have the same entry
 /// fill:        31..0  the 32-bit word (little-endian) that the block repeats
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -47,13 +48,13 @@ impl Entry {
         Entry(KIND_RECORD << KIND_SHIFT | units << UNITS_SHIFT | position)
     }
 
-    /// A frame of `blocks` (2, 4, 8 or 16) at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 32, up to
-    /// 65,504).
+    /// A frame of `blocks` (2, 4 or 8) at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 32, up to
+    /// 32,736).
     pub fn frame(position_bytes: u64, len_bytes: usize, blocks: u64) -> Entry {
         let steps = (len_bytes / FRAME_STEP_BYTES) as u64;
         let position = position_bytes / UNIT_BYTES as u64;
         debug_assert!(blocks.is_power_of_two() && (2..=FRAME_BLOCKS_MAX).contains(&blocks));
-        debug_assert!(steps > 0 && steps <= FRAME_STEPS_MASK && position <= FRAME_POSITION_MASK);
+        debug_assert!(steps > 0 && steps <= FRAME_STEPS_MASK && position <= POSITION_MASK);
         let log = u64::from(blocks.trailing_zeros()) - 1;
         Entry(KIND_FRAME << KIND_SHIFT | log << FRAME_BLOCKS_SHIFT | steps << FRAME_STEPS_SHIFT | position)
     }
@@ -63,6 +64,25 @@ impl Entry {
         match blocks {
             1 => Entry::record(position_bytes, len_bytes),
             _ => Entry::frame(position_bytes, len_bytes, blocks),
+        }
+    }
+
+    /// The same record, said to be settled: compressed as well as the drive can, nothing is gained by doing it again.
+    #[must_use]
+    pub fn settled(self) -> Entry {
+        match self.kind() {
+            KIND_RECORD => Entry(self.0 | SETTLED),
+            KIND_FRAME => Entry(self.0 | FRAME_SETTLED),
+            _ => self,
+        }
+    }
+
+    /// Whether this is a record that was said to be settled.
+    pub fn is_settled(self) -> bool {
+        match self.kind() {
+            KIND_RECORD => self.0 & SETTLED != 0,
+            KIND_FRAME => self.0 & FRAME_SETTLED != 0,
+            _ => false,
         }
     }
 
@@ -97,8 +117,7 @@ impl Entry {
 
     /// Position of a record in bytes from the start of the backing.
     pub fn position_bytes(self) -> u64 {
-        let mask = if self.is_frame() { FRAME_POSITION_MASK } else { POSITION_MASK };
-        (self.0 & mask) * UNIT_BYTES as u64
+        (self.0 & POSITION_MASK) * UNIT_BYTES as u64
     }
 
     /// Length of a record in bytes, header and padding in.
@@ -140,6 +159,7 @@ impl Entry {
         match self.kind() {
             0 => self.0 == 0,
             KIND_FILL => self.0 & !(3 << KIND_SHIFT) <= u64::from(u32::MAX),
+            KIND_FRAME => self.units() > 0 && self.blocks() <= FRAME_BLOCKS_MAX,
             _ => self.units() > 0,
         }
     }

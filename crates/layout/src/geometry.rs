@@ -17,6 +17,8 @@ pub const MIN_SEGMENT_BYTES: u32 = 512 * 1024;
 pub const MAX_SEGMENT_BYTES: u32 = 256 * 1024 * 1024;
 /// Most blocks of logical space: four levels of 512 entries.
 pub const MAX_BLOCKS: u64 = 512 * 512 * 512 * 512;
+/// From this block on, up to [`MAX_BLOCKS`], lies what the drive keeps for itself: one leaf, see [`crate::catalog`].
+pub const OWN_FIRST_BLOCK: u64 = MAX_BLOCKS - 512;
 
 /// The sizes everything else follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +130,8 @@ pub fn validate_capacity(bytes: u64) -> Result<(), DecodeError> {
     if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Err(DecodeError::Field("capacity", "not a positive multiple of 4096 bytes"));
     }
-    if bytes / BLOCK_BYTES as u64 > MAX_BLOCKS {
-        return Err(DecodeError::Field("capacity", "over 256 TiB"));
+    if bytes / BLOCK_BYTES as u64 > OWN_FIRST_BLOCK {
+        return Err(DecodeError::Field("capacity", "over 256 TiB less 2 MiB"));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod catalog;
 pub mod checkpoint;
 pub mod entry;
 pub mod geometry;
@@ -14,6 +15,7 @@ pub mod pack;
 pub mod record;
 pub mod superblock;
 
+pub use catalog::{Catalog, CatalogEntry};
 pub use checkpoint::{Checkpoint, Counters, HeadPosition, SegmentRow, SegmentUse};
 pub use entry::Entry;
 pub use geometry::Geometry;

@@ -10,8 +10,10 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 pub const RANGE_PAYLOAD_BYTES: usize = 16;
 /// Data records: bits of the codec byte that name the codec.
 const CODEC_MASK: u8 = 0x0f;
-/// Data records: from this bit of the codec byte on stands the binary logarithm of the number of blocks.
+/// Data records: from this bit of the codec byte on, in three bits, stands the binary logarithm of the number of blocks.
 const BLOCKS_SHIFT: u32 = 4;
+/// Data records: set in the codec byte of what is settled.
+const SETTLED: u8 = 0x80;
 
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub struct RecordHeader {
     /// What it is.
     pub kind: RecordKind,
     /// How the payload is coded. In data records the lower four bits name the codec, the three above the number of
-    /// blocks: see [`RecordHeader::blocks`].
+    /// blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled.
     pub codec: u8,
     /// Level of a node, flags of an overlay, dictionary of data (0: none); zero in ranges.
     pub extra: u16,
@@ -62,7 +64,7 @@ impl RecordHeader {
         (RECORD_HEADER_BYTES + usize::from(self.payload_len)).next_multiple_of(step)
     }
 
-    /// Blocks in a data record: 1, or of a frame 2, 4, 8 or 16. 1 for all other kinds.
+    /// Blocks in a data record: 1, or of a frame 2, 4 or 8. 1 for all other kinds.
     pub fn blocks(&self) -> u64 {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
     }
@@ -72,15 +74,22 @@ impl RecordHeader {
         self.codec & CODEC_MASK
     }
 
-    /// The codec byte of a data record. `blocks` must be 1, 2, 4, 8 or 16, `codec_number` below 16.
-    pub fn data_codec(codec_number: u8, blocks: u64) -> u8 {
+    /// Whether a data record is said to be compressed as well as the drive can.
+    pub fn is_settled(&self) -> bool {
+        self.kind == RecordKind::Data && self.codec & SETTLED != 0
+    }
+
+    /// The codec byte of a data record. `blocks` must be 1, 2, 4 or 8, `codec_number` below 16.
+    pub fn data_codec(codec_number: u8, blocks: u64, settled: bool) -> u8 {
         debug_assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
-        codec_number | (blocks.trailing_zeros() as u8) << BLOCKS_SHIFT
+        let settled = if settled { SETTLED } else { 0 };
+        codec_number | (blocks.trailing_zeros() as u8) << BLOCKS_SHIFT | settled
     }
 
     /// The entry of a record with this header at a position.
     pub fn entry_at(&self, position_bytes: u64) -> Entry {
-        Entry::of_blocks(position_bytes, self.record_len(), self.blocks())
+        let entry = Entry::of_blocks(position_bytes, self.record_len(), self.blocks());
+        if self.is_settled() { entry.settled() } else { entry }
     }
 
     /// Writes the header to the first 16 bytes of `out`.
@@ -114,13 +123,13 @@ impl RecordHeader {
             extra: u16_at(b, 14),
         };
         let blocks = header.blocks();
-        if kind == RecordKind::Data && (header.codec >> 7 != 0 || blocks > FRAME_BLOCKS_MAX) {
+        if blocks > FRAME_BLOCKS_MAX {
             return Err(DecodeError::Field(WHAT, "impossible number of blocks"));
         }
         if !header.block.is_multiple_of(blocks) {
             return Err(DecodeError::Field(WHAT, "frame that does not begin at a multiple of its blocks"));
         }
-        // The length goes into a map entry, where it has 12 bits, in steps of two units 11.
+        // The length goes into a map entry, where it has 12 bits, in steps of two units 10.
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };
         if header.record_len() > most {
             return Err(DecodeError::Field(WHAT, "impossible length"));

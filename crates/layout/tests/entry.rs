@@ -7,18 +7,21 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn record_gives_back_position_and_length(position in 0..1_u64 << 50, units in 1..4096_usize) {
+    fn record_gives_back_position_and_length(position in 0..1_u64 << 49, units in 1..4096_usize) {
         let entry = Entry::record(position * 16, units * 16);
         prop_assert!(entry.is_valid() && entry.is_record() && !entry.is_unmapped());
         prop_assert_eq!(entry.fill_word(), None);
         prop_assert_eq!((entry.position_bytes(), entry.len_bytes()), (position * 16, units * 16));
+        let settled = entry.settled();
+        prop_assert!(settled.is_settled() && !entry.is_settled() && settled != entry);
+        prop_assert_eq!((settled.position_bytes(), settled.len_bytes()), (position * 16, units * 16));
     }
 
     #[test]
     fn frame_gives_back_position_length_and_blocks(
         position in 0..1_u64 << 49,
-        steps in 1..2048_usize,
-        log in 1..5_u32,
+        steps in 1..1024_usize,
+        log in 1..4_u32,
         block in 0..1_u64 << 36,
     ) {
         let (position, len, blocks) = (position * 16, steps * 32, 1 << log);
@@ -28,6 +31,9 @@ proptest! {
         prop_assert_eq!((entry.position_bytes(), entry.len_bytes(), entry.blocks()), (position, len, blocks));
         let first = entry.first_block(block);
         prop_assert!(first % blocks == 0 && (first..first + blocks).contains(&block));
+        let settled = entry.settled();
+        prop_assert!(settled.is_settled() && !entry.is_settled() && settled.is_frame());
+        prop_assert_eq!((settled.position_bytes(), settled.len_bytes(), settled.blocks()), (position, len, blocks));
         // The parts of all blocks make up the whole, and a slot tells as much as a block's number.
         let shares: u32 = (first..first + blocks).map(|block| entry.share_units(block)).sum();
         prop_assert_eq!(shares, entry.units());
@@ -38,7 +44,7 @@ proptest! {
     fn fill_gives_back_its_word(word: u32) {
         let entry = Entry::fill(word);
         prop_assert!(entry.is_valid() && !entry.is_record() && !entry.is_unmapped());
-        prop_assert_eq!(entry.fill_word(), Some(word));
+        prop_assert_eq!((entry.fill_word(), entry.settled()), (Some(word), entry));
     }
 
     #[test]
@@ -52,7 +58,8 @@ proptest! {
             let again = match entry.fill_word() {
                 Some(word) => Entry::fill(word),
                 None if entry.is_record() => {
-                    Entry::of_blocks(entry.position_bytes(), entry.len_bytes(), entry.blocks())
+                    let again = Entry::of_blocks(entry.position_bytes(), entry.len_bytes(), entry.blocks());
+                    if entry.is_settled() { again.settled() } else { again }
                 }
                 None => Entry::UNMAPPED,
             };
@@ -74,6 +81,12 @@ fn record_without_length_is_refused() {
     assert!(!Entry(1 << 62).is_valid());
     assert!(!Entry(1 << 62 | 12345).is_valid());
     assert!(!Entry(3 << 62 | 12345).is_valid());
+}
+
+#[test]
+fn frame_of_sixteen_blocks_is_refused() {
+    assert!(Entry(3 << 62 | 2 << 60 | 1 << 49 | 12345).is_valid());
+    assert!(!Entry(3 << 62 | 3 << 60 | 1 << 49 | 12345).is_valid());
 }
 
 #[test]

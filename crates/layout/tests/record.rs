@@ -99,22 +99,22 @@ fn unknown_kind_is_refused() {
 
 /// A frame's number of blocks is in the codec byte of data, and of nothing else.
 #[test]
-fn frames_have_2_4_8_or_16_blocks_and_begin_at_multiples_of_them() {
+fn frames_have_2_4_or_8_blocks_and_begin_at_multiples_of_them() {
     let decoded = |kind, codec, block| {
         let bytes = Spec { codec, block, ..spec(kind) }.encode(0);
         decode_record(&bytes, 0).map(|record| record.header.blocks())
     };
-    for (log, blocks) in [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16)] {
+    for (log, blocks) in [(0, 1), (1, 2), (2, 4), (3, 8), (8, 1), (11, 8)] {
         assert_eq!(decoded(RecordKind::Data, log << 4 | 2, 48), Ok(blocks));
         assert_eq!(decoded(RecordKind::Data, log << 4 | 2, 49).is_ok(), blocks == 1);
         assert_eq!(decoded(RecordKind::Overlay, log << 4, 49), Ok(1));
     }
-    for codec in [0x50, 0x60, 0x70, 0x80, 0xf2] {
+    for codec in [0x40, 0x50, 0x60, 0x70, 0xf2] {
         assert!(decoded(RecordKind::Data, codec, 0).is_err(), "codec byte {codec:#x}");
     }
 }
 
-/// Twelve bits of an entry count the 16-byte units of a record, eleven the 32-byte steps of a frame.
+/// Twelve bits of an entry count the 16-byte units of a record, ten the 32-byte steps of a frame.
 #[test]
 fn record_longer_than_an_entry_can_tell_is_refused() {
     let of = |len: usize, codec: u8| {
@@ -123,8 +123,8 @@ fn record_longer_than_an_entry_can_tell_is_refused() {
     };
     assert_eq!(of(65_504, 0), Ok(65_520));
     assert!(of(65_505, 0).is_err() && of(65_535, 0).is_err());
-    assert_eq!(of(65_488, 0x32), Ok(65_504));
-    assert!(of(65_489, 0x32).is_err() && of(65_535, 0x32).is_err());
+    assert_eq!(of(32_720, 0x32), Ok(32_736));
+    assert!(of(32_721, 0x32).is_err() && of(65_535, 0x32).is_err());
 }
 
 /// A range that covers nothing is never written.

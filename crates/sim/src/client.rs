@@ -51,17 +51,27 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
 
 /// The server's background: maintenance at some beats, until the last client has gone.
 pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
+    // Where settling goes on.
+    let mut unsettled = 0;
     while !world.is_stopped() {
         world.next_beat().await;
         if !rng.chance(world.config.maintenance, 16) {
             continue;
         }
         world.set_maintaining(true);
-        let name = ["maintain", "maintain", "clean", "checkpoint"][rng.index(4)];
+        let names = ["maintain", "maintain", "maintain", "clean", "clean", "checkpoint", "settle", "settle", "train"];
+        let name = names[rng.index(names.len())];
+        let old_only = rng.chance(1, 3);
         let work = async {
             match name {
                 "maintain" => world.subject.maintain().await,
                 "clean" => world.subject.clean().await,
+                "train" => world.subject.train().await,
+                "settle" => {
+                    let (next, did) = world.subject.settle(unsettled, old_only).await?;
+                    unsettled = next;
+                    Ok(did)
+                }
                 _ => world.subject.checkpoint().await.map(|()| true),
             }
         };
@@ -74,11 +84,15 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             Ok(true) => world.count(match name {
                 "maintain" => "op: maintain, did something",
                 "clean" => "op: clean, did something",
+                "settle" => "op: settle, did something",
+                "train" => "op: train, kept a dictionary",
                 _ => "op: checkpoint",
             }),
-            Ok(false) => world.count("op: maintain or clean, nothing to do"),
+            Ok(false) if name == "train" => world.count("op: train, kept nothing"),
+            Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
             // A full drive may have no room to move anything to.
             Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
+            Err(Error::NoSpace) if name == "train" => world.count("op: train, no space"),
             Err(error) => world.judge(name, &error),
         }
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use drive::{CreateOptions, Drive, Error, OpenOptions, Spawner};
+use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner};
 use media::SimMedia;
 
 use crate::{Bug, Config};
@@ -47,6 +47,18 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn tick(&self);
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
     fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+    /// Compresses something again, from this block on; answers where to go on and whether anything was done.
+    fn settle(
+        &self,
+        _block: u64,
+        _old_only: bool,
+    ) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
+        std::future::ready(Ok((0, false)))
+    }
+    /// Trains a dictionary; answers whether it was kept.
+    fn train(&self) -> impl Future<Output = Result<bool, Error>> + Send {
+        std::future::ready(Ok(false))
+    }
     /// Lets it use so much of its backing, and hosts see so much.
     fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
@@ -83,6 +95,9 @@ impl Subject for Drive<SimMedia> {
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
         options.checkpoint_bytes = config.checkpoint_bytes;
+        // Small enough that something is learnt in a run; and frames of all sizes.
+        options.sample_blocks = 48;
+        options.frame_blocks = 1 << (opening.entropy % 4);
         #[cfg(feature = "planted-bugs")]
         {
             options.planted_bug = opening.bug.map(planted);
@@ -120,6 +135,16 @@ impl Subject for Drive<SimMedia> {
 
     async fn checkpoint(&self) -> Result<(), Error> {
         self.checkpoint().await
+    }
+
+    async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
+        let which = if old_only { Settle::OlderThan(16) } else { Settle::All };
+        let step = self.settle_step(block, which).await?;
+        Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+    }
+
+    async fn train(&self) -> Result<bool, Error> {
+        Ok(self.train().await?.id.is_some())
     }
 
     fn tick(&self) {

@@ -27,6 +27,8 @@ fn five_hundred_seeds() {
         "cut: a checkpoint written, not synced",
         "cut: just after a checkpoint's last sync",
         "drive: map nodes evicted",
+        "op: settle, did something",
+        "op: train, kept a dictionary",
     ] {
         assert!(total.counts.get(name) > 0, "no seed has seen {name}");
     }

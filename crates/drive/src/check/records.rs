@@ -103,15 +103,23 @@ impl<M: Media> Shared<M> {
         };
         let len = extent.entry.len_bytes();
         if let Some(memory) = memory {
-            return verify_record(extent.block, memory.bytes(len), extent.entry, fetch.mask);
+            return verify_record(
+                &self.dictionaries,
+                extent.block,
+                memory.bytes(len),
+                extent.entry,
+                fetch.mask,
+            );
         }
         // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
         let bytes = fetched.bytes_of(extent.entry);
-        if bytes.is_some_and(|bytes| verify_record(extent.block, bytes, extent.entry, fetch.mask).is_ok()) {
+        if bytes.is_some_and(|bytes| {
+            verify_record(&self.dictionaries, extent.block, bytes, extent.entry, fetch.mask).is_ok()
+        }) {
             return Ok(());
         }
         let read = self.read_range(extent.entry.position_bytes(), len).await;
         let (buf, at) = read.map_err(|error| error.to_string())?;
-        verify_record(extent.block, &buf[at..at + len], extent.entry, fetch.mask)
+        verify_record(&self.dictionaries, extent.block, &buf[at..at + len], extent.entry, fetch.mask)
     }
 }

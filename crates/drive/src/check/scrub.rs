@@ -72,9 +72,17 @@ impl<M: Media> Drive<M> {
             for (block, fetch) in &records[fetched.items.clone()] {
                 let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
                 let verified = match fetched.bytes_of(fetch.entry) {
-                    Some(bytes) => verify_record(*block, bytes, fetch.entry, fetch.mask),
+                    Some(bytes) => {
+                        verify_record(&shared.dictionaries, *block, bytes, fetch.entry, fetch.mask)
+                    }
                     None => match shared.read_range(position, len).await {
-                        Ok((buf, at)) => verify_record(*block, &buf[at..at + len], fetch.entry, fetch.mask),
+                        Ok((buf, at)) => verify_record(
+                            &shared.dictionaries,
+                            *block,
+                            &buf[at..at + len],
+                            fetch.entry,
+                            fetch.mask,
+                        ),
                         Err(error) => Err(error.to_string()),
                     },
                 };

@@ -27,7 +27,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
 }
 
 pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
-    (0..1_u64 << 50, 1..4096_usize).prop_map(|(position, units)| Entry::record(position * 16, units * 16))
+    (0..1_u64 << 49, 1..4096_usize).prop_map(|(position, units)| Entry::record(position * 16, units * 16))
 }
 
 pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
@@ -177,11 +177,11 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
         ]
     };
     let block = 0..1_u64 << 48;
-    let data = (block.clone(), 0..16_u8, 0..5_u8, any::<u16>(), payload()).prop_map(
-        |(block, codec, blocks_log, extra, payload)| Spec {
+    let data = (block.clone(), 0..16_u8, 0..4_u8, any::<(bool, u16)>(), payload()).prop_map(
+        |(block, codec, blocks_log, (settled, extra), payload)| Spec {
             kind: RecordKind::Data,
             block: block >> blocks_log << blocks_log,
-            codec: codec | blocks_log << 4,
+            codec: codec | blocks_log << 4 | u8::from(settled) << 7,
             extra,
             payload,
         },

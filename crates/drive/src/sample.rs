@@ -1,0 +1,135 @@
+//! A sample of what is written, for training dictionaries: every block has the same chance to be in it, whenever it came.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use layout::BLOCK_BYTES;
+use parking_lot::Mutex;
+
+/// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the sample's size is fixed, and the n-th block
+/// takes a random one's place with the probability size / n. Instead of a number for each block, how many to skip is
+/// drawn: the chance that none of the blocks n to m is taken is about (n / m)^size.
+pub(crate) struct Sampler {
+    /// Blocks offered.
+    seen: AtomicU64,
+    /// The next one to be taken.
+    next: AtomicU64,
+    reservoir: Mutex<Reservoir>,
+    size: usize,
+}
+
+struct Reservoir {
+    blocks: Vec<Box<[u8]>>,
+    random: u64,
+}
+
+impl Reservoir {
+    /// splitmix64 (Steele et al. 2014).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+impl Sampler {
+    /// A sampler of `size` blocks; `entropy` decides which.
+    pub(crate) fn new(size: usize, entropy: u64) -> Sampler {
+        let reservoir = Reservoir { blocks: Vec::new(), random: entropy };
+        Sampler { seen: AtomicU64::new(0), next: AtomicU64::new(0), reservoir: Mutex::new(reservoir), size }
+    }
+
+    /// Offers adjacent blocks. Cheap for those that are not taken.
+    pub(crate) fn offer(&self, blocks: &[u8]) {
+        let count = (blocks.len() / BLOCK_BYTES) as u64;
+        let first = self.seen.fetch_add(count, Ordering::Relaxed);
+        if first + count <= self.next.load(Ordering::Relaxed) || self.size == 0 {
+            return;
+        }
+        let mut reservoir = self.reservoir.lock();
+        let mut next = self.next.load(Ordering::Relaxed);
+        while next < first + count {
+            // Others may have offered blocks before these meanwhile: what they skipped over is not made up for.
+            let block = &blocks[next.saturating_sub(first) as usize * BLOCK_BYTES..][..BLOCK_BYTES];
+            if reservoir.blocks.len() < self.size {
+                reservoir.blocks.push(block.into());
+                next = next.max(first) + 1;
+                continue;
+            }
+            let at = (reservoir.draw() % self.size as u64) as usize;
+            reservoir.blocks[at].copy_from_slice(block);
+            // Uniform in (0, 1].
+            let uniform = ((reservoir.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+            let seen = next.max(first) + 1;
+            next = seen.max((seen as f64 * uniform.powf(-1.0 / self.size as f64)) as u64);
+        }
+        self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// Blocks offered so far.
+    pub(crate) fn seen_blocks(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// The sample, in no order that means anything.
+    pub(crate) fn blocks(&self) -> Vec<Box<[u8]>> {
+        self.reservoir.lock().blocks.clone()
+    }
+
+    /// Forgets what was seen: the next sample is of what comes from now on.
+    pub(crate) fn start_over(&self) {
+        let mut reservoir = self.reservoir.lock();
+        reservoir.blocks.clear();
+        self.seen.store(0, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(first: u64, count: u64) -> Vec<u8> {
+        let block = |n: u64| n.to_le_bytes().into_iter().cycle().take(BLOCK_BYTES);
+        (first..first + count).flat_map(block).collect()
+    }
+
+    fn numbers(sampler: &Sampler) -> Vec<u64> {
+        let number = |block: &[u8]| u64::from_le_bytes(block[..8].try_into().expect("eight bytes"));
+        sampler.blocks().iter().map(|block| number(block)).collect()
+    }
+
+    #[test]
+    fn the_first_blocks_are_all_taken() {
+        let sampler = Sampler::new(10, 1);
+        sampler.offer(&numbered(0, 3));
+        sampler.offer(&numbered(3, 4));
+        assert_eq!(numbers(&sampler), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(sampler.seen_blocks(), 7);
+    }
+
+    /// Of 6400 blocks, 64 are kept: each quarter of them has its share, over many samples.
+    #[test]
+    fn early_and_late_blocks_have_the_same_chance() {
+        let mut quarters = [0_u32; 4];
+        for entropy in 0..40 {
+            let sampler = Sampler::new(64, entropy);
+            (0..400).for_each(|i| sampler.offer(&numbered(i * 16, 16)));
+            let kept = numbers(&sampler);
+            assert_eq!(kept.len(), 64);
+            kept.iter().for_each(|n| quarters[(n / 1600) as usize] += 1);
+        }
+        // 2560 drawn, 640 expected in each quarter; the standard deviation is 22.
+        assert!(quarters.iter().all(|&n| (530..750).contains(&n)), "{quarters:?}");
+    }
+
+    #[test]
+    fn it_starts_over() {
+        let sampler = Sampler::new(4, 1);
+        sampler.offer(&numbered(0, 100));
+        sampler.start_over();
+        sampler.offer(&numbered(500, 2));
+        assert_eq!(numbers(&sampler), [500, 501]);
+    }
+}

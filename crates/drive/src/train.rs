@@ -1,0 +1,187 @@
+//! Training dictionaries, from a sample of what was written, and keeping those that help.
+
+use std::sync::Arc;
+
+use codec::{Dictionary, Policy};
+use futures::channel::oneshot;
+use layout::CatalogEntry;
+use layout::catalog::DICTIONARY_BYTES_MAX;
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::{Drive, Shared};
+
+/// A dictionary stays if a sample that it was not trained on gets smaller by this factor, against none and against the one
+/// in use.
+const GAIN_MIN: f64 = 1.03;
+/// Every so many blocks of the sample one is kept from training, to judge by.
+const HOLD_OUT: usize = 4;
+/// Fewer blocks teach nothing.
+const SAMPLE_BLOCKS_MIN: usize = 16;
+/// Training is tried again when so many times as much was written as before the last time, up to
+/// [`AGAIN_BLOCKS_MAX`].
+const AGAIN_FACTOR: u64 = 4;
+/// 16 GiB.
+const AGAIN_BLOCKS_MAX: u64 = 4 << 20;
+/// Level to train for and to judge by: the foreground's.
+const LEVEL: i8 = 1;
+
+/// What training came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trained {
+    /// The new dictionary, taken for new records from now on; `None`: it was not kept.
+    pub id: Option<u16>,
+    /// How much smaller the hold-out sample gets with it, against none: 1.05 is 5 % of ratio gained. 0 if nothing could be
+    /// trained.
+    pub gain: f64,
+    /// The same of the dictionary in use before; 1 if there was none.
+    pub gain_before: f64,
+    /// Blocks of the sample that could be compressed, of which a quarter was held out.
+    pub sample_blocks: usize,
+    /// In words, for people.
+    pub outcome: String,
+}
+
+/// When training is due, in blocks written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    due_blocks: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(sample_blocks: usize) -> Schedule {
+        Schedule { due_blocks: 2 * sample_blocks as u64 }
+    }
+
+    fn next(&mut self) {
+        self.due_blocks = (self.due_blocks * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(self.due_blocks);
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// Whether enough was written since dictionaries were trained last.
+    pub fn training_is_due(&self) -> bool {
+        let seen = self.0.sampler.seen_blocks();
+        let core = self.0.core();
+        core.writable().is_ok() && self.0.uses_dictionaries() && seen >= core.schedule.due_blocks && seen > 0
+    }
+
+    /// Trains a dictionary on a sample of what was written since the last time, and takes it for new records if it helps.
+    ///
+    /// # Errors
+    /// What the medium answered, or [`Error::NoSpace`]; nothing was changed then.
+    pub async fn train(&self) -> Result<Trained, Error> {
+        let shared = &self.0;
+        shared.core().writable()?;
+        let sample = shared.sampler.blocks();
+        let active = shared.dictionaries.active();
+        let made = shared.compute(move || attempt(&sample, active.as_ref()));
+        let (mut trained, bytes) = made.await.map_err(|_| Error::Io("training was given up".into()))?;
+        let mut keep_sample = false;
+        if let Some(bytes) = bytes {
+            shared.forget_dictionaries().await?;
+            trained.id = shared.add_dictionary(bytes).await?;
+            if trained.id.is_none() {
+                trained.outcome =
+                    "all places for dictionaries are taken by those that old records need".into();
+                keep_sample = true;
+            }
+        }
+        if !keep_sample {
+            shared.sampler.start_over();
+        }
+        shared.core().schedule.next();
+        Ok(trained)
+    }
+
+    /// Forgets retired dictionaries that no record needs any more; answers how many. Done before training, too.
+    ///
+    /// # Errors
+    /// What the medium answered, or [`Error::NoSpace`].
+    pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
+        self.0.core().writable()?;
+        self.0.forget_dictionaries().await
+    }
+
+    /// The dictionaries that the drive holds, in the order of their places.
+    pub fn dictionaries(&self) -> Vec<DictionaryStatus> {
+        let catalog = self.0.dictionaries.catalog();
+        let of = |entry: &CatalogEntry| DictionaryStatus {
+            id: entry.id,
+            bytes: entry.len_bytes.into(),
+            in_use: entry.retired_at == 0,
+            memory_bytes: self.0.dictionaries.of(entry.id).ok().flatten().map(|d| d.memory_bytes() as u64),
+        };
+        catalog.slots.iter().flatten().map(of).collect()
+    }
+}
+
+/// A dictionary that the drive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DictionaryStatus {
+    /// What records call it.
+    pub id: u16,
+    /// Its length.
+    pub bytes: u64,
+    /// New records are compressed with it; otherwise only old ones need it.
+    pub in_use: bool,
+    /// Memory for it and its tables; `None`: it cannot be read.
+    pub memory_bytes: Option<u64>,
+}
+
+impl<M: Media> Shared<M> {
+    pub(crate) fn uses_dictionaries(&self) -> bool {
+        matches!(self.codec(), Policy::Auto | Policy::Zstd(_))
+    }
+}
+
+/// Trains and judges. Answers the dictionary's bytes if it is worth keeping.
+fn attempt(sample: &[Box<[u8]>], active: Option<&Dictionary>) -> (Trained, Option<Vec<u8>>) {
+    let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
+    let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
+    let nothing = |outcome: String| {
+        let trained = Trained { id: None, gain: 0.0, gain_before: 1.0, sample_blocks: blocks.len(), outcome };
+        (trained, None)
+    };
+    if blocks.len() < SAMPLE_BLOCKS_MIN {
+        return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
+    }
+    let numbered = || blocks.iter().enumerate();
+    let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();
+    let seen: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, block)| *block).collect();
+    let trained = codec::train(&seen, DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX), LEVEL)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| Dictionary::new(1, bytes).map_err(|error| error.to_string()));
+    let dictionary = match trained {
+        Ok(dictionary) => dictionary,
+        Err(why) => return nothing(why),
+    };
+    let gain = codec::gain(&dictionary, &held, LEVEL);
+    let gain_before = active.map_or(1.0, |active| codec::gain(active, &held, LEVEL));
+    let keep = gain >= GAIN_MIN && gain >= gain_before * GAIN_MIN;
+    let outcome = match keep {
+        true => format!("ratio of a sample held out: {:+.1} %", (gain - 1.0) * 100.0),
+        false => format!(
+            "not kept: ratio of a sample held out {:+.1} %, with what is in use {:+.1} %",
+            (gain - 1.0) * 100.0,
+            (gain_before - 1.0) * 100.0
+        ),
+    };
+    let trained = Trained { id: None, gain, gain_before, sample_blocks: blocks.len(), outcome };
+    (trained, keep.then(|| dictionary.bytes().to_vec()))
+}
+
+impl<M: Media> Shared<M> {
+    /// Runs something that keeps a processor busy where that disturbs nobody.
+    pub(crate) fn compute<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (send, receive) = oneshot::channel();
+        (self.compute)(Box::new(move || {
+            // Whoever asked may have gone.
+            let _ = send.send(work());
+        }));
+        receive
+    }
+}

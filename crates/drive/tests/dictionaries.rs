@@ -1,0 +1,206 @@
+//! Dictionaries: trained on what was written, kept where they help, needed for reading from then on.
+
+mod common;
+#[path = "common/image.rs"]
+mod image;
+
+use std::sync::Arc;
+
+use codec::testdata::random;
+use common::{assert_sound, create_options, run, spawner};
+use drive::{CreateOptions, Drive, OpenOptions};
+use image::Image;
+use layout::{Catalog, RecordKind};
+use media::MemoryMedia;
+
+type Memory = Drive<MemoryMedia>;
+
+const BLOCK: usize = 4096;
+
+/// A block like many others, and unlike itself: what dictionaries are for.
+fn page(n: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(BLOCK);
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while out.len() < BLOCK {
+        z = (z ^ z >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let (host, status) = (z % 251, [200, 204, 301, 404, 500][(z >> 20) as usize % 5]);
+        let line = format!(
+            "{{\"time\":\"2026-03-{:02}T{:02}:{:02}:{:02}Z\",\"level\":\"info\",\"host\":\"web-{host}.example.net\",\
+             \"request\":\"GET /shop/article/{}\",\"status\":{status},\"bytes\":{}}}\n",
+            z % 28 + 1,
+            z >> 8 & 15,
+            z >> 16 & 31,
+            z >> 24 & 31,
+            z >> 32 & 0xffff,
+            z >> 40 & 0xffff
+        );
+        out.extend_from_slice(line.as_bytes());
+    }
+    out.truncate(BLOCK);
+    out
+}
+
+fn options(entropy: u64) -> OpenOptions {
+    OpenOptions { sample_blocks: 256, ..OpenOptions::new(entropy, spawner()) }
+}
+
+fn new_drive() -> (Arc<MemoryMedia>, Memory) {
+    let media = Arc::new(MemoryMedia::new(64 << 20));
+    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
+    run(Drive::create(&*media, &create)).expect("create");
+    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    (media, drive)
+}
+
+fn write_pages(drive: &Memory, first: u64, count: u64) {
+    for n in first..first + count {
+        run(drive.write(n * 4096, &page(n), false)).expect("write");
+    }
+}
+
+fn assert_pages(drive: &Memory, first: u64, count: u64) {
+    let mut back = vec![0; BLOCK];
+    for n in first..first + count {
+        run(drive.read(n * 4096, &mut back)).expect("read");
+        assert!(back == page(n), "block {n}");
+    }
+}
+
+fn used(drive: &Memory) -> u64 {
+    drive.status().physical_used_bytes
+}
+
+/// Dictionary ids of all data records of host blocks.
+fn ids(media: &Arc<MemoryMedia>) -> Vec<u16> {
+    let records = Image::of(media).records(RecordKind::Data).into_iter();
+    records.filter(|r| r.header.block < 1 << 30).map(|r| r.header.extra).collect()
+}
+
+#[test]
+fn it_is_trained_kept_and_used_and_survives_a_crash() {
+    let (media, drive) = new_drive();
+    assert!(!drive.training_is_due());
+    write_pages(&drive, 0, 600);
+    assert!(drive.training_is_due());
+    let before = used(&drive);
+    let trained = run(drive.train()).expect("train");
+    assert_eq!(trained.id, Some(1), "{trained:?}");
+    assert!(trained.gain > 1.1, "{trained:?}");
+    assert!(!drive.training_is_due());
+    let logical = drive.status().logical_used_bytes;
+    assert_eq!(logical, 600 * 4096, "the drive's own blocks are not the host's");
+    let with_dictionary = used(&drive);
+    write_pages(&drive, 600, 600);
+    assert!((used(&drive) - with_dictionary) * 11 < before * 10, "it helps");
+    run(drive.flush()).expect("flush");
+    assert_pages(&drive, 0, 1200);
+    assert_sound(&drive);
+    drop(drive);
+    assert!(ids(&media).contains(&1));
+    let again = run(Drive::open(media.clone(), options(2))).expect("open");
+    assert_pages(&again, 0, 1200);
+    assert_sound(&again);
+    write_pages(&again, 0, 10);
+    run(again.flush()).expect("flush");
+    assert_eq!(ids(&media).last(), Some(&1), "it is in use after opening too");
+}
+
+#[test]
+fn nothing_is_kept_that_does_not_help() {
+    let (_, drive) = new_drive();
+    let empty = run(drive.train()).expect("train");
+    assert_eq!((empty.id, empty.sample_blocks), (None, 0));
+    for n in 0..600 {
+        let mut block = random(n, BLOCK);
+        block[1500..].fill(n as u8);
+        run(drive.write(n * 4096, &block, false)).expect("write");
+    }
+    let trained = run(drive.train()).expect("train");
+    assert_eq!(trained.id, None, "{trained:?}");
+    assert!(trained.sample_blocks > 200, "{trained:?}");
+    assert_sound(&drive);
+}
+
+/// The one before is needed as long as records of it live; then its place is free.
+#[test]
+fn a_retired_dictionary_goes_when_nothing_needs_it() {
+    let (media, drive) = new_drive();
+    write_pages(&drive, 0, 600);
+    assert_eq!(run(drive.train()).expect("train").id, Some(1));
+    write_pages(&drive, 0, 600);
+    // Other data, to which the first dictionary says nothing.
+    let other = |n: u64| -> Vec<u8> { page(n + 7000).into_iter().map(|b| b ^ 0x55).rev().collect() };
+    for n in 1000..1600 {
+        run(drive.write(n * 4096, &other(n), false)).expect("write");
+    }
+    let second = run(drive.train()).expect("train");
+    assert_eq!(second.id, Some(2), "{second:?}");
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    assert_pages(&drive, 0, 600);
+    assert_eq!(drive.dictionaries().len(), 2);
+    assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0, "records need it");
+    // All of it moves, with the second dictionary.
+    for pass in 0..3 {
+        for n in (0..600).filter(|n| n % 3 == pass) {
+            run(drive.write(n * 4096, &page(n), false)).expect("write");
+        }
+        while run(drive.clean()).expect("clean") {}
+        run(drive.checkpoint()).expect("checkpoint");
+    }
+    for n in 1000..1600 {
+        run(drive.write(n * 4096, &other(n), false)).expect("write");
+    }
+    // A dictionary that is retired while segments are open is stamped when heads have left them.
+    for _ in 0..3 {
+        run(drive.forget_dictionaries()).expect("forget");
+        run(drive.checkpoint()).expect("checkpoint");
+        while run(drive.clean()).expect("clean") {}
+        run(drive.checkpoint()).expect("checkpoint");
+    }
+    assert_pages(&drive, 0, 600);
+    assert_sound(&drive);
+    let left: Vec<u16> = drive.dictionaries().iter().map(|d| d.id).collect();
+    assert_eq!(left, [2]);
+    run(drive.close()).expect("close");
+    let drive = run(Drive::open(media, options(3))).expect("open");
+    assert_pages(&drive, 0, 600);
+    assert_eq!(drive.dictionaries().len(), 1);
+}
+
+/// Either copy is enough. Without both, what needs it is lost, is told, and nothing else.
+#[test]
+fn a_copy_of_the_dictionary_may_rot() {
+    for both in [false, true] {
+        let (media, drive) = new_drive();
+        write_pages(&drive, 0, 600);
+        assert_eq!(run(drive.train()).expect("train").id, Some(1));
+        write_pages(&drive, 600, 100);
+        run(drive.close()).expect("close");
+        drop(drive);
+        let image = Image::of(&media);
+        let firsts = [Catalog::dictionary_block(0, 0), Catalog::dictionary_block(0, 1)];
+        // Found first: a pack with a rotten record is not looked into.
+        let records = firsts.map(|first| image.newest(RecordKind::Data, first));
+        for record in &records[..if both { 2 } else { 1 }] {
+            image.flip_bit(record.payload() + 20);
+        }
+        let drive = run(Drive::open(media, options(2))).expect("open");
+        assert_pages(&drive, 0, 600);
+        let mut back = vec![0; BLOCK];
+        let read = run(drive.read(650 * 4096, &mut back));
+        let notes = drive.status().notes.join("\n");
+        if both {
+            let error = read.expect_err("lost").to_string();
+            assert!(error.contains("dictionary 1"), "{error}");
+            assert!(notes.contains("dictionary 1 cannot be read"), "{notes}");
+            // New writes do without.
+            write_pages(&drive, 650, 1);
+            assert_pages(&drive, 650, 1);
+        } else {
+            assert!(read.is_ok() && back == page(650));
+            assert_eq!(notes, "");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Settling: cold blocks are compressed again, stronger and together, and nothing else changes.
+
+mod common;
+
+use std::sync::Arc;
+
+use codec::testdata::{random, text_like};
+use common::{assert_sound, create_options, open, run};
+use drive::{CreateOptions, Drive, Settle, SettleStep};
+use media::MemoryMedia;
+
+type Memory = Drive<MemoryMedia>;
+
+const BLOCK: usize = 4096;
+
+fn new_drive() -> (Arc<MemoryMedia>, Memory) {
+    let media = Arc::new(MemoryMedia::new(64 << 20));
+    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
+    run(Drive::create(&*media, &create)).expect("create");
+    let drive = open(&media, 1);
+    (media, drive)
+}
+
+/// A whole pass. Answers the sum of its steps.
+fn settle(drive: &Memory, which: Settle) -> SettleStep {
+    let mut sum = SettleStep::default();
+    let mut block = 0;
+    loop {
+        let step = run(drive.settle_step(block, which)).expect("settle");
+        sum.blocks_count += step.blocks_count;
+        sum.before_bytes += step.before_bytes;
+        sum.after_bytes += step.after_bytes;
+        assert!(!step.no_room);
+        match step.next_block {
+            Some(next) => {
+                assert!(next > block || next == 0);
+                block = next;
+            }
+            None => return sum,
+        }
+    }
+}
+
+fn write_blocks(drive: &Memory, data: &[u8]) {
+    // In an order that is not theirs, one by one: no frames.
+    let blocks = data.len() / BLOCK;
+    for i in 0..blocks {
+        let n = i * 37 % blocks;
+        run(drive.write((n * BLOCK) as u64, &data[n * BLOCK..][..BLOCK], false)).expect("write");
+    }
+}
+
+fn contents(drive: &Memory, len: usize) -> Vec<u8> {
+    let mut back = vec![0; len];
+    run(drive.read(0, &mut back)).expect("read");
+    back
+}
+
+#[test]
+fn random_writes_become_strong_frames_once() {
+    let (media, drive) = new_drive();
+    let data = text_like(3, 1000 * BLOCK);
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    run(drive.checkpoint()).expect("checkpoint");
+    let before = drive.space().0;
+    let settled = settle(&drive, Settle::All);
+    assert_eq!(settled.blocks_count, 1000);
+    assert!(settled.after_bytes < settled.before_bytes);
+    run(drive.flush()).expect("flush");
+    run(drive.checkpoint()).expect("checkpoint");
+    let after = drive.space().0;
+    assert!(after * 10 < before * 9, "{after} of {before}");
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0, "settled once");
+    drop(drive);
+    let again = open(&media, 2);
+    assert!(contents(&again, data.len()) == data);
+    assert_eq!(settle(&again, Settle::All).blocks_count, 0, "and for good");
+    assert_sound(&again);
+}
+
+#[test]
+fn what_is_not_old_enough_waits() {
+    let (_, drive) = new_drive();
+    let data = text_like(3, 800 * BLOCK);
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    assert_eq!(settle(&drive, Settle::OlderThan(1 << 40)).blocks_count, 0);
+    assert!(settle(&drive, Settle::OlderThan(0)).blocks_count > 0, "sealed segments");
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+}
+
+/// What does not compress stays where it is, and is not looked at again and again.
+#[test]
+fn raw_blocks_are_left_alone() {
+    let (_, drive) = new_drive();
+    let mut data = text_like(3, 64 * BLOCK);
+    data[10 * BLOCK..12 * BLOCK].copy_from_slice(&random(1, 2 * BLOCK));
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 62);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0);
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+}
+
+/// Overwritten after it was settled: the block is alone in its frame's place, until it is settled with its neighbours.
+#[test]
+fn an_overwritten_block_is_settled_alone_and_half_a_frame_with_the_rest() {
+    let (_, drive) = new_drive();
+    let mut data = text_like(3, 64 * BLOCK);
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    settle(&drive, Settle::All);
+    let overwrite = |n: usize, data: &mut Vec<u8>| {
+        let block = text_like(n as u64 + 99, BLOCK);
+        run(drive.write((n * BLOCK) as u64, &block, false)).expect("write");
+        data[n * BLOCK..][..BLOCK].copy_from_slice(&block);
+    };
+    overwrite(17, &mut data);
+    (40..44).for_each(|n| overwrite(n, &mut data));
+    run(drive.flush()).expect("flush");
+    assert!(contents(&drive, data.len()) == data);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 1 + 8);
+    assert!(contents(&drive, data.len()) == data);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0);
+    assert_sound(&drive);
+}
+
+/// Blocks that the host overwrites while they are being compressed are the host's.
+#[test]
+fn a_write_in_between_wins() {
+    let media = Arc::new(MemoryMedia::new(64 << 20));
+    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
+    run(Drive::create(&*media, &create)).expect("create");
+    let late: Arc<std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let keep = late.clone();
+    let options = drive::OpenOptions {
+        compute: Arc::new(move |work| *keep.lock().expect("a lock") = Some(work)),
+        ..drive::OpenOptions::new(1, common::spawner())
+    };
+    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let mut data = text_like(3, 64 * BLOCK);
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    let mut step = Box::pin(drive.settle_step(0, Settle::All));
+    let waker = std::task::Waker::noop();
+    let mut context = std::task::Context::from_waker(waker);
+    assert!(step.as_mut().poll(&mut context).is_pending());
+    for n in [3, 4, 5, 63] {
+        let block = text_like(n as u64 + 99, BLOCK);
+        run(drive.write((n * BLOCK) as u64, &block, false)).expect("write");
+        data[n * BLOCK..][..BLOCK].copy_from_slice(&block);
+    }
+    let work = late.lock().expect("a lock").take().expect("work to be done");
+    work();
+    let done = run(step.as_mut()).expect("settle");
+    drop(step);
+    assert_eq!(done.blocks_count, 64 - 16);
+    assert!(contents(&drive, data.len()) == data);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let again = open(&media, 2);
+    assert!(contents(&again, data.len()) == data);
+    assert_sound(&again);
+}

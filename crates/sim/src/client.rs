@@ -59,7 +59,8 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             continue;
         }
         world.set_maintaining(true);
-        let names = ["maintain", "maintain", "maintain", "clean", "clean", "checkpoint", "settle", "settle", "train"];
+        let names =
+            ["maintain", "maintain", "maintain", "clean", "clean", "checkpoint", "settle", "settle", "train"];
         let name = names[rng.index(names.len())];
         let old_only = rng.chance(1, 3);
         let work = async {

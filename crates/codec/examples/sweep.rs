@@ -1,10 +1,10 @@
 //! What frames, zstd blocks within them, levels, parameters and dictionaries make of a corpus:
-//! `cargo run --release -p codec --example sweep -- DIR [--mib N] [--kinds] [SECTION...]`.
+//! `cargo run --release -p codec --example sweep -- DIR [--mib N] [--kinds] [--one] [SECTION...]`.
 //!
 //! DIR holds one file a kind of data (scripts/corpus.sh makes it). Of each, N MiB (8 unless given) in pieces of
 //! 128 KiB, evenly drawn, are compressed in every way and read back at random, block by block. Ratios are of all
 //! kinds pooled, each with as many bytes. A dictionary is trained for each kind on 4 MiB of blocks that are not
-//! among those measured. Times are CPU times of this thread.
+//! among those measured; with `--one`, one for all of them on as much. Times are CPU times of this thread.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -28,6 +28,8 @@ struct Kind {
     name: String,
     pieces: Vec<Vec<u8>>,
     dictionary: Option<Dictionary>,
+    /// Blocks to train on.
+    samples: Vec<Vec<u8>>,
 }
 
 #[derive(Clone)]
@@ -115,7 +117,8 @@ fn load(path: &Path, mib: usize) -> Result<Kind, Box<dyn Error>> {
         (samples.len() * BLOCK) >> 10,
         (now() - start).as_secs_f64()
     );
-    Ok(Kind { name, pieces, dictionary })
+    let samples = samples.into_iter().map(<[u8]>::to_vec).collect();
+    Ok(Kind { name, pieces, dictionary, samples })
 }
 
 /// Compresses and reads back one kind one way.
@@ -298,25 +301,83 @@ fn foreground() -> Vec<Way> {
     ways
 }
 
+/// What the test for incompressible blocks gives up, what that loses, and how long it takes.
+fn detect(kinds: &[Kind]) -> Result<(), Box<dyn Error>> {
+    println!(
+        "\ndetect\n\n| kind | given up | lost by it | ns a block | ns a block given up | zstd 1 on those, ns |\n\
+         | --- | --- | --- | --- | --- | --- |"
+    );
+    for kind in kinds {
+        let blocks: Vec<&[u8]> = kind.pieces.iter().flat_map(|piece| piece.chunks_exact(BLOCK)).collect();
+        let (given_up, all) =
+            timed(|| blocks.iter().map(|block| looks_incompressible(block)).collect::<Vec<_>>());
+        let raw = blocks.iter().zip(&given_up).filter(|(_, up)| **up);
+        let raw: Vec<&[u8]> = raw.map(|(block, _)| *block).collect();
+        let (_, again) = timed(|| raw.iter().filter(|block| looks_incompressible(block)).count());
+        let mut compressor = CCtx::create();
+        compressor.set_parameter(CParameter::CompressionLevel(1)).map_err(zstd_safe::get_error_name)?;
+        let mut scratch = vec![0; BLOCK];
+        let saved = |block: &&[u8]| {
+            let bytes = compressor.compress2(&mut scratch[..BLOCK - UNIT], block).unwrap_or(BLOCK);
+            BLOCK - bytes.next_multiple_of(UNIT)
+        };
+        let (lost, vain) = timed(|| raw.iter().map(saved).sum::<usize>());
+        let each = |time: Duration, blocks: usize| match blocks {
+            0 => "-".to_string(),
+            _ => format!("{:.0}", time.as_nanos() as f64 / blocks as f64),
+        };
+        println!(
+            "| {} | {:.2} % | {:.3} % | {} | {} | {} |",
+            kind.name,
+            raw.len() as f64 / blocks.len() as f64 * 100.0,
+            lost as f64 / (blocks.len() * BLOCK) as f64 * 100.0,
+            each(all, blocks.len()),
+            each(again, raw.len()),
+            each(vain, raw.len()),
+        );
+    }
+    Ok(())
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = now();
+    let result = work();
+    (result, now() - start)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut dir, mut mib, mut kinds_too, mut sections) = (None, 8, false, Vec::new());
+    let (mut dir, mut mib, mut kinds_too, mut one, mut sections) = (None, 8, false, false, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--mib" => mib = arguments.next().ok_or("--mib wants a number")?.parse()?,
             "--kinds" => kinds_too = true,
+            "--one" => one = true,
             _ if dir.is_none() => dir = Some(argument),
             _ => sections.push(argument),
         }
     }
-    let dir = dir.ok_or("usage: sweep DIR [--mib N] [--kinds] [settled|foreground]...")?;
+    let dir = dir.ok_or("usage: sweep DIR [--mib N] [--kinds] [--one] [settled|foreground|detect]...")?;
     let mut paths: Vec<_> =
         std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     paths.retain(|path| {
         path.is_file() && !path.file_name().unwrap_or_default().to_string_lossy().starts_with('.')
     });
     paths.sort();
-    let kinds: Vec<Kind> = paths.iter().map(|path| load(path, mib)).collect::<Result<_, _>>()?;
+    let mut kinds: Vec<Kind> = paths.iter().map(|path| load(path, mib)).collect::<Result<_, _>>()?;
+    if one {
+        // As much as for one kind, from all of them.
+        let samples: Vec<&[u8]> = kinds
+            .iter()
+            .flat_map(|kind| kind.samples.iter().step_by(kinds.len()))
+            .map(Vec::as_slice)
+            .collect();
+        let dictionary = Dictionary::new(1, codec::train(&samples, DICTIONARY_BYTES, 3)?)?;
+        kinds.iter_mut().for_each(|kind| kind.dictionary = Some(dictionary.clone()));
+    }
+    if sections.is_empty() || sections.iter().any(|section| section == "detect") {
+        detect(&kinds)?;
+    }
     for (name, ways) in [("settled", settled()), ("foreground", foreground())] {
         if !sections.is_empty() && !sections.iter().any(|section| section == name) {
             continue;

@@ -164,13 +164,13 @@ impl Log {
         }
         let state = &mut self.heads[head as usize];
         if state.current.is_some() {
-            segments.get_mut(state.current.segment).state = State::Sealed;
+            segments.set_state(state.current.segment, State::Sealed);
         }
         state.current = state.next;
         state.offset = 0;
         state.next = NextSegment::NONE;
         state.announced = false;
-        segments.get_mut(state.current.segment).state = State::Open;
+        segments.set_state(state.current.segment, State::Open);
         self.promise(head, Claim::Ordinary, segments);
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Log {
         if !state.current.is_some() && state.next.is_some() {
             state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
             state.offset = 0;
-            segments.get_mut(state.current.segment).state = State::Open;
+            segments.set_state(state.current.segment, State::Open);
             self.promise(Head::Map, Claim::Ordinary, segments);
         }
     }

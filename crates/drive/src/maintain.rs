@@ -82,7 +82,7 @@ impl Core {
         }
         let free = self.segments.free_count();
         let (critical, low) = self.watermarks();
-        let dead = if free < low { self.segments.dead_count() } else { 0 };
+        let dead = self.segments.dead_count();
         // What only a smaller map would help is not tried without end where the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
         if self.in_progress.is_some()

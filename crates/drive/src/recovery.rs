@@ -115,12 +115,12 @@ fn recover(
     segments.load(&checkpoint.rows);
     for head in &checkpoint.heads {
         if head.current.is_some() && head.current.segment < segments.count() {
-            segments.get_mut(head.current.segment).state = State::Sealed;
+            segments.set_state(head.current.segment, State::Sealed);
         }
     }
     for touched in &tail.touched {
+        segments.set_state(touched.segment, State::Sealed);
         let row = segments.get_mut(touched.segment);
-        row.state = State::Sealed;
         row.generation = touched.generation;
         row.last_sequence = touched.last_sequence;
     }

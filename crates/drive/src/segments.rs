@@ -49,6 +49,12 @@ pub(crate) struct Segment {
     pub(crate) cleaned: bool,
 }
 
+impl Segment {
+    fn is_dead(&self) -> bool {
+        self.state == State::Sealed && self.live_units == 0
+    }
+}
+
 /// Segments whose readers are counted in one piece of memory: a drive that grows adds pieces.
 const PINS_A_CHUNK: u32 = 4096;
 
@@ -92,6 +98,8 @@ pub(crate) struct Segments {
     damaged: Vec<u32>,
     pins: Pins,
     live_units: u64,
+    /// Sealed ones without anything live.
+    dead: u32,
     /// How many free segments each head must leave for others.
     floors: [u32; HEADS],
     /// Segments that writing the changed part of the map would take: nobody else may have them.
@@ -111,6 +119,7 @@ impl Segments {
             damaged: Vec::new(),
             pins: Pins::default(),
             live_units: 0,
+            dead: 0,
             floors: [0; HEADS],
             map_need: 0,
             reserve: 0,
@@ -160,6 +169,7 @@ impl Segments {
             };
         }
         self.live_units = self.table.iter().map(|s| u64::from(s.live_units)).sum();
+        self.dead = self.table.iter().filter(|s| s.is_dead()).count() as u32;
         let damaged = |s: &u32| self.get(*s).state == State::Damaged;
         self.damaged = (0..self.count()).filter(damaged).collect();
     }
@@ -206,19 +216,31 @@ impl Segments {
         }
     }
 
+    /// A segment's life goes on.
+    pub(crate) fn set_state(&mut self, segment: u32, state: State) {
+        let row = &mut self.table[segment as usize];
+        self.dead -= u32::from(row.is_dead());
+        row.state = state;
+        self.dead += u32::from(row.is_dead());
+    }
+
     /// So many units of a record became live: all of it, or a block's part of a frame.
     pub(crate) fn add(&mut self, entry: Entry, units: u32) {
         let segment = self.of(entry);
-        self.table[segment as usize].live_units += units;
+        let row = &mut self.table[segment as usize];
+        self.dead -= u32::from(row.is_dead() && units > 0);
+        row.live_units += units;
         self.live_units += u64::from(units);
     }
 
     /// So many units of a record died.
     pub(crate) fn release(&mut self, entry: Entry, units: u32) {
         let segment = self.of(entry);
-        let live = &mut self.table[segment as usize].live_units;
-        debug_assert!(*live >= units, "segment {segment} holds less than what dies in it");
-        *live = live.saturating_sub(units);
+        let row = &mut self.table[segment as usize];
+        debug_assert!(row.live_units >= units, "segment {segment} holds less than what dies in it");
+        self.dead -= u32::from(row.is_dead());
+        row.live_units = row.live_units.saturating_sub(units);
+        self.dead += u32::from(row.is_dead());
         self.live_units = self.live_units.saturating_sub(u64::from(units));
     }
 
@@ -244,9 +266,9 @@ impl Segments {
         let row = &mut self.table[segment as usize];
         debug_assert_eq!(row.live_units, 0);
         row.generation = generation;
-        row.state = State::Promised;
         row.discard = false;
         row.cleaned = false;
+        self.set_state(segment, State::Promised);
         Some((segment, generation))
     }
 
@@ -254,8 +276,8 @@ impl Segments {
     pub(crate) fn free(&mut self, segment: u32) {
         let row = self.get_mut(segment);
         debug_assert_eq!(row.live_units, 0);
-        row.state = State::Free;
         row.discard = true;
+        self.set_state(segment, State::Free);
         self.free.push(segment);
     }
 
@@ -337,7 +359,7 @@ impl Segments {
 
     /// Sets a segment aside for good.
     pub(crate) fn set_aside(&mut self, segment: u32) {
-        self.get_mut(segment).state = State::Damaged;
+        self.set_state(segment, State::Damaged);
         self.damaged.push(segment);
     }
 
@@ -357,7 +379,7 @@ impl Segments {
 
     /// Sealed segments without anything live, wholly written: what the next checkpoint frees.
     pub(crate) fn dead_count(&self) -> u32 {
-        self.table.iter().filter(|s| s.state == State::Sealed && s.live_units == 0).count() as u32
+        self.dead
     }
 
     /// After a checkpoint: what could not be emptied may be tried again.

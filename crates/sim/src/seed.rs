@@ -13,6 +13,8 @@ use crate::full::filler;
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::{Bug, Config, Counts, Opening, Style, Subject, World};
 
+/// Steps that a wipe may take until the plug is pulled: about as many as it has.
+const WIPE_STEPS: u64 = 60;
 /// Crashes during recovery in a row.
 const OPEN_CUTS_MAX: u32 = 3;
 
@@ -25,6 +27,15 @@ pub struct Report {
     pub failure: Option<String>,
     /// Scheduler steps taken: the same number for the same seed, or something is not deterministic.
     pub steps: u64,
+}
+
+/// How far the wipe came that the drive went through since it was last open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wiping {
+    /// It said it was done.
+    Done,
+    /// The power was cut on the way.
+    Cut,
 }
 
 /// Why a seed ends early.
@@ -52,9 +63,20 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = Executor::new(rng.fork());
-    let (drive, counted) = (None, Vec::new());
-    let mut run =
-        Run::<S> { rng, config, media, oracle, counts, executor, steps: 0, bug, verbose, drive, counted };
+    let mut run = Run::<S> {
+        rng,
+        config,
+        media,
+        oracle,
+        counts,
+        executor,
+        steps: 0,
+        bug,
+        verbose,
+        drive: None,
+        counted: Vec::new(),
+        wiping: None,
+    };
     let failure = match run.lives() {
         Ok(()) | Err(Stop::Refused) => None,
         Err(Stop::Failed(why)) => Some(why),
@@ -78,6 +100,7 @@ struct Run<S> {
     drive: Option<S>,
     /// What the drive's counters said when it was opened.
     counted: Vec<(&'static str, u64)>,
+    wiping: Option<Wiping>,
 }
 
 impl<S: Subject> Run<S> {
@@ -94,6 +117,10 @@ impl<S: Subject> Run<S> {
                 self.read_back(LifeEnd::Crash)?;
             }
             end = self.live()?;
+            // Where the backing does damage, what is left of a wipe cut short would prove nothing.
+            if S::CAN_WIPE && !self.config.is_faulty() && self.rng.chance(1, 8) {
+                self.wipe()?;
+            }
         }
         self.open()?;
         self.read_back(end)?;
@@ -168,6 +195,22 @@ impl<S: Subject> Run<S> {
                 Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),
             }
         }
+    }
+
+    /// Wipes the drive, which is not open, or pulls the plug on the way.
+    fn wipe(&mut self) -> Result<(), Stop> {
+        let cut = if self.rng.chance(3, 4) { Cut::After(self.rng.below(WIPE_STEPS)) } else { Cut::Never };
+        let media = self.media.clone();
+        let wiping = match self.executor.block_on(&self.media, &NoPulse, cut, S::wipe(media)) {
+            Ok(Ok(())) => Wiping::Done,
+            Ok(Err(error)) => return Err(Stop::Failed(format!("a wipe failed: {error}"))),
+            Err(End::Cut) => Wiping::Cut,
+            Err(end) => return Err(Stop::Failed(format!("a wipe never returns: {end:?}"))),
+        };
+        self.tell(|| format!("wipe: {wiping:?}"));
+        self.wiping = Some(wiping);
+        self.crash();
+        Ok(())
     }
 
     /// What a recovery did is all there is at first; the counters that only grow count from here.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner};
+use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptions};
 use media::SimMedia;
 
 use crate::{Bug, Config};
@@ -62,6 +62,16 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Lets it use so much of its backing, and hosts see so much.
     fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
+    }
+    /// Wipes the drive on a backing that nobody has open. Subjects that cannot say so by [`Subject::CAN_WIPE`].
+    fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
+    }
+    /// Whether [`Subject::wipe`] works.
+    const CAN_WIPE: bool = false;
+    /// Whether nothing at all is written on it.
+    fn is_empty(&self) -> bool {
+        false
     }
     /// Counters of what went on inside, for the coverage report. They only grow.
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -162,6 +172,17 @@ impl Subject for Drive<SimMedia> {
     async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {
         self.set_physical_size(physical).await?;
         self.set_logical_capacity(logical).await
+    }
+
+    async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
+        Drive::wipe(&*media, WipeOptions::default()).await
+    }
+
+    const CAN_WIPE: bool = true;
+
+    fn is_empty(&self) -> bool {
+        let status = self.status();
+        (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

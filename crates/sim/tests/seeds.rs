@@ -29,6 +29,9 @@ fn five_hundred_seeds() {
         "drive: map nodes evicted",
         "op: settle, did something",
         "op: train, kept a dictionary",
+        "wipe: done",
+        "wipe: cut short, drive empty",
+        "wipe: cut short, drive as it was",
     ] {
         assert!(total.counts.get(name) > 0, "no seed has seen {name}");
     }

@@ -76,6 +76,21 @@ impl Oracle {
         Ok(())
     }
 
+    /// The drive was wiped, and a new epoch starts: all that [`Oracle::observe`] was told must be zeros.
+    pub fn wiped(&mut self) -> Result<(), Violation> {
+        let left = self.sectors.iter().filter_map(|(&at, sector)| match sector.seen {
+            Seen::Value(Value::ZERO) => None,
+            Seen::Value(value) => Some((at, Some(value))),
+            Seen::Nothing | Seen::Unreadable => Some((at, None)),
+        });
+        if let Some((at, value)) = left.min_by_key(|(at, _)| *at) {
+            let holds = value.map_or("something unreadable".into(), |value| self.describe_value(value));
+            return Err(Violation(format!("after a wipe: sector {at} holds {holds}")));
+        }
+        self.begin_epoch();
+        Ok(())
+    }
+
     fn epoch_mut(&mut self) -> &mut [Write] {
         &mut self.writes[self.epoch as usize..]
     }

@@ -3,7 +3,7 @@
 use drive::Error;
 use media::Faults;
 
-use super::{Run, Stop};
+use super::{Run, Stop, Wiping};
 use crate::Subject;
 use crate::content::SECTOR_BYTES;
 use crate::oracle::LifeEnd;
@@ -100,9 +100,30 @@ impl<S: Subject> Run<S> {
                 Err(_) => self.read_back_by_blocks(first, count)?,
             }
         }
-        self.tell(|| format!("settling after {end:?}"));
-        self.oracle.lock().settle(end)?;
+        match self.wiping.take() {
+            None => {
+                self.tell(|| format!("settling after {end:?}"));
+                self.oracle.lock().settle(end)?;
+            }
+            Some(wiping) => self.settle_wipe(wiping, end)?,
+        }
         Ok(())
+    }
+
+    /// Wiped, or as it was: nothing between.
+    fn settle_wipe(&mut self, wiping: Wiping, end: LifeEnd) -> Result<(), Stop> {
+        let is_empty = self.drive.as_ref().is_some_and(S::is_empty);
+        self.tell(|| format!("settling after a wipe, {wiping:?}: empty is {is_empty}"));
+        match (wiping, is_empty) {
+            (Wiping::Done, false) => {
+                return Err(Stop::Failed("a drive that was wiped is not empty".into()));
+            }
+            (Wiping::Done, true) => self.count("wipe: done"),
+            (Wiping::Cut, true) => self.count("wipe: cut short, drive empty"),
+            (Wiping::Cut, false) => self.count("wipe: cut short, drive as it was"),
+        }
+        let mut oracle = self.oracle.lock();
+        Ok(if is_empty { oracle.wiped()? } else { oracle.settle(end)? })
     }
 
     fn read_back_by_blocks(&mut self, first: u64, count: u64) -> Result<(), Stop> {

@@ -11,7 +11,7 @@ use crate::common::{Drive, Outcome, needs, sample, succeed};
 use crate::disk::Disk;
 
 /// One at a time: they are heavy, and loop devices are the machine's.
-static ONE: Mutex<()> = Mutex::new(());
+pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
 /// Commands for a filesystem.
 struct Filesystem {

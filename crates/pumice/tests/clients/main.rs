@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod filesystems;
 mod fio;
+mod full_filesystem;
 mod libnbd;
 mod nbdcopy;
 mod nbdinfo;

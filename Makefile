@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails.
 SIM_SEEDS ?= 500
 
-.PHONY: build install uninstall demo test bench lint soak deps
+.PHONY: build install uninstall demo test bench lint soak soak-fio deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -60,6 +60,10 @@ lint:
 # The simulator, until something fails or somebody stops it.
 soak:
 	$(CARGO) run --release -p sim -- --soak
+
+# fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
+soak-fio: deps build
+	scripts/soak-fio.sh
 
 # What the above need on a Debian or Ubuntu machine. Quick when everything is there.
 deps:

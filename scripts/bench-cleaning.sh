@@ -24,10 +24,12 @@ job() {
         --percentile_list=50:99:99.9 --output-format=json "${@:3}" 2>/dev/null | sed -n '/^{/,$p' |
         jq -r '.jobs[0].write | [.iops, (.lat_ns | (.percentile["50.000000", "99.000000", "99.900000"], .max) / 1e6)] | @tsv'
 }
-# counters: bytes written by the host, and to the backing
-counters() { status '.host_written_bytes, .physical_written_bytes' | xargs; }
+# counters: bytes written by the host; to the backing, of these by cleaning, and for the map
+counters() {
+    status '.host_written_bytes, .physical_written_bytes, .cleaning.cleaning_written_bytes, .cleaning.map_written_bytes' | xargs
+}
 
-echo "| drive | load | writes/s | p50 ms | p99 ms | p99.9 ms | longest ms | WAF |"
+echo "| drive | load | writes/s | p50 ms | p99 ms | p99.9 ms | longest ms | WAF (cleaning, map) |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
 extent=
 for case in "cleaning 1G" "none 8G"; do
@@ -43,11 +45,12 @@ for case in "cleaning 1G" "none 8G"; do
     for load in "as fast as they come" "$rate/s"; do
         few=$writes limit=()
         case $load in */s) few=$((rate * 20)) limit=(--rate_iops="$rate" --rate_process=poisson) ;; esac
-        read -r host physical <<<"$(counters)"
+        before=$(counters)
         row=$(job randwrite "$few" "${limit[@]}")
-        read -r host_after physical_after <<<"$(counters)"
-        awk -v name="$name" -v load="$load" -v h=$((host_after - host)) -v p=$((physical_after - physical)) '{
-            printf "| %s | %s | %.0f | %.2f | %.2f | %.2f | %.1f | %.2f |\n", name, load, $1, $2, $3, $4, $5, p / h }' <<<"$row"
+        awk -v name="$name" -v load="$load" '{
+            host = $10 - $6
+            printf "| %s | %s | %.0f | %.2f | %.2f | %.2f | %.1f | %.2f (%.2f, %.2f) |\n", name, load, $1, $2, $3, $4, $5,
+                ($11 - $7) / host, ($12 - $8) / host, ($13 - $9) / host }' <<<"$row $before $(counters)"
     done
     kill "$pid"
     wait "$pid" || true

@@ -1,5 +1,7 @@
 //! TLS configuration from PEM files.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +10,9 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// Longest PEM file that is read: all authorities of the world take a quarter of it.
+const PEM_MAX_BYTES: u64 = 1 << 20;
 
 /// What a server needs for TLS 1.2 and 1.3.
 #[derive(Clone)]
@@ -29,9 +34,23 @@ pub enum TlsError {
     ClientCa { path: PathBuf, source: VerifierBuilderError },
 }
 
+/// Reads a PEM file, or what a pipe gives, up to a limit.
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(PEM_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > PEM_MAX_BYTES {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "more than 1 MiB")),
+            false => Ok(bytes),
+        }
+    };
+    read().map_err(|error| TlsError::Pem { path: path.to_owned(), source: pem::Error::Io(error) })
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    let certificates = CertificateDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
     if certificates.is_empty() {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
     }
@@ -66,7 +85,7 @@ impl TlsConfig {
             }
         };
         let chain = certificates(certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key)
+        let key = PrivateKeyDer::from_pem_slice(&read(key)?)
             .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
         let config = builder.with_single_cert(chain, key)?;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })

@@ -1,7 +1,7 @@
 //! `pumice plan`
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read as _, Write};
 use std::path::PathBuf;
 
 use ::scan::Interval;
@@ -43,8 +43,12 @@ pub(crate) struct Args {
 const RATIO_MIN: f64 = 0.9;
 const RATIO_MAX: f64 = 1000.0;
 
+/// Longest result of a scan that is read.
+const SCAN_MAX_BYTES: u64 = 256 << 20;
+
 fn ratio_argument(text: &str) -> Result<f64, String> {
-    let ratio: f64 = text.trim_end_matches(":1").parse().map_err(|_| format!("{text:?} is no ratio"))?;
+    let ratio: f64 =
+        text.strip_suffix(":1").unwrap_or(text).parse().map_err(|_| format!("{text:?} is no ratio"))?;
     if (RATIO_MIN..=RATIO_MAX).contains(&ratio) {
         Ok(ratio)
     } else {
@@ -67,7 +71,7 @@ impl Args {
         };
         let shown = path.display();
         let file = File::open(path).with_context(|| shown.to_string())?;
-        let found: Value = serde_json::from_reader(BufReader::new(file))
+        let found: Value = serde_json::from_reader(BufReader::new(file.take(SCAN_MAX_BYTES)))
             .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
         let told = &found["predicted_drive"]["ratio"];
         let interval: Interval = serde_json::from_value(told.clone())

@@ -123,7 +123,12 @@ impl<S: Subject> Run<S> {
             (Wiping::Cut, false) => self.count("wipe: cut short, drive as it was"),
         }
         let mut oracle = self.oracle.lock();
-        Ok(if is_empty { oracle.wiped()? } else { oracle.settle(end)? })
+        if is_empty {
+            oracle.wiped()?
+        } else {
+            oracle.settle(end)?
+        }
+        Ok(())
     }
 
     fn read_back_by_blocks(&mut self, first: u64, count: u64) -> Result<(), Stop> {

@@ -4,7 +4,10 @@
 
 use std::hint::black_box;
 
-use codec::{CodecId, Decompressor, Policy, fill_word, looks_incompressible, testdata, with_compressor};
+use codec::{
+    CodecId, Decompressor, Dictionary, Policy, choose, fill_word, looks_incompressible, testdata,
+    with_compressor,
+};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const BLOCK: usize = 4096;
@@ -81,5 +84,20 @@ fn detect(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, compress, decompress, detect);
+fn choosing(criterion: &mut Criterion) {
+    let dictionaries: Vec<Dictionary> = (1..=16)
+        .map(|id| Dictionary::new(id, testdata::text_like(id.into(), 60 << 10)).expect("any bytes serve"))
+        .collect();
+    let mut group = criterion.benchmark_group("choose");
+    for (name, data) in data_sets() {
+        for count in [1, 4, 16] {
+            let mut blocks = data.chunks_exact(BLOCK).cycle();
+            group.bench_function(format!("{name}/{count}"), |bencher| {
+                bencher.iter(|| choose(&dictionaries[..count], black_box(blocks.next().unwrap_or_default())));
+            });
+        }
+    }
+}
+
+criterion_group!(benches, compress, decompress, detect, choosing);
 criterion_main!(benches);

@@ -1,10 +1,11 @@
 //! What frames, zstd blocks within them, levels, parameters and dictionaries make of a corpus:
-//! `cargo run --release -p codec --example sweep -- DIR [--mib N] [--kinds] [--one] [SECTION...]`.
+//! `cargo run --release -p codec --example sweep -- DIR [--mib N] [--kinds] [--dictionaries K] [SECTION...]`.
 //!
 //! DIR holds one file a kind of data (scripts/corpus.sh makes it). Of each, N MiB (8 unless given) in pieces of
 //! 128 KiB, evenly drawn, are compressed in every way and read back at random, block by block. Ratios are of all
 //! kinds pooled, each with as many bytes. A dictionary is trained for each kind on 4 MiB of blocks that are not
-//! among those measured; with `--one`, one for all of them on as much. Times are CPU times of this thread.
+//! among those measured; with `--dictionaries K`, up to K are trained for all kinds together, and each frame takes
+//! the one that fits, if any. Times are CPU times of this thread.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use codec::{Dictionary, looks_incompressible};
-use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat, Strategy};
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat, ResetDirective, Strategy};
 
 const BLOCK: usize = 4096;
 const PIECE: usize = 128 << 10;
@@ -27,7 +28,8 @@ const TRAINING_BYTES: usize = 4 << 20;
 struct Kind {
     name: String,
     pieces: Vec<Vec<u8>>,
-    dictionary: Option<Dictionary>,
+    /// One for this kind, or several for all kinds.
+    dictionaries: Vec<Dictionary>,
     /// Blocks to train on.
     samples: Vec<Vec<u8>>,
 }
@@ -105,7 +107,7 @@ fn load(path: &Path, mib: usize) -> Result<Kind, Box<dyn Error>> {
     let samples: Vec<&[u8]> =
         blocks.into_iter().step_by(step).filter(|block| !looks_incompressible(block)).collect();
     let start = now();
-    let dictionary = codec::train(&samples, DICTIONARY_BYTES, 3)
+    let trained = codec::train(&samples, DICTIONARY_BYTES, 3)
         .ok()
         .map(|bytes| Dictionary::new(1, bytes))
         .transpose()?;
@@ -113,22 +115,30 @@ fn load(path: &Path, mib: usize) -> Result<Kind, Box<dyn Error>> {
     eprintln!(
         "{name}: {} MiB, dictionary of {} bytes trained on {} KiB in {:.2} s",
         (pieces.len() * PIECE) >> 20,
-        dictionary.as_ref().map_or(0, |dictionary| dictionary.bytes().len()),
+        trained.as_ref().map_or(0, |dictionary| dictionary.bytes().len()),
         (samples.len() * BLOCK) >> 10,
         (now() - start).as_secs_f64()
     );
     let samples = samples.into_iter().map(<[u8]>::to_vec).collect();
-    Ok(Kind { name, pieces, dictionary, samples })
+    Ok(Kind { name, pieces, dictionaries: trained.into_iter().collect(), samples })
 }
+
+/// A frame, the dictionary it took, and its payload unless it is raw.
+type Frame<'a> = (&'a [u8], Option<usize>, Option<Vec<u8>>);
 
 /// Compresses and reads back one kind one way.
 fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
     let zstd = |code| zstd_safe::get_error_name(code);
-    let tables = match &kind.dictionary {
-        Some(dictionary) if way.dictionary => {
-            Some((CDict::create(dictionary.bytes(), way.level), DDict::create(dictionary.bytes())))
-        }
-        _ => None,
+    let dictionaries = if way.dictionary { &kind.dictionaries[..] } else { &[] };
+    let tables: Vec<(CDict<'_>, DDict<'_>)> = dictionaries
+        .iter()
+        .map(|dictionary| (CDict::create(dictionary.bytes(), way.level), DDict::create(dictionary.bytes())))
+        .collect();
+    // One is used for everything, of several the one that fits.
+    let choose = |frame: &[u8]| match dictionaries.len() {
+        0 => None,
+        1 => Some(0),
+        _ => codec::choose(dictionaries, frame).map(|chosen| usize::from(chosen.id()) - 1),
     };
     let mut compressor = CCtx::create();
     let mut decompressor = DCtx::create();
@@ -146,29 +156,38 @@ fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
     {
         compressor.set_parameter(*parameter).map_err(zstd)?;
     }
-    if let Some((writing, _)) = &tables {
-        compressor.ref_cdict(writing).map_err(zstd)?;
-    }
     let mut sums = Sums::default();
     let mut scratch = vec![0; PIECE + 4096];
-    let mut frames: Vec<(&[u8], Option<Vec<u8>>)> = Vec::new();
+    let mut frames: Vec<Frame<'_>> = Vec::new();
+    let mut referred = None;
     for piece in &kind.pieces {
         for frame in piece.chunks(way.frame) {
             let start = now();
             let limit = frame.len() - UNIT;
+            let mut chosen = None;
             let written = if looks_incompressible(frame) {
                 None
             } else {
+                chosen = choose(frame);
+                if chosen != referred {
+                    compressor.reset(ResetDirective::SessionOnly).map_err(zstd)?;
+                    match chosen {
+                        Some(number) => compressor.ref_cdict(&tables[number].0),
+                        None => compressor.disable_dictionary(),
+                    }
+                    .map_err(zstd)?;
+                    referred = chosen;
+                }
                 compressor.compress2(&mut scratch[..limit], frame).ok()
             };
             sums.compress += now() - start;
-            frames.push((frame, written.map(|bytes| scratch[..bytes].to_vec())));
+            frames.push((frame, chosen, written.map(|bytes| scratch[..bytes].to_vec())));
         }
     }
     let mut back = vec![0; PIECE];
     let mut prefix = Vec::new();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for (frame, payload) in &frames {
+    for (frame, chosen, payload) in &frames {
         let bytes = payload.as_ref().map_or(frame.len(), Vec::len);
         sums.logical += frame.len();
         sums.bare += bytes;
@@ -179,9 +198,9 @@ fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
             continue;
         };
         let mut decode = |payload: &[u8], back: &mut [u8]| {
-            match &tables {
+            match chosen {
                 None => decompressor.decompress(back, payload),
-                Some((_, reading)) => decompressor.decompress_using_ddict(back, payload, reading),
+                Some(number) => decompressor.decompress_using_ddict(back, payload, &tables[*number].1),
             }
             .map_err(zstd)
         };
@@ -254,6 +273,17 @@ fn settled() -> Vec<Way> {
         }
     }
     ways
+}
+
+/// What drives do, or might: the rows to look at.
+fn chosen() -> Vec<Way> {
+    let with_dictionary = [(1, 4, 4), (3, 16, 8), (6, 4, 4), (6, 16, 8), (6, 32, 8), (9, 32, 8)];
+    let without = [(1, 4, 4), (1, 64, 16), (6, 16, 8), (6, 32, 8), (9, 32, 8)];
+    let without = without.map(|(level, frame, split)| way(level, frame, split, false));
+    without
+        .into_iter()
+        .chain(with_dictionary.map(|(level, frame, split)| way(level, frame, split, true)))
+        .collect()
 }
 
 /// What could make the foreground's ratio better at no loss of speed.
@@ -346,18 +376,20 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut dir, mut mib, mut kinds_too, mut one, mut sections) = (None, 8, false, false, Vec::new());
+    let (mut dir, mut mib, mut kinds_too, mut several, mut sections) = (None, 8, false, 0, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--mib" => mib = arguments.next().ok_or("--mib wants a number")?.parse()?,
             "--kinds" => kinds_too = true,
-            "--one" => one = true,
+            "--dictionaries" => several = arguments.next().ok_or("--dictionaries wants a number")?.parse()?,
             _ if dir.is_none() => dir = Some(argument),
             _ => sections.push(argument),
         }
     }
-    let dir = dir.ok_or("usage: sweep DIR [--mib N] [--kinds] [--one] [settled|foreground|detect]...")?;
+    let dir = dir.ok_or(
+        "usage: sweep DIR [--mib N] [--kinds] [--dictionaries K] [settled|foreground|chosen|detect]...",
+    )?;
     let mut paths: Vec<_> =
         std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     paths.retain(|path| {
@@ -365,20 +397,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     paths.sort();
     let mut kinds: Vec<Kind> = paths.iter().map(|path| load(path, mib)).collect::<Result<_, _>>()?;
-    if one {
-        // As much as for one kind, from all of them.
-        let samples: Vec<&[u8]> = kinds
-            .iter()
-            .flat_map(|kind| kind.samples.iter().step_by(kinds.len()))
-            .map(Vec::as_slice)
-            .collect();
-        let dictionary = Dictionary::new(1, codec::train(&samples, DICTIONARY_BYTES, 3)?)?;
-        kinds.iter_mut().for_each(|kind| kind.dictionary = Some(dictionary.clone()));
+    if several > 0 {
+        // As much for each as for one kind, from all kinds.
+        let step = kinds.len().div_ceil(several);
+        let samples = kinds.iter().flat_map(|kind| kind.samples.iter().step_by(step));
+        let samples: Vec<&[u8]> = samples.map(Vec::as_slice).collect();
+        let start = now();
+        let trained = codec::train_several(&samples, several, DICTIONARY_BYTES, 3)?;
+        eprintln!("{} dictionaries in {:.1} s", trained.len(), (now() - start).as_secs_f64());
+        let dictionaries: Vec<Dictionary> =
+            (1..).zip(trained).map(|(id, bytes)| Dictionary::new(id, bytes)).collect::<Result<_, _>>()?;
+        kinds.iter_mut().for_each(|kind| kind.dictionaries = dictionaries.clone());
     }
     if sections.is_empty() || sections.iter().any(|section| section == "detect") {
         detect(&kinds)?;
     }
-    for (name, ways) in [("settled", settled()), ("foreground", foreground())] {
+    for (name, ways) in [("settled", settled()), ("foreground", foreground()), ("chosen", chosen())] {
         if !sections.is_empty() && !sections.iter().any(|section| section == name) {
             continue;
         }

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd_safe::{CDict, DDict};
 
+use crate::choose::Filter;
+
 /// Longest dictionary in bytes: a record holds no more than 64 KiB, and its header and those that name the
 /// dictionary want room.
 pub const DICTIONARY_BYTES_MAX: usize = 60 << 10;
@@ -13,8 +15,8 @@ pub const DICTIONARY_BYTES_MAX: usize = 60 << 10;
 ///
 /// The bytes are either what [`train`](crate::train) gives (zstd's dictionary format) or anything else, which
 /// then serves as history only, without entropy tables. Tables for decompression are made at once, those for
-/// compression when a level is first used, and stay as long as the dictionary: at 60 KiB about 90 KB to read,
-/// and 110 KB at level 1 to 850 KB at level 6 to write.
+/// compression when a level is first used, and stay as long as the dictionary: at 60 KiB about 170 KB to have it
+/// and read, and 110 KB at level 1 to 850 KB at level 6 to write.
 #[derive(Clone)]
 pub struct Dictionary(Arc<Inner>);
 
@@ -22,6 +24,7 @@ struct Inner {
     id: u16,
     bytes: Vec<u8>,
     reading: DDict<'static>,
+    filter: Filter,
     /// By level.
     writing: Mutex<Vec<(i8, Arc<CDict<'static>>)>>,
 }
@@ -70,7 +73,13 @@ impl Dictionary {
         // The compressor's demands are the stricter ones: what it takes, each level takes.
         CDict::try_create(&bytes, PROBE_LEVEL.into()).ok_or(DictionaryError::Corrupt(id))?;
         let reading = DDict::try_create(&bytes).ok_or(DictionaryError::Corrupt(id))?;
-        Ok(Dictionary(Arc::new(Inner { id, bytes, reading, writing: Mutex::default() })))
+        Ok(Dictionary(Arc::new(Inner {
+            id,
+            filter: Filter::new(&bytes),
+            bytes,
+            reading,
+            writing: Mutex::default(),
+        })))
     }
 
     /// What record headers call it: 1 to 65535.
@@ -87,7 +96,12 @@ impl Dictionary {
     pub fn memory_bytes(&self) -> usize {
         let writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let tables: usize = writing.iter().map(|(_, tables)| tables.sizeof()).sum();
-        self.0.bytes.len() + self.0.reading.sizeof() + tables
+        self.0.bytes.len() + self.0.reading.sizeof() + self.0.filter.bytes() + tables
+    }
+
+    /// What is in it, for [`choose`](crate::choose).
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.0.filter
     }
 
     /// Tables for decompression.

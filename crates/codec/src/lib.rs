@@ -21,6 +21,7 @@
 
 #![deny(unsafe_code)]
 
+mod choose;
 mod compressor;
 mod decompressor;
 mod deflate;
@@ -32,6 +33,7 @@ mod id;
 #[allow(unsafe_code, reason = "lz4-sys is a plain C binding")]
 mod lz4;
 mod policy;
+mod several;
 pub mod testdata;
 mod thread;
 #[allow(unsafe_code, reason = "zstd's trainer is a plain C binding")]
@@ -39,6 +41,7 @@ mod train;
 #[allow(unsafe_code, reason = "a context refers to a dictionary that is kept beside it")]
 mod zstd;
 
+pub use choose::choose;
 pub use compressor::{Compressor, FRAME_BYTES_MAX, UNIT_BYTES};
 pub use decompressor::Decompressor;
 pub use detect::looks_incompressible;
@@ -47,5 +50,6 @@ pub use error::CodecError;
 pub use fill::{fill, fill_word};
 pub use id::CodecId;
 pub use policy::{ParsePolicyError, Policy};
+pub use several::train_several;
 pub use thread::{with_compressor, with_decompressor};
 pub use train::{TrainError, gain, train};

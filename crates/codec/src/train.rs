@@ -51,9 +51,7 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
         return Err(TrainError::Room(max_bytes));
     }
     let (mut joined, mut lengths) = (Vec::new(), Vec::with_capacity(samples.len()));
-    // Blocks that no dictionary has a part in would crowd out the others.
-    let fit = |sample: &&&[u8]| fill_word(sample).is_none() && !looks_incompressible(sample);
-    for sample in samples.iter().filter(fit) {
+    for sample in samples.iter().filter(|sample| fit(sample)) {
         if joined.len() + sample.len() > SAMPLES_BYTES_MAX {
             break;
         }
@@ -103,6 +101,11 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
     }
     dictionary.truncate(bytes);
     Ok(dictionary)
+}
+
+/// Whether a sample says anything: blocks that no dictionary has a part in would crowd out the others.
+pub(crate) fn fit(sample: &[u8]) -> bool {
+    fill_word(sample).is_none() && !looks_incompressible(sample)
 }
 
 /// How much longer `samples` get at a zstd level if they are compressed without the dictionary: 1.05 is 5 per

@@ -14,7 +14,7 @@ mod walk;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use layout::{Entry, Geometry};
+use layout::{Entry, Geometry, Mix};
 use media::Media;
 
 use crate::error::Error;
@@ -74,6 +74,7 @@ impl<M: Media> Drive<M> {
         let mut live: HashMap<u32, Live> = HashMap::new();
         // Kept from the first walk, if there are few enough.
         let mut extents = Some(Vec::new());
+        let mut mix = Mix::default();
         let mut walk = Walk::new(shared, &mut faults, |met: Met| {
             let (entry, records, fills) = match met {
                 Met::Block(_, entry) => (entry, &mut report.records_count, &mut report.fills_count),
@@ -86,6 +87,11 @@ impl<M: Media> Drive<M> {
             *fills += u64::from(entry.fill_word().is_some());
             let Some(segment) = segment_of(&geometry, entry) else { return };
             *records += u64::from(entry.is_record());
+            if let Met::Block(block, entry) | Met::Owed(block, entry) = met
+                && entry.is_record()
+            {
+                mix.add(block, entry);
+            }
             let sum = live.entry(segment).or_default();
             sum.units += match met {
                 Met::Block(block, entry) | Met::Owed(block, entry) => u64::from(entry.share_units(block)),
@@ -102,7 +108,7 @@ impl<M: Media> Drive<M> {
         report.nodes_counts = walk.counts;
         let units: u64 = live.values().map(|live| live.units).sum();
         report.records_bytes = (units * layout::UNIT_BYTES as u64).saturating_sub(report.nodes_bytes);
-        self.compare_table(&live, &mut report, &mut faults);
+        self.compare_table(&live, &mix, &mut report, &mut faults);
 
         let passes = if extents.is_some() { Vec::new() } else { passes(&live, geometry.segments(), most) };
         let mut pass =
@@ -134,7 +140,13 @@ impl<M: Media> Drive<M> {
         Ok(report.faults.iter().map(Fault::to_string).collect())
     }
 
-    fn compare_table(&self, live: &HashMap<u32, Live>, report: &mut CheckReport, faults: &mut Faults) {
+    fn compare_table(
+        &self,
+        live: &HashMap<u32, Live>,
+        mix: &Mix,
+        report: &mut CheckReport,
+        faults: &mut Faults,
+    ) {
         let core = self.0.core();
         report.segments_count = core.segments.count();
         for segment in 0..core.segments.count() {
@@ -160,6 +172,11 @@ impl<M: Media> Drive<M> {
             faults.push(Fault::new(format!(
                 "{} blocks and {} fills are counted, the map has {} and {}",
                 core.map.live_blocks, core.map.fill_blocks, found.0, found.1
+            )));
+        } else if core.map.mix != *mix {
+            faults.push(Fault::new(format!(
+                "the kinds of records are counted as {:?}, the map has {mix:?}",
+                core.map.mix
             )));
         }
     }

@@ -38,6 +38,7 @@ pub(crate) struct InProgress {
     heads: [HeadPosition; HEADS],
     counters: Counters,
     live_blocks: u64,
+    mix: layout::Mix,
     fill_blocks: u64,
     /// The table as at the cut, adjusted for the nodes this checkpoint wrote.
     rows: Vec<SegmentRow>,
@@ -98,6 +99,7 @@ impl Core {
             heads: self.log.positions(),
             counters: self.counters,
             live_blocks: self.map.live_blocks,
+            mix: self.map.mix,
             fill_blocks: self.map.fill_blocks,
             rows: self.segments.rows(),
             sealed: (0..self.segments.count()).filter(sealed).collect(),
@@ -242,6 +244,7 @@ impl Core {
             clean: progress.clean,
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
+            mix: progress.mix,
             fill_blocks: progress.fill_blocks,
             generations,
             entropy,

@@ -114,6 +114,7 @@ impl Core {
         if entry.is_record() {
             self.segments.add(entry, entry.share_units(block));
             self.map.live_blocks += 1;
+            self.map.mix.add(block, entry);
             self.map.own.0 += u64::from(block >= OWN_FIRST_BLOCK);
         } else if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
@@ -134,6 +135,7 @@ impl Core {
             }
             self.segments.release(entry, entry.share_units(block));
             self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
+            self.map.mix.remove(block, entry);
             self.map.own.0 = self.map.own.0.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));
         } else if !entry.is_unmapped() {
             self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);

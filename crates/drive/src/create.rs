@@ -84,6 +84,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64) -> Arc<IoBu
         clean: true,
         overlay_records: 0,
         live_blocks: 0,
+        mix: layout::Mix::default(),
         fill_blocks: 0,
         generations: 0,
         entropy: 0,

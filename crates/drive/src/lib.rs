@@ -30,6 +30,7 @@ mod replay;
 mod resize;
 mod sample;
 mod segments;
+mod set_codec;
 mod settle;
 mod shared;
 mod slots;
@@ -51,7 +52,7 @@ pub use options::{
 pub use recovery::READ_ONLY_REQUESTED;
 pub use settle::{Settle, SettleStep};
 pub use shared::Drive;
-pub use status::{Recovered, State, Status};
+pub use status::{Composition, Recovered, Share, State, Status};
 pub use train::{DictionaryStatus, Trained};
 pub use wipe::WipeOptions;
 

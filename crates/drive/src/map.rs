@@ -58,6 +58,8 @@ pub(crate) struct Map {
     leaves_at_cut: u64,
     /// Blocks with a record, and blocks that are a fill (accounted).
     pub(crate) live_blocks: u64,
+    /// What kinds of records these blocks have.
+    pub(crate) mix: layout::Mix,
     pub(crate) fill_blocks: u64,
     /// Of these, the drive's own: with a record, and fills.
     pub(crate) own: (u64, u64),
@@ -87,6 +89,7 @@ impl Map {
             round: 0,
             frozen: None,
             live_blocks: 0,
+            mix: layout::Mix::default(),
             fill_blocks: 0,
             own: (0, 0),
             overlays: 0,

@@ -128,6 +128,7 @@ fn recover(
         Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
     map.set_root_image(checkpoint.root);
     map.live_blocks = checkpoint.live_blocks;
+    map.mix = checkpoint.mix;
     map.fill_blocks = checkpoint.fill_blocks;
     let mut counters: Counters = checkpoint.counters;
     counters.unclean_opens_count += u64::from(!checkpoint.clean);

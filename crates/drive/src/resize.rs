@@ -113,7 +113,7 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
-    fn writable_superblock(&self) -> Result<Superblock, Error> {
+    pub(crate) fn writable_superblock(&self) -> Result<Superblock, Error> {
         let core = self.core();
         core.writable()?;
         Ok(core.superblock.clone())
@@ -121,7 +121,7 @@ impl<M: Media> Shared<M> {
 
     /// Makes a changed superblock durable. The caller has the right to maintenance. A failure poisons the drive: which of
     /// the two it will be at the next opening is unknowable.
-    async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
+    pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
         superblock.update += 1;
         let mut page = IoBuf::zeroed(PAGE_BYTES);
         page.copy_from_slice(&superblock.encode());

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::Policy;
+use layout::entry::RAW_UNITS;
 use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId};
 use media::Media;
 
@@ -16,12 +17,13 @@ use crate::recipe::Recipe;
 use crate::segments::{Pin, State};
 use crate::shared::{Drive, Shared};
 
-/// zstd level of settled records.
-pub(crate) const SETTLE_LEVEL: i8 = 9;
-/// Blocks of a settled frame.
-const SETTLE_FRAME_BLOCKS: u64 = 8;
-/// A record stored raw: it did not compress, and hardly will.
-const RAW_UNITS: u32 = 257;
+/// Blocks of a settled frame at most: groups of so many are looked at together.
+const GROUP_BLOCKS: u64 = 8;
+/// zstd level and blocks of settled frames where a dictionary helps: it brings what neighbours would, and smaller frames
+/// are read sooner (docs/codec.md has the measurements).
+const WITH_DICTIONARY: (i8, u64) = (6, 4);
+/// The same where there is none.
+const WITHOUT_DICTIONARY: (i8, u64) = (9, GROUP_BLOCKS);
 /// Leaves stepped over in one step, where there is nothing to do.
 const LEAVES_A_STEP: usize = 64;
 /// Blocks compressed in one step: 512 KiB.
@@ -163,16 +165,13 @@ impl<M: Media> Shared<M> {
 
     /// How cold blocks are compressed.
     fn strong_recipe(self: &Arc<Self>) -> Recipe {
+        let dictionary = self.dictionaries.active();
+        let (least, frame_blocks) = if dictionary.is_some() { WITH_DICTIONARY } else { WITHOUT_DICTIONARY };
         let level = match self.codec() {
-            Policy::Zstd(level) => level.max(SETTLE_LEVEL),
-            _ => SETTLE_LEVEL,
+            Policy::Zstd(level) => level.max(least),
+            _ => least,
         };
-        Recipe {
-            policy: Policy::Zstd(level),
-            frame_blocks: SETTLE_FRAME_BLOCKS,
-            dictionary: self.dictionaries.active(),
-            settled: true,
-        }
+        Recipe { policy: Policy::Zstd(level), frame_blocks, dictionary, settled: true }
     }
 }
 
@@ -181,7 +180,7 @@ impl Core {
     /// way, settled blocks are taken too if half of it is not settled.
     fn look_for_unsettled(&mut self, block: u64, which: Settle) -> Looked {
         let blocks = self.blocks();
-        let group = SETTLE_FRAME_BLOCKS;
+        let group = GROUP_BLOCKS;
         let mut at = block / group * group;
         for _ in 0..LEAVES_A_STEP {
             if at >= blocks {

@@ -17,6 +17,40 @@ pub struct Recovered {
     pub clean: bool,
 }
 
+/// Blocks of one kind, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes of logical space.
+    pub logical_bytes: u64,
+    /// Bytes of the backing, headers in.
+    pub physical_bytes: u64,
+}
+
+/// Live data by how it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Composition {
+    /// Stored as it came: it does not compress.
+    pub raw: Share,
+    /// Compressed when it was written: one block a record, and frames of 2, 4 and 8.
+    pub fresh: [Share; 4],
+    /// Settled: compressed as well as the drive can, by the same sizes.
+    pub settled: [Share; 4],
+}
+
+impl Composition {
+    fn of(mix: &layout::Mix) -> Composition {
+        let share = |class: usize| Share {
+            logical_bytes: mix.blocks[class] * layout::BLOCK_BYTES as u64,
+            physical_bytes: mix.units[class] * UNIT_BYTES as u64,
+        };
+        Composition {
+            raw: share(0),
+            fresh: std::array::from_fn(|i| share(1 + i)),
+            settled: std::array::from_fn(|i| share(5 + i)),
+        }
+    }
+}
+
 /// State of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -66,6 +100,8 @@ pub struct Status {
     pub compression_ratio: f64,
     /// Physical bytes written / host bytes written; 0 before the first write.
     pub waf: f64,
+    /// Live data records by kind: see [`Composition`]. The drive's own blocks are among them.
+    pub composition: Composition,
     pub out_of_space: bool,
     pub segments_count: u32,
     pub segments_free_count: u32,
@@ -145,6 +181,7 @@ impl<M: Media> Drive<M> {
             physical_fixed_bytes: geometry.physical_size_bytes - all + segments.set_aside_units() * unit,
             compression_ratio: ratio(logical_used, live),
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
+            composition: Composition::of(&core.map.mix),
             out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),

@@ -50,7 +50,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn new(sample_blocks: usize) -> Schedule {
-        Schedule { due_blocks: 2 * sample_blocks as u64 }
+        Schedule { due_blocks: sample_blocks as u64 }
     }
 
     fn next(&mut self) {

@@ -93,6 +93,37 @@ fn what_is_not_old_enough_waits() {
     assert_sound(&drive);
 }
 
+/// The codec changes for what is written from then on; what was there is read as before.
+#[test]
+fn the_codec_is_changed_while_the_drive_is_used() {
+    use codec::Policy;
+    let (media, drive) = new_drive();
+    let data = text_like(3, 16 * BLOCK);
+    let policies = [Policy::None, Policy::Lz4, Policy::Zstd(5), Policy::Deflate(6), Policy::Auto];
+    for (i, policy) in policies.into_iter().enumerate() {
+        run(drive.set_codec(policy)).expect("set the codec");
+        assert_eq!(drive.status().codec, policy);
+        run(drive.write((i * data.len()) as u64, &data, false)).expect("write");
+    }
+    let all = data.repeat(policies.len());
+    assert!(contents(&drive, all.len()) == all);
+    let composition = drive.status().composition;
+    assert_eq!(composition.raw.logical_bytes, data.len() as u64, "none");
+    assert_eq!(composition.fresh[3].logical_bytes, 4 * data.len() as u64, "frames of eight");
+    run(drive.set_codec(Policy::Zstd(7))).expect("set the codec");
+    run(drive.close()).expect("close");
+    assert!(run(drive.set_codec(Policy::Lz4)).is_err(), "closed");
+    drop(drive);
+    let again = open(&media, 2);
+    assert_eq!(again.status().codec, Policy::Zstd(7));
+    assert!(contents(&again, all.len()) == all);
+    settle(&again, Settle::All);
+    let composition = again.status().composition;
+    assert_eq!(composition.settled[3].logical_bytes, 4 * data.len() as u64);
+    assert!(composition.settled[3].physical_bytes < composition.settled[3].logical_bytes / 2);
+    assert_sound(&again);
+}
+
 /// What does not compress stays where it is, and is not looked at again and again.
 #[test]
 fn raw_blocks_are_left_alone() {

@@ -1,6 +1,7 @@
 //! Checkpoints: a durable root of the map and the state of every segment. Two slots, two copies each.
 
 use crate::bytes::{put, u32_at, u64_at};
+use crate::entry::CLASSES;
 use crate::geometry::{Geometry, ROW_BYTES};
 use crate::pack::HEADS;
 use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, UNIT_BYTES};
@@ -10,6 +11,7 @@ const WHAT: &str = "checkpoint";
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
+const MIX_AT: usize = 400;
 const ROW: &str = "segment row";
 /// Sequence numbers lie below this: a segment's row keeps its use in the two bits above.
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
@@ -71,6 +73,31 @@ impl SegmentRow {
                 _ => return Err(DecodeError::Field(ROW, "unknown segment use")),
             },
         })
+    }
+}
+
+/// Blocks and 16-byte units of live data records, by [`Entry::class`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// Blocks of logical space.
+    pub blocks: [u64; CLASSES],
+    /// Units that they take.
+    pub units: [u64; CLASSES],
+}
+
+impl Mix {
+    /// A block's part of a record became live.
+    pub fn add(&mut self, block: u64, entry: Entry) {
+        let class = entry.class();
+        self.blocks[class] += 1;
+        self.units[class] += u64::from(entry.share_units(block));
+    }
+
+    /// A block's part of a record died.
+    pub fn remove(&mut self, block: u64, entry: Entry) {
+        let class = entry.class();
+        self.blocks[class] = self.blocks[class].saturating_sub(1);
+        self.units[class] = self.units[class].saturating_sub(entry.share_units(block).into());
     }
 }
 
@@ -199,6 +226,8 @@ pub struct Checkpoint {
     pub live_blocks: u64,
     /// Blocks that are a fill.
     pub fill_blocks: u64,
+    /// What kinds of records the blocks have.
+    pub mix: Mix,
     /// How many generations were handed out in the run that wrote it.
     pub generations: u64,
     /// Entropy of the run that wrote it.
@@ -255,6 +284,10 @@ impl Checkpoint {
         }
         for (i, counter) in self.counters.to_array().iter().enumerate() {
             put(b, COUNTERS_AT + i * 8, &counter.to_le_bytes());
+        }
+        for class in 0..CLASSES {
+            put(b, MIX_AT + class * 16, &self.mix.blocks[class].to_le_bytes());
+            put(b, MIX_AT + class * 16 + 8, &self.mix.units[class].to_le_bytes());
         }
         let crc = crc32c::crc32c(b);
         put(b, 8, &crc.to_le_bytes());
@@ -329,6 +362,11 @@ impl Checkpoint {
         for (i, counter) in counters.iter_mut().enumerate() {
             *counter = u64_at(b, COUNTERS_AT + i * 8);
         }
+        let mut mix = Mix::default();
+        for class in 0..CLASSES {
+            mix.blocks[class] = u64_at(b, MIX_AT + class * 16);
+            mix.units[class] = u64_at(b, MIX_AT + class * 16 + 8);
+        }
         let root = Entry(u64_at(b, 48));
         if !(root.is_unmapped() || root.is_record() && !root.is_frame() && root.is_valid()) {
             return Err(DecodeError::Field(WHAT, "root is neither unmapped nor a record"));
@@ -346,6 +384,7 @@ impl Checkpoint {
             overlay_records: u64_at(b, 64),
             live_blocks: u64_at(b, 72),
             fill_blocks: u64_at(b, 80),
+            mix,
             generations: u64_at(b, 88),
             entropy: u64_at(b, 96),
             durable,

@@ -1,6 +1,6 @@
 //! A map entry: where a block's record lies, or what it reads as without one.
 
-use crate::UNIT_BYTES;
+use crate::{BLOCK_BYTES, UNIT_BYTES};
 
 const KIND_SHIFT: u32 = 62;
 const KIND_RECORD: u64 = 1;
@@ -19,6 +19,11 @@ const FRAME_STEPS_MASK: u64 = 0x3ff;
 pub const FRAME_STEP_BYTES: usize = 2 * UNIT_BYTES;
 /// Most blocks in a frame; a frame has 2, 4 or 8.
 pub const FRAME_BLOCKS_MAX: u64 = 8;
+
+/// Kinds of records that [`Entry::class`] tells apart.
+pub const CLASSES: usize = 9;
+/// Units of a block that is stored raw: its header is one.
+pub const RAW_UNITS: u32 = (BLOCK_BYTES / UNIT_BYTES) as u32 + 1;
 
 /// Eight bytes of the map.
 ///
@@ -152,6 +157,15 @@ impl Entry {
         }
         let (units, blocks) = (self.units(), self.blocks() as u32);
         units / blocks + u32::from(((block % u64::from(blocks)) as u32) < units % blocks)
+    }
+
+    /// Which of [`CLASSES`] kinds of record this is: 0 stored raw, 1 to 4 one block or a frame of 2, 4 or 8, 5 to 8 the same
+    /// settled.
+    pub fn class(self) -> usize {
+        if !self.is_frame() && self.units() == RAW_UNITS {
+            return 0;
+        }
+        1 + self.blocks().trailing_zeros() as usize + if self.is_settled() { 4 } else { 0 }
     }
 
     /// Whether the bits are of a form this version writes.

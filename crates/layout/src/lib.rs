@@ -16,7 +16,7 @@ pub mod record;
 pub mod superblock;
 
 pub use catalog::{Catalog, CatalogEntry};
-pub use checkpoint::{Checkpoint, Counters, HeadPosition, SegmentRow, SegmentUse};
+pub use checkpoint::{Checkpoint, Counters, HeadPosition, Mix, SegmentRow, SegmentUse};
 pub use entry::Entry;
 pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};

@@ -25,6 +25,7 @@ fn sample() -> (Checkpoint, Geometry) {
         clean: false,
         overlay_records: 2,
         live_blocks: 1000,
+        mix: Default::default(),
         fill_blocks: 30,
         generations: 17,
         entropy: 0x1234_5678_9abc_def0,

@@ -104,27 +104,31 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
     (
         any::<[u8; 16]>(),
         any::<(u64, bool, u64, u64, u64, u64, u64)>(),
+        any::<([u64; 9], [u64; 9])>(),
         (SEQUENCES, SEQUENCES),
         prop_oneof![Just(Entry::UNMAPPED), record_entry()],
         prop::array::uniform3(head_position()),
         counters(),
         prop::collection::vec(segment_row(), 0..600),
     )
-        .prop_map(|(uuid, n, (sequence, durable), root, heads, counters, rows)| Checkpoint {
-            uuid,
-            number: n.0,
-            sequence,
-            root,
-            clean: n.1,
-            overlay_records: n.2,
-            live_blocks: n.3,
-            fill_blocks: n.4,
-            generations: n.5,
-            entropy: n.6,
-            durable,
-            heads,
-            counters,
-            rows,
+        .prop_map(|(uuid, n, (blocks, units), (sequence, durable), root, heads, counters, rows)| {
+            Checkpoint {
+                uuid,
+                number: n.0,
+                sequence,
+                root,
+                clean: n.1,
+                overlay_records: n.2,
+                live_blocks: n.3,
+                fill_blocks: n.4,
+                mix: layout::Mix { blocks, units },
+                generations: n.5,
+                entropy: n.6,
+                durable,
+                heads,
+                counters,
+                rows,
+            }
         })
 }
 

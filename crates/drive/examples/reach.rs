@@ -1,0 +1,222 @@
+//! What the drive makes of a corpus: ratios out of its status, and the processor time of reading.
+//!
+//! `cargo run --release -p drive --example reach -- DIR [foreground|own|all]`: each file of DIR on a drive of its own, then all of
+//! them on one. Media are memory, one thread; time is CPU time of the thread.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use codec::{CodecId, Compressor, Dictionary, Policy};
+use drive::{CreateOptions, Drive, OpenOptions, Settle};
+use media::MemoryMedia;
+
+const BLOCK: usize = 4096;
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return answer;
+        }
+    }
+}
+
+/// CPU time of this thread in seconds.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn new_drive(bytes: u64) -> Drive<MemoryMedia> {
+    let physical = (bytes * 2 + (256 << 20)).next_multiple_of(1 << 20);
+    let media = Arc::new(MemoryMedia::new(physical));
+    let create = CreateOptions {
+        physical_size_bytes: physical,
+        logical_capacity_bytes: bytes.next_multiple_of(1 << 20),
+        sector_bytes: 512,
+        segment_bytes: None,
+        codec: Policy::Auto,
+        uuid: [7; 16],
+        created_unix_seconds: 0,
+        endurance_bytes: 0,
+    };
+    run(Drive::create(&*media, &create)).expect("create");
+    run(Drive::open(media, OpenOptions::new(1, Arc::new(run)))).expect("open")
+}
+
+/// Ratio out of the status, the map written.
+fn ratio(drive: &Drive<MemoryMedia>) -> (f64, u64) {
+    run(drive.flush()).expect("flush");
+    run(drive.checkpoint()).expect("checkpoint");
+    let status = drive.status();
+    (status.compression_ratio, status.physical_used_bytes)
+}
+
+fn background(drive: &Drive<MemoryMedia>) {
+    if drive.training_is_due() {
+        run(drive.train()).expect("train");
+    }
+    while run(drive.maintain()).expect("maintain") {}
+}
+
+fn write_sequential(drive: &Drive<MemoryMedia>, at: u64, data: &[u8]) {
+    for (i, piece) in data.chunks(128 << 10).enumerate() {
+        run(drive.write(at + (i << 17) as u64, piece, false)).expect("write");
+        background(drive);
+    }
+}
+
+fn shuffled(count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    let mut z: u64 = 1;
+    for i in (1..count).rev() {
+        z = z.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(i, (z >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+fn settle(drive: &Drive<MemoryMedia>) {
+    let mut next = Some(0);
+    while let Some(block) = next {
+        let step = run(drive.settle_step(block, Settle::All)).expect("settle");
+        assert!(!step.no_room, "the drive is large enough");
+        next = step.next_block;
+        while run(drive.maintain()).expect("maintain") {}
+    }
+}
+
+/// Mean CPU time of a random 4 KiB read, in microseconds.
+fn read_time(drive: &Drive<MemoryMedia>, bytes: usize) -> f64 {
+    let order = shuffled(bytes / BLOCK);
+    let some = &order[..order.len().min(20_000)];
+    let mut block = vec![0; BLOCK];
+    let begun = cpu();
+    for n in some {
+        run(drive.read((n * BLOCK) as u64, &mut block)).expect("read");
+    }
+    (cpu() - begun) * 1e6 / some.len() as f64
+}
+
+/// What the bare codec makes of it, in bytes: zstd 1 in units of 32 KiB; zstd 1 with a dictionary, trained on every 17th
+/// block, at 4 KiB; zstd 3 in units of 128 KiB, each rounded up to 4 KiB.
+fn bare(data: &[u8]) -> [u64; 3] {
+    let sum = |level: i8, unit: usize, round: usize, dictionary: Option<&Dictionary>| -> u64 {
+        let mut compressor = Compressor::uncut(Policy::Zstd(level));
+        let mut out = Vec::new();
+        data.chunks(unit)
+            .map(|chunk| {
+                out.clear();
+                let bytes = match compressor.compress(chunk, dictionary, &mut out) {
+                    CodecId::Raw => chunk.len(),
+                    _ => out.len(),
+                };
+                bytes.next_multiple_of(round) as u64
+            })
+            .sum()
+    };
+    let samples: Vec<&[u8]> = data.chunks_exact(BLOCK).step_by(17).take(1024).collect();
+    let trained = codec::train(&samples, codec::DICTIONARY_BYTES_MAX, 1).ok();
+    let dictionary = trained.and_then(|bytes| Dictionary::new(1, bytes).ok());
+    [sum(1, 32 << 10, 1, None), sum(1, BLOCK, 1, dictionary.as_ref()), sum(3, 128 << 10, BLOCK, None)]
+}
+
+struct Row {
+    bare: [u64; 3],
+    logical: u64,
+    sequential: u64,
+    random: u64,
+    settled: u64,
+    read: f64,
+}
+
+fn one(data: &[u8], all: bool) -> Row {
+    let logical = data.len() as u64;
+    let drive = new_drive(logical);
+    write_sequential(&drive, 0, data);
+    let (_, sequential) = ratio(&drive);
+    drop(drive);
+    let drive = new_drive(logical);
+    for n in shuffled(data.len() / BLOCK) {
+        run(drive.write((n * BLOCK) as u64, &data[n * BLOCK..][..BLOCK], false)).expect("write");
+        if n % 64 == 0 {
+            background(&drive);
+        }
+    }
+    let (_, random) = ratio(&drive);
+    if !all {
+        return Row {
+            bare: bare(data),
+            logical,
+            sequential,
+            random,
+            settled: 0,
+            read: read_time(&drive, data.len()),
+        };
+    }
+    settle(&drive);
+    let (_, settled) = ratio(&drive);
+    let read = read_time(&drive, data.len());
+    let mut back = vec![0; 1 << 20];
+    for (i, piece) in data.chunks(1 << 20).enumerate() {
+        run(drive.read((i << 20) as u64, &mut back[..piece.len()])).expect("read");
+        assert!(back[..piece.len()] == *piece, "what was written is read");
+    }
+    Row { bare: bare(data), logical, sequential, random, settled, read }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (Some(dir), how) = (args.next(), args.next()) else {
+        eprintln!("usage: reach DIR [foreground|own|all]");
+        std::process::exit(2);
+    };
+    let how = how.unwrap_or_else(|| "all".to_string());
+    let mut files: Vec<_> = std::fs::read_dir(Path::new(&dir))
+        .expect("a directory")
+        .map(|e| e.expect("an entry").path())
+        .collect();
+    files.sort();
+    println!(
+        "| data | sequential | bare zstd 1, 32K | random | bare zstd 1 + dictionary, 4K | settled \
+         | zstd 3, 128K in sectors | us a 4 KiB read |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
+    let mut sums = Row { bare: [0; 3], logical: 0, sequential: 0, random: 0, settled: 0, read: 0.0 };
+    let print = |name: &str, row: &Row| {
+        let of = |bytes: u64| row.logical as f64 / bytes.max(1) as f64;
+        println!(
+            "| {name} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {:.1} |",
+            of(row.sequential),
+            of(row.bare[0]),
+            of(row.random),
+            of(row.bare[1]),
+            of(row.settled),
+            of(row.bare[2]),
+            row.read
+        );
+    };
+    // Equal bytes of each, so that none counts for more.
+    let most = 48 << 20;
+    let load = |path: &Path| {
+        let mut data = std::fs::read(path).expect("a file");
+        data.truncate(data.len().min(most) / BLOCK * BLOCK);
+        data
+    };
+    for path in &files {
+        let row = one(&load(path), how != "foreground");
+        print(&path.file_name().unwrap_or_default().to_string_lossy(), &row);
+        sums.logical += row.logical;
+        (0..3).for_each(|i| sums.bare[i] += row.bare[i]);
+        sums.sequential += row.sequential;
+        sums.random += row.random;
+        sums.settled += row.settled;
+        sums.read += row.read / files.len() as f64;
+    }
+    print("pooled, each on a drive of its own", &sums);
+    if how == "all" {
+        let data: Vec<u8> = files.iter().flat_map(|path| load(path)).collect();
+        print("all on one drive", &one(&data, true));
+    }
+}

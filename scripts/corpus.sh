@@ -73,9 +73,9 @@ if wanted photos || wanted compressed; then
     unpack photos mate-backgrounds
     unpack jpeg libjpeg-turbo-progs libjpeg62-turbo
     if wanted compressed; then
-        # JPEG files, and the packages themselves, which are xz.
+        # JPEG files, and the package that they came in, which is xz.
         mkdir -p "$work/photos/debs"
-        ln -f "$work"/debs/*.deb "$work/photos/debs/"
+        ln -f "$work"/debs/mate-backgrounds_*.deb "$work/photos/debs/"
         gathered compressed "$work/photos" '*.jpg' '*.deb'
     fi
     if wanted photos; then

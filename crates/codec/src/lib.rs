@@ -52,4 +52,4 @@ pub use id::CodecId;
 pub use policy::{ParsePolicyError, Policy};
 pub use several::train_several;
 pub use thread::{with_compressor, with_decompressor};
-pub use train::{TrainError, gain, train};
+pub use train::{TrainError, gain, gain_of_several, train};

@@ -8,7 +8,7 @@ use zstd_safe::zstd_sys::{
 };
 
 use crate::{
-    CodecId, DICTIONARY_BYTES_MAX, Dictionary, Policy, UNIT_BYTES, fill_word, looks_incompressible,
+    CodecId, DICTIONARY_BYTES_MAX, Dictionary, Policy, UNIT_BYTES, choose, fill_word, looks_incompressible,
     with_compressor,
 };
 
@@ -114,12 +114,22 @@ pub(crate) fn fit(sample: &[u8]) -> bool {
 ///
 /// Only samples that it was not trained on say something.
 pub fn gain(dictionary: &Dictionary, samples: &[&[u8]], level: i8) -> f64 {
-    let stored = |dictionary: Option<&Dictionary>| -> usize {
+    gain_by(samples, level, |_| Some(dictionary))
+}
+
+/// As [`gain`], of several dictionaries: each sample gets the one that [`choose`](crate::choose) finds, if any.
+pub fn gain_of_several(dictionaries: &[Dictionary], samples: &[&[u8]], level: i8) -> f64 {
+    gain_by(samples, level, |sample| choose(dictionaries, sample))
+}
+
+fn gain_by<'a>(samples: &[&[u8]], level: i8, of: impl Fn(&[u8]) -> Option<&'a Dictionary>) -> f64 {
+    let stored = |with: bool| -> usize {
         with_compressor(Policy::Zstd(level), |compressor, out| {
             samples
                 .iter()
                 .map(|sample| {
                     out.clear();
+                    let dictionary = if with { of(sample) } else { None };
                     match compressor.compress(sample, dictionary, out) {
                         CodecId::Raw => sample.len(),
                         _ => out.len().next_multiple_of(UNIT_BYTES),
@@ -128,6 +138,6 @@ pub fn gain(dictionary: &Dictionary, samples: &[&[u8]], level: i8) -> f64 {
                 .sum()
         })
     };
-    let (without, with) = (stored(None), stored(Some(dictionary)));
+    let (without, with) = (stored(false), stored(true));
     if with == 0 { 1.0 } else { without as f64 / with as f64 }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use codec::CodecId;
+use codec::{CodecId, Dictionary};
 use layout::entry::FRAME_BLOCKS_MAX;
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
@@ -38,8 +38,8 @@ pub(crate) struct Batch {
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
-    /// The dictionary that its records need, 0 for none.
-    pub(crate) dictionary: u16,
+    /// The dictionaries that its records need.
+    pub(crate) dictionaries: Vec<u16>,
 }
 
 /// What compresses, and how.
@@ -49,8 +49,11 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> CodecId {
-        self.compressor.compress(data, self.recipe.dictionary.as_ref(), out)
+    /// Answers codec and dictionary (0: none).
+    fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
+        let dictionary = self.recipe.dictionary_for(data);
+        let id = self.compressor.compress(data, dictionary, out);
+        (id, dictionary.filter(|_| id == CodecId::Zstd).map_or(0, Dictionary::id))
     }
 }
 
@@ -82,7 +85,7 @@ impl Batch {
         self.expected.clear();
         self.log_bytes = 0;
         self.data_bytes = 0;
-        self.dictionary = 0;
+        self.dictionaries.clear();
         self.reserved = false;
     }
 
@@ -127,42 +130,43 @@ impl Batch {
     /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
     fn add_frame(&mut self, making: &mut Making<'_>, first: u64, data: &[u8]) -> bool {
         let start = self.scratch.len();
-        let id = making.compress(data, &mut self.scratch);
+        let (id, dictionary) = making.compress(data, &mut self.scratch);
         let bytes = self.scratch.len() - start;
         if id == CodecId::Raw || bytes + RECORD_HEADER_BYTES > Entry::FRAME_MAX_LEN_BYTES {
             self.scratch.truncate(start);
             return false;
         }
         let blocks = (first, (data.len() / BLOCK_BYTES) as u64);
-        self.add_data(making.recipe, blocks, id, Payload::Scratch(start..start + bytes), None);
+        let coding = Coding { id, dictionary, settled: making.recipe.settled };
+        self.add_data(coding, blocks, Payload::Scratch(start..start + bytes), None);
         true
     }
 
     fn add_block(&mut self, making: &mut Making<'_>, block: u64, data: &[u8], kind: Kind, at: Option<usize>) {
         let start = self.scratch.len();
-        let id = match kind {
+        let (id, dictionary) = match kind {
             Kind::Fill(word) => return self.add_range(block, 1, Entry::fill(word)),
-            Kind::Incompressible => CodecId::Raw,
+            Kind::Incompressible => (CodecId::Raw, 0),
             Kind::Other => making.compress(data, &mut self.scratch),
         };
+        let coding = Coding { id, dictionary, settled: making.recipe.settled };
         if id == CodecId::Raw
             && let Some(at) = at
         {
             let payload = Payload::Source(at..at + BLOCK_BYTES);
-            return self.add_data(making.recipe, (block, 1), id, payload, Some(data));
+            return self.add_data(coding, (block, 1), payload, Some(data));
         }
         if id == CodecId::Raw {
             self.scratch.extend_from_slice(data);
         }
-        self.add_data(making.recipe, (block, 1), id, Payload::Scratch(start..self.scratch.len()), None);
+        self.add_data(coding, (block, 1), Payload::Scratch(start..self.scratch.len()), None);
     }
 
     /// Adds a data record. `source` is the payload where it lies in the host's buffer.
     fn add_data(
         &mut self,
-        recipe: &Recipe,
+        coding: Coding,
         (block, blocks): (u64, u64),
-        id: CodecId,
         payload: Payload,
         source: Option<&[u8]>,
     ) {
@@ -170,13 +174,10 @@ impl Batch {
             Payload::Scratch(range) => &self.scratch[range.clone()],
             Payload::Source(_) => source.unwrap_or_default(),
         };
-        let codec = RecordHeader::data_codec(id as u8, blocks, recipe.settled);
-        let dictionary = recipe.dictionary.as_ref().filter(|_| id == CodecId::Zstd).map_or(0, |d| d.id());
-        let mut header = summed(RecordKind::Data, block, codec, bytes);
-        if dictionary != 0 {
-            header.extra = dictionary;
-            sum(&mut header, bytes);
-            self.dictionary = dictionary;
+        let codec = RecordHeader::data_codec(coding.id as u8, blocks, coding.settled);
+        let header = summed(RecordKind::Data, block, codec, coding.dictionary, bytes);
+        if coding.dictionary != 0 && !self.dictionaries.contains(&coding.dictionary) {
+            self.dictionaries.push(coding.dictionary);
         }
         self.log_bytes += header.record_len();
         self.data_bytes += header.record_len();
@@ -191,14 +192,22 @@ impl Batch {
         {
             *before += count;
             *payload = encode_range(*before, entry);
-            *header = summed(RecordKind::Range, header.block, 0, payload);
+            *header = summed(RecordKind::Range, header.block, 0, 0, payload);
             return;
         }
         let payload = encode_range(count, entry);
-        let header = summed(RecordKind::Range, block, 0, &payload);
+        let header = summed(RecordKind::Range, block, 0, 0, &payload);
         self.log_bytes += header.record_len();
         self.items.push(Item::Range { header, payload, count, entry });
     }
+}
+
+/// How a data record is compressed.
+#[derive(Clone, Copy)]
+struct Coding {
+    id: CodecId,
+    dictionary: u16,
+    settled: bool,
 }
 
 /// What a block looks like before it is compressed.
@@ -231,8 +240,8 @@ fn frame_at(first: u64, kinds: &[Kind], most: u64) -> u64 {
 }
 
 /// A header with the (unmasked) checksum over itself and its payload.
-pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, payload: &[u8]) -> RecordHeader {
-    let mut header = RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, codec, extra: 0 };
+pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payload: &[u8]) -> RecordHeader {
+    let mut header = RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, codec, extra };
     sum(&mut header, payload);
     header
 }

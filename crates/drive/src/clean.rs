@@ -386,8 +386,11 @@ impl Core {
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            let needs = live.anew.as_ref().map_or(found.header.extra, |anew| anew.dictionary);
-            if needs != 0 && needs != self.dictionary {
+            let current = match &live.anew {
+                None => self.is_current(&found.header),
+                Some(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
+            };
+            if !current {
                 return Step::Changed;
             }
             let Some(anew) = &live.anew else {
@@ -413,9 +416,9 @@ impl Core {
         Step::Done
     }
 
-    /// Whether a record needs no dictionary but the one in use.
-    fn is_current(&self, header: &RecordHeader) -> bool {
-        header.extra == 0 || header.extra == self.dictionary
+    /// Whether a data record needs no dictionary but those in use.
+    pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
+        header.extra == 0 || self.dictionaries.contains(&header.extra)
     }
 
     /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.

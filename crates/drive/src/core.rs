@@ -60,8 +60,8 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
-    /// The dictionary that new records may be compressed with; 0: none.
-    pub(crate) dictionary: u16,
+    /// The dictionaries that new records may be compressed with.
+    pub(crate) dictionaries: Vec<u16>,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::train::Schedule,
     /// Segments (with their generations) that heads were in when the dictionary before was retired.
@@ -194,7 +194,7 @@ impl Core {
             }
         }
         // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
-        if batch.dictionary != 0 && batch.dictionary != self.dictionary {
+        if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id)) {
             return Err(Stall::Conflict);
         }
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };

@@ -24,7 +24,7 @@ pub(crate) struct Dictionaries {
     /// By id; or why one that the catalog names cannot be had.
     known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
     /// For new records.
-    active: RwLock<Option<Dictionary>>,
+    active: RwLock<Arc<[Dictionary]>>,
     /// As it is on the drive.
     catalog: Mutex<Catalog>,
 }
@@ -42,8 +42,8 @@ impl Dictionaries {
         }
     }
 
-    /// The dictionary for new records.
-    pub(crate) fn active(&self) -> Option<Dictionary> {
+    /// The dictionaries for new records.
+    pub(crate) fn active(&self) -> Arc<[Dictionary]> {
         self.active.read().clone()
     }
 
@@ -52,11 +52,22 @@ impl Dictionaries {
     }
 }
 
+/// Of two errors the one that may pass.
+fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
+    match error {
+        Error::Corrupt(_) => before.or(Some(error)),
+        _ => Some(error),
+    }
+}
+
 impl<M: Media> Shared<M> {
-    /// Loads the catalog and all dictionaries. What cannot be read costs the records that need it, not the opening.
-    pub(crate) async fn load_dictionaries(&self) -> Result<(), Error> {
+    /// Loads the catalog and all dictionaries. What is corrupt costs the records that need it, not the opening; what the
+    /// medium does not read may be read another time, so the opening fails of it unless damage is `accepted`.
+    pub(crate) async fn load_dictionaries(&self, accepted: bool) -> Result<(), Error> {
+        let passing = |error: &Error| !accepted && !matches!(error, Error::Corrupt(_));
         let (entries, _) = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
             Ok(planned) => planned,
+            Err(error) if passing(&error) => return Err(error),
             Err(error) => {
                 self.note(format!("the dictionaries cannot be found: {error}"));
                 return Ok(());
@@ -68,27 +79,36 @@ impl<M: Media> Shared<M> {
         if records == 0 {
             return Ok(());
         }
-        let Some(catalog) = self.read_catalog().await else {
+        let (catalog, unread) = self.read_catalog().await;
+        let Some(catalog) = catalog else {
+            if let Some(error) = unread.filter(passing) {
+                return Err(error);
+            }
             self.note(
                 "the catalog of dictionaries cannot be read: records that need one are lost".to_string(),
             );
             return Ok(());
         };
+        let mut active = Vec::new();
         for (slot, entry) in catalog.slots.iter().enumerate() {
             let Some(entry) = entry else { continue };
-            let loaded = self.read_dictionary(slot, entry).await;
+            let (loaded, unread) = self.read_dictionary(slot, entry).await;
             if let Err(why) = &loaded {
+                if let Some(error) = unread.filter(passing) {
+                    return Err(error);
+                }
                 self.note(why.clone());
             }
             if entry.retired_at == 0
                 && let Ok(dictionary) = &loaded
             {
-                *self.dictionaries.active.write() = Some(dictionary.clone());
-                self.core().dictionary = entry.id;
+                active.push(dictionary.clone());
             }
             self.dictionaries.known.write().insert(entry.id, loaded);
         }
         *self.dictionaries.catalog.lock() = catalog;
+        self.core().dictionaries = active.iter().map(Dictionary::id).collect();
+        *self.dictionaries.active.write() = active.into();
         Ok(())
     }
 
@@ -96,75 +116,96 @@ impl<M: Media> Shared<M> {
         self.core().notes.push(what);
     }
 
-    async fn read_catalog(&self) -> Option<Catalog> {
+    /// The catalog, and what the medium answered where it was not read.
+    async fn read_catalog(&self) -> (Option<Catalog>, Option<Error>) {
+        let mut unread = None;
         for copy in 0..CATALOG_COPIES {
             let mut block = [0; BLOCK_BYTES];
-            if self.read_block(Catalog::block(copy), &mut block).await.is_ok()
-                && let Ok(catalog) = Catalog::decode(&block)
-            {
-                return Some(catalog);
+            match self.read_block(Catalog::block(copy), &mut block).await {
+                Ok(_) => match Catalog::decode(&block) {
+                    Ok(catalog) => return (Some(catalog), None),
+                    Err(_) => continue,
+                },
+                Err(error) => unread = passing_first(unread, error),
             }
         }
-        None
+        (None, unread)
     }
 
-    async fn read_dictionary(&self, slot: usize, entry: &CatalogEntry) -> Result<Dictionary, String> {
+    /// A dictionary, or why there is none; and what the medium answered where it was not read.
+    async fn read_dictionary(
+        &self,
+        slot: usize,
+        entry: &CatalogEntry,
+    ) -> (Result<Dictionary, String>, Option<Error>) {
+        let mut unread = None;
         let len = entry.len_bytes as usize;
         for copy in 0..CATALOG_COPIES {
             let mut bytes = vec![0; len.next_multiple_of(BLOCK_BYTES)];
             let first = Catalog::dictionary_block(slot, copy) * BLOCK_BYTES as u64;
-            if self.read_span(first, &mut bytes).await.is_err() {
+            if let Err(error) = self.read_span(first, &mut bytes).await {
+                unread = passing_first(unread, error);
                 continue;
             }
             bytes.truncate(len);
             if crc32c::crc32c(&bytes) == entry.crc
                 && let Ok(dictionary) = Dictionary::new(entry.id, bytes)
             {
-                return Ok(dictionary);
+                return (Ok(dictionary), None);
             }
         }
-        Err(format!(
-            "dictionary {} cannot be read in either copy: the records that need it are lost",
-            entry.id
-        ))
+        let why = "cannot be read in either copy: the records that need it are lost";
+        (Err(format!("dictionary {} {why}", entry.id)), unread)
     }
 
-    /// Stores a dictionary, durably, and takes it for new records from then on; the one before is retired. Answers its id;
-    /// `None`: all slots are taken by dictionaries that records may still need.
-    pub(crate) async fn add_dictionary(self: &Arc<Self>, bytes: Vec<u8>) -> Result<Option<u16>, Error> {
+    /// Stores dictionaries, durably, and takes them for new records from then on; those before are retired. Answers their
+    /// ids; none: there are not enough places that are not taken by dictionaries that records may still need.
+    pub(crate) async fn replace_dictionaries(self: &Arc<Self>, new: Vec<Vec<u8>>) -> Result<Vec<u16>, Error> {
         let mut catalog = self.dictionaries.catalog();
-        let Some(slot) = catalog.slots.iter().position(Option::is_none) else { return Ok(None) };
-        let taken = |id: u16| catalog.slots.iter().flatten().any(|entry| entry.id == id);
-        let mut id = catalog.last_id;
-        loop {
-            id = id.checked_add(1).unwrap_or(1);
-            if !taken(id) {
-                break;
-            }
-        }
-        let invalid = |error: codec::DictionaryError| Error::Invalid(error.to_string());
-        let dictionary = Dictionary::new(id, bytes).map_err(invalid)?;
-        let bytes = dictionary.bytes();
-        if bytes.len() > DICTIONARY_BYTES_MAX {
-            return Err(Error::Invalid(format!("a dictionary of {} bytes", bytes.len())));
+        let free = |(slot, entry): (usize, &Option<CatalogEntry>)| entry.is_none().then_some(slot);
+        let slots: Vec<usize> = catalog.slots.iter().enumerate().filter_map(free).collect();
+        if slots.len() < new.len() {
+            return Ok(Vec::new());
         }
         for entry in catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at == 0) {
             entry.retired_at = NOT_YET;
         }
-        let (len_bytes, crc) = (bytes.len() as u32, crc32c::crc32c(bytes));
-        catalog.slots[slot] = Some(CatalogEntry { id, len_bytes, crc, retired_at: 0 });
-        catalog.last_id = id;
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
-        self.write_own(&catalog, Some((slot, &padded))).await?;
-        self.dictionaries.known.write().insert(id, Ok(dictionary.clone()));
+        let before = self.dictionaries.catalog();
+        let mut active = Vec::new();
+        for (slot, bytes) in slots.into_iter().zip(new) {
+            let taken = |id: u16| catalog.slots.iter().flatten().any(|entry| entry.id == id);
+            let mut id = catalog.last_id;
+            loop {
+                id = id.checked_add(1).unwrap_or(1);
+                if !taken(id) {
+                    break;
+                }
+            }
+            let invalid = |error: codec::DictionaryError| Error::Invalid(error.to_string());
+            let dictionary = Dictionary::new(id, bytes).map_err(invalid)?;
+            let bytes = dictionary.bytes();
+            if bytes.len() > DICTIONARY_BYTES_MAX {
+                return Err(Error::Invalid(format!("a dictionary of {} bytes", bytes.len())));
+            }
+            let (len_bytes, crc) = (bytes.len() as u32, crc32c::crc32c(bytes));
+            catalog.slots[slot] = Some(CatalogEntry { id, len_bytes, crc, retired_at: 0 });
+            catalog.last_id = id;
+            // Known to the drive's own catalog only once all are there: until then the slot is free for whoever opens it.
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+            self.write_own(&before, Some((slot, &padded))).await?;
+            active.push(dictionary);
+        }
+        self.write_own(&catalog, None).await?;
+        let ids: Vec<u16> = active.iter().map(Dictionary::id).collect();
+        self.dictionaries.known.write().extend(active.iter().map(|d| (d.id(), Ok(d.clone()))));
         *self.dictionaries.catalog.lock() = catalog;
-        *self.dictionaries.active.write() = Some(dictionary);
+        *self.dictionaries.active.write() = active.into();
         let mut core = self.core();
-        core.dictionary = id;
-        // They may hold records with the one before. An earlier run's are sealed.
+        core.dictionaries.clone_from(&ids);
+        // They may hold records with those before. An earlier run's are sealed.
         core.open_at_retirement = core.log.open_segments();
-        Ok(Some(id))
+        Ok(ids)
     }
 
     /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
@@ -227,11 +268,11 @@ impl<M: Media> Shared<M> {
     /// How the host's blocks are compressed now.
     pub(crate) fn recipe(&self) -> Recipe {
         let policy = self.codec();
-        let dictionary = match policy {
+        let dictionaries = match policy {
             Policy::Auto | Policy::Zstd(_) => self.dictionaries.active(),
-            _ => None,
+            _ => Arc::new([]),
         };
-        Recipe { policy, frame_blocks: self.frame_blocks, dictionary, settled: false }
+        Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false }
     }
 }
 

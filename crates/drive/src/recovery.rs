@@ -74,7 +74,7 @@ impl<M: Media> Drive<M> {
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
         }
-        drive.0.load_dictionaries().await?;
+        drive.0.load_dictionaries(accepts).await?;
         Ok(drive)
     }
 }
@@ -154,7 +154,7 @@ fn recover(
         ticks: 0,
         last_host_tick: 0,
         discarding: false,
-        dictionary: 0,
+        dictionaries: Vec::new(),
         schedule: crate::train::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),
         discard_unsupported: false,

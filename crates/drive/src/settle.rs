@@ -107,13 +107,15 @@ impl<M: Media> Drive<M> {
             Err(Error::Corrupt(_)) => return Ok(step),
             Err(error) => return Err(error),
         }
-        let recipe = shared.strong_recipe();
+        let recipes = shared.strong_recipes();
         let runs = runs_of(&expected);
         let made = shared.compute(move || {
             let mut batch = Batch::take();
             for run in runs {
                 let bytes = &contents[run.start * BLOCK_BYTES..run.end * BLOCK_BYTES];
-                batch.add_run(&recipe, first + run.start as u64, bytes, None);
+                let [with, without] = &recipes;
+                let recipe = if with.dictionary_for(bytes).is_some() { with } else { without };
+                batch.add_run(recipe, first + run.start as u64, bytes, None);
             }
             batch
         });
@@ -146,12 +148,12 @@ enum Stop {
     Wait,
 }
 
-/// Runs of blocks that are to be settled.
+/// Runs of blocks that are to be settled, none longer than a group.
 fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (i, _) in entries.iter().enumerate().filter(|(_, entry)| entry.is_record()) {
         match runs.last_mut() {
-            Some(run) if run.end == i => run.end = i + 1,
+            Some(run) if run.end == i && !i.is_multiple_of(GROUP_BLOCKS as usize) => run.end = i + 1,
             _ => runs.push(i..i + 1),
         }
     }
@@ -163,15 +165,16 @@ impl<M: Media> Shared<M> {
         Some(block).filter(|block| *block < self.core().blocks())
     }
 
-    /// How cold blocks are compressed.
-    fn strong_recipe(self: &Arc<Self>) -> Recipe {
-        let dictionary = self.dictionaries.active();
-        let (least, frame_blocks) = if dictionary.is_some() { WITH_DICTIONARY } else { WITHOUT_DICTIONARY };
-        let level = match self.codec() {
-            Policy::Zstd(level) => level.max(least),
-            _ => least,
+    /// How cold blocks are compressed: those that a dictionary fits, and others.
+    fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
+        let recipe = |(least, frame_blocks), dictionaries| {
+            let level = match self.codec() {
+                Policy::Zstd(level) => level.max(least),
+                _ => least,
+            };
+            Recipe { policy: Policy::Zstd(level), frame_blocks, dictionaries, settled: true }
         };
-        Recipe { policy: Policy::Zstd(level), frame_blocks, dictionary, settled: true }
+        [recipe(WITH_DICTIONARY, self.dictionaries.active()), recipe(WITHOUT_DICTIONARY, Arc::new([]))]
     }
 }
 
@@ -265,7 +268,7 @@ impl Core {
             };
             let place = (header.block - first) as usize;
             let before = &expected[place..place + header.blocks() as usize];
-            let mut same = header.extra == 0 || header.extra == self.dictionary;
+            let mut same = self.is_current(header);
             for (block, entry) in (header.block..).zip(before) {
                 same &= self.map.peek(block) == crate::node::Slot::Known(*entry);
             }

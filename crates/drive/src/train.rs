@@ -16,6 +16,10 @@ use crate::shared::{Drive, Shared};
 const GAIN_MIN: f64 = 1.03;
 /// Every so many blocks of the sample one is kept from training, to judge by.
 const HOLD_OUT: usize = 4;
+/// Dictionaries in use at a time, at most: as many again can be retired and still needed, twice nearly.
+const DICTIONARIES_MAX: usize = 6;
+/// Several dictionaries have to be so much better than one.
+const SEVERAL_FROM: f64 = 1.005;
 /// Fewer blocks teach nothing.
 const SAMPLE_BLOCKS_MIN: usize = 16;
 /// Training is tried again when so many times as much was written as before the last time, up to
@@ -29,12 +33,12 @@ const LEVEL: i8 = 1;
 /// What training came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
-    /// The new dictionary, taken for new records from now on; `None`: it was not kept.
-    pub id: Option<u16>,
-    /// How much smaller the hold-out sample gets with it, against none: 1.05 is 5 % of ratio gained. 0 if nothing could be
+    /// The new dictionaries, taken for new records from now on; none: nothing was kept.
+    pub ids: Vec<u16>,
+    /// How much smaller the hold-out sample gets with them, against none: 1.05 is 5 % of ratio gained. 0 if nothing could be
     /// trained.
     pub gain: f64,
-    /// The same of the dictionary in use before; 1 if there was none.
+    /// The same of the dictionaries in use before; 1 if there were none.
     pub gain_before: f64,
     /// Blocks of the sample that could be compressed, of which a quarter was held out.
     pub sample_blocks: usize,
@@ -75,13 +79,13 @@ impl<M: Media> Drive<M> {
         shared.core().writable()?;
         let sample = shared.sampler.blocks();
         let active = shared.dictionaries.active();
-        let made = shared.compute(move || attempt(&sample, active.as_ref()));
+        let made = shared.compute(move || attempt(&sample, &active));
         let (mut trained, bytes) = made.await.map_err(|_| Error::Io("training was given up".into()))?;
         let mut keep_sample = false;
-        if let Some(bytes) = bytes {
+        if !bytes.is_empty() {
             shared.forget_dictionaries().await?;
-            trained.id = shared.add_dictionary(bytes).await?;
-            if trained.id.is_none() {
+            trained.ids = shared.replace_dictionaries(bytes).await?;
+            if trained.ids.is_empty() {
                 trained.outcome =
                     "all places for dictionaries are taken by those that old records need".into();
                 keep_sample = true;
@@ -135,13 +139,13 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Trains and judges. Answers the dictionary's bytes if it is worth keeping.
-fn attempt(sample: &[Box<[u8]>], active: Option<&Dictionary>) -> (Trained, Option<Vec<u8>>) {
+/// Trains and judges. Answers the dictionaries' bytes if they are worth keeping.
+fn attempt(sample: &[Box<[u8]>], active: &[Dictionary]) -> (Trained, Vec<Vec<u8>>) {
     let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
     let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
     let nothing = |outcome: String| {
-        let trained = Trained { id: None, gain: 0.0, gain_before: 1.0, sample_blocks: blocks.len(), outcome };
-        (trained, None)
+        let sample_blocks = blocks.len();
+        (Trained { ids: Vec::new(), gain: 0.0, gain_before: 1.0, sample_blocks, outcome }, Vec::new())
     };
     if blocks.len() < SAMPLE_BLOCKS_MIN {
         return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
@@ -149,26 +153,35 @@ fn attempt(sample: &[Box<[u8]>], active: Option<&Dictionary>) -> (Trained, Optio
     let numbered = || blocks.iter().enumerate();
     let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();
     let seen: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, block)| *block).collect();
-    let trained = codec::train(&seen, DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX), LEVEL)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| Dictionary::new(1, bytes).map_err(|error| error.to_string()));
-    let dictionary = match trained {
-        Ok(dictionary) => dictionary,
-        Err(why) => return nothing(why),
+    let most = DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX);
+    let made = |bytes: Vec<Vec<u8>>| -> Vec<Dictionary> {
+        (1..).zip(bytes).filter_map(|(id, bytes)| Dictionary::new(id, bytes).ok()).collect()
     };
-    let gain = codec::gain(&dictionary, &held, LEVEL);
-    let gain_before = active.map_or(1.0, |active| codec::gain(active, &held, LEVEL));
+    let one = match codec::train(&seen, most, LEVEL) {
+        Ok(bytes) => made(vec![bytes]),
+        Err(error) => return nothing(error.to_string()),
+    };
+    let several =
+        codec::train_several(&seen, DICTIONARIES_MAX, most, LEVEL).map_or_else(|_| Vec::new(), made);
+    let gain_of = |dictionaries: &[Dictionary]| codec::gain_of_several(dictionaries, &held, LEVEL);
+    // Several take more memory, and each needs its share of the samples: they have to be worth it.
+    let (gain_one, gain_several) = (gain_of(&one), gain_of(&several));
+    let (dictionaries, gain) =
+        if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
+    let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
     let keep = gain >= GAIN_MIN && gain >= gain_before * GAIN_MIN;
+    let percent = |gain: f64| (gain - 1.0) * 100.0;
     let outcome = match keep {
-        true => format!("ratio of a sample held out: {:+.1} %", (gain - 1.0) * 100.0),
+        true => format!("ratio of a sample held out: {:+.1} %", percent(gain)),
         false => format!(
             "not kept: ratio of a sample held out {:+.1} %, with what is in use {:+.1} %",
-            (gain - 1.0) * 100.0,
-            (gain_before - 1.0) * 100.0
+            percent(gain),
+            percent(gain_before)
         ),
     };
-    let trained = Trained { id: None, gain, gain_before, sample_blocks: blocks.len(), outcome };
-    (trained, keep.then(|| dictionary.bytes().to_vec()))
+    let trained = Trained { ids: Vec::new(), gain, gain_before, sample_blocks: blocks.len(), outcome };
+    let bytes = dictionaries.iter().filter(|_| keep).map(|dictionary| dictionary.bytes().to_vec()).collect();
+    (trained, bytes)
 }
 
 impl<M: Media> Shared<M> {

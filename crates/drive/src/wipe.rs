@@ -48,6 +48,9 @@ impl<M: Media> Drive<M> {
             validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
             superblock.logical_capacity_bytes = bytes;
         }
+        // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
+        // the one to fall back on if it does.
+        sync(media).await?;
         let mut number = 1;
         if let Ok(found) = read_checkpoint(media, &superblock).await {
             number = found.checkpoint.number + 1;

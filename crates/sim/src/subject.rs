@@ -154,7 +154,7 @@ impl Subject for Drive<SimMedia> {
     }
 
     async fn train(&self) -> Result<bool, Error> {
-        Ok(self.train().await?.id.is_some())
+        Ok(!self.train().await?.ids.is_empty())
     }
 
     fn tick(&self) {

@@ -1,6 +1,6 @@
 //! What the drive makes of a corpus: ratios out of its status, and the processor time of reading.
 //!
-//! `cargo run --release -p drive --example reach -- DIR [foreground|own|all]`: each file of DIR on a drive of its own, then all of
+//! `cargo run --release -p drive --example reach -- DIR [foreground|own|all|fio|speed]`: each file of DIR on a drive of its own, then all of
 //! them on one. Media are memory, one thread; time is CPU time of the thread.
 
 use std::future::Future;
@@ -167,10 +167,117 @@ fn one(data: &[u8], all: bool) -> Row {
     Row { bare: bare(data), logical, sequential, random, settled, read }
 }
 
+/// Bytes that a block takes more than what bare zstd 1 needs, for fio's data of each compressibility.
+fn fio() {
+    println!("| fio's data | bare zstd 1, 4K | drive, 128K writes | drive, 4K writes | bytes a block over |");
+    println!("| --- | --- | --- | --- | --- |");
+    for percent in [20, 40, 50, 60, 70, 80, 90, 95, 100] {
+        let data = codec::testdata::fio_like(1, 64 << 20, percent);
+        let mut compressor = Compressor::uncut(Policy::Zstd(1));
+        let mut out = Vec::new();
+        let block_bytes = |block: &[u8]| {
+            out.clear();
+            match compressor.compress(block, None, &mut out) {
+                CodecId::Raw => BLOCK as u64,
+                _ => out.len() as u64,
+            }
+        };
+        let bare: u64 = data.chunks_exact(BLOCK).map(block_bytes).sum();
+        let drive = new_drive(data.len() as u64);
+        write_sequential(&drive, 0, &data);
+        let (_, sequential) = ratio(&drive);
+        let drive = new_drive(data.len() as u64);
+        for (i, n) in shuffled(data.len() / BLOCK).into_iter().enumerate() {
+            run(drive.write((n * BLOCK) as u64, &data[n * BLOCK..][..BLOCK], false)).expect("write");
+            if i % 64 == 0 {
+                background(&drive);
+            }
+        }
+        let (_, random) = ratio(&drive);
+        let blocks = (data.len() / BLOCK) as f64;
+        let of = |bytes: u64| data.len() as f64 / bytes.max(1) as f64;
+        let over = |bytes: u64| (bytes as f64 - bare as f64) / blocks;
+        println!(
+            "| {percent} % | {:.3} | {:.3} | {:.3} | {:.1}, {:.1} |",
+            of(bare),
+            of(sequential),
+            of(random),
+            over(sequential),
+            over(random)
+        );
+    }
+}
+
+/// MB/s of sequential writes with two threads, and of the bare codec on as many; medians of five rounds, taking turns.
+fn speed(files: &[Vec<u8>]) {
+    let mixed: Vec<u8> = files.iter().flat_map(|data| data[..data.len().min(8 << 20)].to_vec()).collect();
+    let random = codec::testdata::random(1, 128 << 20);
+    let timed = |bytes: usize, work: &(dyn Fn(usize) + Sync)| {
+        let begun = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                scope.spawn(move || work(thread));
+            }
+        });
+        bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
+    };
+    let bare = |data: &[u8]| {
+        let half = data.len() / 2 / BLOCK * BLOCK;
+        timed(2 * half, &|thread| {
+            let mut compressor = Compressor::new(Policy::Zstd(1));
+            let mut out = Vec::new();
+            for block in data[thread * half..][..half].chunks_exact(BLOCK) {
+                out.clear();
+                compressor.compress(block, None, &mut out);
+            }
+        })
+    };
+    let drive = |data: &[u8], policy| {
+        let drive = new_drive(data.len() as u64);
+        run(drive.set_codec(policy)).expect("set the codec");
+        let half = data.len() / 2 / (128 << 10) * (128 << 10);
+        timed(2 * half, &|thread| {
+            for (i, piece) in data[thread * half..][..half].chunks(128 << 10).enumerate() {
+                run(drive.write((thread * half + (i << 17)) as u64, piece, false)).expect("write");
+            }
+        })
+    };
+    let mut rounds: Vec<[f64; 5]> = (0..5)
+        .map(|_| {
+            [
+                bare(&mixed),
+                drive(&mixed, Policy::Auto),
+                drive(&mixed, Policy::Lz4),
+                drive(&random, Policy::Auto),
+                drive(&random, Policy::None),
+            ]
+        })
+        .collect();
+    let mut median = |column: usize| {
+        rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
+        rounds[2][column]
+    };
+    let names = [
+        "bare zstd 1 at 4 KiB, mixed data",
+        "drive, auto",
+        "drive, lz4",
+        "drive, auto, random data",
+        "drive, none",
+    ];
+    for (column, name) in names.into_iter().enumerate() {
+        println!("{name}: {:.0} MB/s", median(column));
+    }
+    println!(
+        "auto against bare: {:.2}; random against none: {:.2}",
+        median(1) / median(0),
+        median(3) / median(4)
+    );
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let (Some(dir), how) = (args.next(), args.next()) else {
-        eprintln!("usage: reach DIR [foreground|own|all]");
+        eprintln!("usage: reach DIR [foreground|own|all|fio|speed]");
         std::process::exit(2);
     };
     let how = how.unwrap_or_else(|| "all".to_string());
@@ -179,6 +286,14 @@ fn main() {
         .map(|e| e.expect("an entry").path())
         .collect();
     files.sort();
+    match how.as_str() {
+        "fio" => return fio(),
+        "speed" => {
+            let files: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a file")).collect();
+            return speed(&files);
+        }
+        _ => {}
+    }
     println!(
         "| data | sequential | bare zstd 1, 32K | random | bare zstd 1 + dictionary, 4K | settled \
          | zstd 3, 128K in sectors | us a 4 KiB read |\n| --- | --- | --- | --- | --- | --- | --- | --- |"

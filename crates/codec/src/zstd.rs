@@ -1,6 +1,7 @@
 //! Zstandard through zstd-safe: frames without magic number, content size, checksum and dictionary id, so
 //! that a 4 KiB block carries 5 bytes of overhead. The record header has all of that.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, ResetDirective, get_error_name};
@@ -10,11 +11,16 @@ use crate::{CodecError, CodecId, Dictionary};
 /// Bytes of input that [`Encoder`] puts into one zstd block: a frame is cut, so that a reader of its first part
 /// need not decode the rest ([`Decoder::decompress_prefix`]).
 ///
-/// Half of the frame, and 8 KiB at least: of a frame of 32 KiB that costs 0.3 per cent of ratio and takes a sixth off a
-/// read, of one of 16 KiB 0.6 per cent and a fifth. Smaller ones cost more and gain little (docs/codec.md).
-fn cut_bytes(frame_bytes: usize) -> usize {
-    (frame_bytes / 2).next_multiple_of(4096).max(8192)
+/// At least 8 KiB: smaller ones cost more and gain little (docs/codec.md). Of a frame of 32 KiB, halves cost 0.3 per cent
+/// of ratio and take a sixth off a read; quarters 1.0 per cent and a fifth. What is compressed strongly has ratio to
+/// spare, and is read more often than it is written.
+fn cut_bytes(frame_bytes: usize, level: i8) -> usize {
+    let parts = if level < QUARTERS_FROM_LEVEL { 2 } else { 4 };
+    (frame_bytes / parts).next_multiple_of(4096).max(8192)
 }
+
+/// From this level on frames are cut into quarters.
+const QUARTERS_FROM_LEVEL: i8 = 6;
 
 /// zstd's largest block (`ZSTD_BLOCKSIZE_MAX`).
 const BLOCK_BYTES_MAX: usize = 128 << 10;
@@ -71,7 +77,7 @@ impl Encoder {
             self.refer_to(dictionary)?;
         }
         let block_bytes =
-            if self.cut { cut_bytes(block.len()).min(BLOCK_BYTES_MAX) } else { BLOCK_BYTES_MAX };
+            if self.cut { cut_bytes(block.len(), self.level).min(BLOCK_BYTES_MAX) } else { BLOCK_BYTES_MAX };
         if self.block_bytes != block_bytes {
             self.reset()?;
             self.context.set_parameter(CParameter::MaxBlockSize(block_bytes as u32)).ok()?;
@@ -137,8 +143,9 @@ impl Decoder {
         out: &mut [u8],
         wanted_bytes: usize,
     ) -> Result<usize, CodecError> {
-        // A frame that is not cut the way it is done here gives too little, and is decoded whole.
-        if let Some(last) = last_block(payload, wanted_bytes.div_ceil(cut_bytes(out.len()))) {
+        // As if its zstd blocks were of one length. One that gives too little is decoded whole.
+        let cut_bytes = out.len().div_ceil(blocks_count(payload).max(1)).max(1);
+        if let Some(last) = last_block(payload, wanted_bytes.div_ceil(cut_bytes)) {
             self.prefix.clear();
             self.prefix.extend_from_slice(&payload[..last.end]);
             self.prefix[last.start] |= LAST_BLOCK;
@@ -173,29 +180,32 @@ const LAST_BLOCK: u8 = 1;
 
 /// Where the block of that number (from 1) lies in a frame, its header included; `None` if the frame has no
 /// more blocks than that, or another header than [`Encoder`] makes it write.
-fn last_block(payload: &[u8], number: usize) -> Option<std::ops::Range<usize>> {
+fn last_block(payload: &[u8], number: usize) -> Option<Range<usize>> {
+    blocks(payload).nth(number.max(1) - 1).filter(|(_, last)| !last).map(|(range, _)| range)
+}
+
+/// zstd blocks in a frame, as far as it is one that [`Encoder`] makes.
+fn blocks_count(payload: &[u8]) -> usize {
+    blocks(payload).count()
+}
+
+/// The blocks of a frame, headers included, and whether each is the last.
+fn blocks(payload: &[u8]) -> impl Iterator<Item = (Range<usize>, bool)> {
     // Frame header: a descriptor that says there is a window descriptor and nothing else, and that.
-    let (&[descriptor, _window], _) = payload.split_first_chunk::<2>()?;
-    if descriptor != 0 {
-        return None;
-    }
-    let mut end = 2;
-    for counted in 1.. {
-        let start = end;
+    let known = payload.split_first_chunk::<2>().is_some_and(|(&[descriptor, _window], _)| descriptor == 0);
+    let mut next = known.then_some(2);
+    std::iter::from_fn(move || {
+        let start = next.take()?;
         let &[low, middle, high] = payload.get(start..)?.first_chunk::<3>()?;
-        if low & LAST_BLOCK != 0 {
-            return None;
-        }
         let header = u32::from_le_bytes([low, middle, high, 0]);
         // A block of one byte repeated (type 1) has that byte only; all others have as many as they say.
         let bytes = if header >> 1 & 3 == 1 { 1 } else { (header >> 3) as usize };
-        end = start + 3 + bytes;
+        let end = start + 3 + bytes;
         if end > payload.len() {
             return None;
         }
-        if counted >= number {
-            return Some(start..end);
-        }
-    }
-    None
+        let last = low & LAST_BLOCK != 0;
+        next = (!last).then_some(end);
+        Some((start..end, last))
+    })
 }

@@ -113,6 +113,22 @@ const SINGLES: &[Single] = singles! {
         = |d| server(d, |server| server.requests.in_flight_count);
     Gauge "pumice_throttle_bytes_per_second" "Rate that writes are slowed down to near full; absent while they are not."
         = |d| d.server.as_ref().and_then(|server| server.throttle_bytes_per_second).map(|rate| rate as f64);
+    Gauge "pumice_dictionaries" "Dictionaries that the drive holds."
+        = |d| Some(d.compression.dictionaries.len() as f64);
+    Gauge "pumice_dictionary_memory_bytes" "Memory that dictionaries take."
+        = |d| Some(d.compression.dictionaries.iter().filter_map(|it| it.memory_bytes).sum::<u64>() as f64);
+    Gauge "pumice_training_gain_ratio"
+        "Ratio of a sample with the dictionary trained last, against none; absent before the first training."
+        = |d| d.server.as_ref().and_then(|server| server.training.as_ref()).and_then(|it| known(it.gain));
+    Counter "pumice_background_cpu_seconds_total"
+        "Processor time of training and settling, since the drive was opened."
+        = |d| d.server.as_ref().map(|server| server.settling.cpu_seconds);
+    Counter "pumice_settled_bytes_total" "Logical bytes compressed again, since the drive was opened."
+        = |d| server(d, |server| server.settling.settled_bytes);
+    Counter "pumice_settled_before_bytes_total" "What they took before."
+        = |d| server(d, |server| server.settling.before_bytes);
+    Counter "pumice_settled_after_bytes_total" "What they took then."
+        = |d| server(d, |server| server.settling.after_bytes);
     Counter "pumice_request_errors_total" "Requests that ended in an error, since the drive was opened."
         = |d| server(d, |server| server.requests.errors_count);
     Counter "pumice_no_space_errors_total"

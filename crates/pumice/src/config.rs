@@ -13,7 +13,8 @@ use service::{IoChoice, MonitorSettings, OpenSettings, ThrottleSettings, WarnAt}
 use crate::logging;
 use crate::size::Size;
 pub(crate) use values::{
-    parse_direct, parse_io, parse_map_cache, parse_percent, parse_throttle_floor, parse_unix_socket,
+    parse_background_cpu, parse_direct, parse_io, parse_map_cache, parse_percent, parse_throttle_floor,
+    parse_unix_socket,
 };
 
 /// Where the file lies unless said otherwise.
@@ -24,6 +25,8 @@ const DEFAULT_PATH_VARIABLE: &str = "PUMICE_CONFIG";
 pub(crate) const DEFAULT_MAP_CACHE: Size = Size(drive::DEFAULT_MAP_BUDGET_BYTES);
 /// Default of `throttle-floor`.
 pub(crate) const DEFAULT_THROTTLE_FLOOR: Size = Size(service::DEFAULT_FLOOR_BYTES_PER_SECOND);
+/// Default of `background-cpu`.
+pub(crate) const DEFAULT_BACKGROUND_CPU: f64 = service::DEFAULT_BACKGROUND_CPU_PERCENT;
 /// Most worker threads.
 pub(crate) const THREADS_MAX: u16 = 1024;
 
@@ -84,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) throttle_at: Option<f64>,
     /// Bytes a second.
     pub(crate) throttle_floor: Size,
+    /// Percent of a processor; 0: nothing is done in the background.
+    pub(crate) background_cpu: f64,
 }
 
 impl Default for Settings {
@@ -98,6 +103,7 @@ impl Default for Settings {
             on_event: None,
             throttle_at: None,
             throttle_floor: DEFAULT_THROTTLE_FLOOR,
+            background_cpu: DEFAULT_BACKGROUND_CPU,
         }
     }
 }
@@ -115,6 +121,7 @@ impl Settings {
             ("on-event", self.on_event != other.on_event),
             ("throttle-at", self.throttle_at != other.throttle_at),
             ("throttle-floor", self.throttle_floor != other.throttle_floor),
+            ("background-cpu", self.background_cpu != other.background_cpu),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -131,6 +138,7 @@ impl Settings {
                 at_percent,
                 floor_bytes_per_second: self.throttle_floor.0.max(1),
             }),
+            background_cpu_percent: self.background_cpu,
         }
     }
 }
@@ -157,6 +165,7 @@ pub(crate) struct Overrides {
     pub(crate) on_event: Option<String>,
     pub(crate) throttle_at: Option<f64>,
     pub(crate) throttle_floor: Option<Size>,
+    pub(crate) background_cpu: Option<f64>,
 }
 
 impl Overrides {
@@ -172,6 +181,7 @@ impl Overrides {
         }
         settings.throttle_at = self.throttle_at.or(settings.throttle_at);
         settings.throttle_floor = self.throttle_floor.unwrap_or(settings.throttle_floor);
+        settings.background_cpu = self.background_cpu.unwrap_or(settings.background_cpu);
         settings.on_event = self.on_event.clone().or(settings.on_event.take());
     }
 

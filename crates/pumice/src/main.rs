@@ -17,10 +17,12 @@ mod plan;
 mod resize;
 mod scan;
 mod serve;
+mod settle;
 mod signatures;
 mod size;
 mod status;
 mod tco;
+mod train;
 mod usage;
 mod wipe;
 
@@ -57,6 +59,10 @@ enum Command {
     SetCapacity(resize::CapacityArgs),
     /// Let a drive use more of its backing
     SetSize(resize::SizeArgs),
+    /// Compress what lies on a drive again, as well as it can, now
+    Settle(settle::Args),
+    /// Learn a dictionary from what was written to a drive, now
+    Train(train::Args),
     /// Reset a drive to how it was made: all data and statistics go
     Wipe(wipe::WipeArgs),
     /// Change a drive's sector size, which wipes it
@@ -90,6 +96,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::SetCapacity(args) => resize::set_capacity(&args),
         Command::SetSize(args) => resize::set_size(&args),
+        Command::Settle(args) => settle::run(&args),
+        Command::Train(args) => train::run(&args),
         Command::Wipe(args) => wipe::wipe(&args),
         Command::Format(args) => wipe::format(&args),
         Command::Scan(args) => scan::run(&args),

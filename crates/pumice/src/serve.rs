@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// The rate they are slowed down to just before it is full, a second [default: 4M]
     #[arg(long, value_name = "SIZE", value_parser = config::parse_throttle_floor)]
     throttle_floor: Option<Size>,
+    /// Share of a processor that each drive takes to compress its data better in the background; 0: none [default: 10]
+    #[arg(long, value_name = "PERCENT", value_parser = config::parse_background_cpu)]
+    background_cpu: Option<f64>,
     /// Certificate chain of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -116,6 +119,7 @@ impl Args {
             on_event: self.on_event.clone(),
             throttle_at: self.throttle_at,
             throttle_floor: self.throttle_floor,
+            background_cpu: self.background_cpu,
         }
     }
 }

@@ -63,18 +63,16 @@ fn one(path: &Path) -> Result<StatusReport> {
 /// The drive as it lies at `path`, without a server.
 pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     let absolute = std::path::absolute(path)?;
-    let look = |accept_damage| -> Result<drive::Status, ServiceError> {
-        run_here(IoChoice::Auto, |spawner| async move {
-            inspect(path, accept_damage, spawner).await.map(|drive| drive.status())
-        })?
+    let look = |accept_damage| -> Result<_, ServiceError> {
+        run_here(IoChoice::Auto, |spawner| inspect(path, accept_damage, spawner))?
     };
-    let (status, damaged) = match look(false) {
-        Ok(status) => (status, false),
+    let (drive, damaged) = match look(false) {
+        Ok(drive) => (drive, false),
         // What a damaged drive can still tell.
         Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
             (look(true).map_err(|_| anyhow!("{}: {why}", path.display()))?, true)
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(StatusReport::idle(&absolute, &status, damaged))
+    Ok(StatusReport::idle(&absolute, &drive, damaged))
 }

@@ -4,8 +4,8 @@
 //!
 //! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
 //! - `{"command": "change", "drive": UUID, "change": {"set-capacity": {"bytes": N}}}`, or in place of the last
-//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"start-scrub": {"bytes_per_second": N}}` or `"stop-scrub"`:
-//!   `{"drive": {...}}`, the drive's report afterwards.
+//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`,
+//!   `"start-settle"`, `"stop-settle"` or `"train"`: `{"drive": {...}}`, the drive's report afterwards.
 //!
 //! The answer to anything that failed is `{"error": "..."}`.
 
@@ -68,6 +68,12 @@ pub enum Change {
     },
     /// Ends it.
     StopScrub,
+    /// Begins a run that settles everything, or joins the one that is under way.
+    StartSettle,
+    /// Ends it.
+    StopSettle,
+    /// Trains a dictionary; the answer comes when that is done.
+    Train,
 }
 
 /// Answer to a status request, and what `pumice status --json` prints.
@@ -232,6 +238,15 @@ async fn answer_one(line: &[u8], drives: &[Arc<ServedDrive>]) -> Answer {
                     found.stop_scrub();
                     Ok(())
                 }
+                Change::StartSettle => {
+                    found.start_settle();
+                    Ok(())
+                }
+                Change::StopSettle => {
+                    found.stop_settle();
+                    Ok(())
+                }
+                Change::Train => found.train().await.map(|_| ()),
             };
             match changed {
                 Ok(()) => Answer::Changed { drive: Box::new(found.report()) },

@@ -38,11 +38,15 @@ pub enum EventKind {
     Poisoned,
     /// Records were read that are not what was written.
     CorruptRecord,
+    /// A dictionary was trained, and new records are compressed with it.
+    DictionaryAdopted,
+    /// One was trained and does not help enough, or none could be.
+    DictionaryNotKept,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [EventKind; 8] = [
+    pub const ALL: [EventKind; 10] = [
         EventKind::Opened,
         EventKind::Closed,
         EventKind::SpaceWarning,
@@ -51,6 +55,8 @@ impl EventKind {
         EventKind::SpaceBack,
         EventKind::Poisoned,
         EventKind::CorruptRecord,
+        EventKind::DictionaryAdopted,
+        EventKind::DictionaryNotKept,
     ];
 
     /// As logs, metrics and hooks call it.
@@ -64,6 +70,8 @@ impl EventKind {
             EventKind::SpaceBack => "space-back",
             EventKind::Poisoned => "poisoned",
             EventKind::CorruptRecord => "corrupt-record",
+            EventKind::DictionaryAdopted => "dictionary-adopted",
+            EventKind::DictionaryNotKept => "dictionary-not-kept",
         }
     }
 }

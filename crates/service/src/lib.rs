@@ -4,7 +4,8 @@
 //! front-end ── Device trait ──> ServedDrive ── counts, refuses when closing ──> drive::Drive
 //!     │                             ├── monitor: events, growth, latencies, the devices under it
 //!     └── Workers: one thread a core, each with a runtime and an io_uring; a connection lives on one of them
-//!                                   └── background: tick, cleaning, checkpoints
+//!                                   ├── background: tick, cleaning, checkpoints
+//!                                   └── improve: dictionaries, settling; the heavy part on a thread of low priority
 //! ```
 
 #![forbid(unsafe_code)]
@@ -12,6 +13,8 @@
 mod admin;
 mod background;
 mod backing;
+mod compression;
+mod compute;
 pub mod device;
 mod drives;
 mod error;
@@ -19,6 +22,7 @@ mod events;
 mod growth;
 mod health;
 mod hook;
+mod improve;
 mod latency;
 mod monitor;
 mod open;
@@ -34,6 +38,7 @@ mod workers;
 
 pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
 pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
+pub use compression::{CompressionReport, DictionaryReport, SettleRunReport, SettlingReport, TrainingReport};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;
 pub use error::ServiceError;
@@ -42,7 +47,7 @@ pub use growth::TimeToFull;
 pub use health::{CriticalWarning, Warning};
 pub use latency::{Kind, Latencies};
 pub use monitor::MonitorSettings;
-pub use open::{OpenSettings, inspect};
+pub use open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect};
 pub use report::{
     BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
     RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,

@@ -63,6 +63,19 @@ struct Memory {
     backing: BackingReport,
     /// Time that the drive's own counter has.
     powered: Duration,
+    /// What others have told of since the last look.
+    told: Vec<(EventKind, String)>,
+}
+
+/// For those who do things with a drive to tell of them; it is passed on at the next look.
+#[derive(Clone)]
+pub(crate) struct EventSender(Arc<Watched>);
+
+impl EventSender {
+    /// One line for people; tells nothing of what is stored on the drive.
+    pub(crate) fn tell(&self, kind: EventKind, message: String) {
+        self.0.memory.lock().told.push((kind, message));
+    }
 }
 
 impl Monitor {
@@ -89,6 +102,7 @@ impl Monitor {
                 // The quick part; the disks' own programs are asked later.
                 backing: probe(Prober::sysfs_only(), path.to_path_buf()).await.unwrap_or_default(),
                 powered: Duration::ZERO,
+                told: Vec::new(),
             }),
         });
         let (stop, stopped) = watch::channel(false);
@@ -110,6 +124,10 @@ impl Monitor {
         };
         *monitor.looking.lock().await = Some(events);
         monitor
+    }
+
+    pub(crate) fn sender(&self) -> EventSender {
+        EventSender(self.watched.clone())
     }
 
     async fn tell(&self, events: &[Event]) {
@@ -182,7 +200,10 @@ impl Watched {
     /// What has happened since the last look.
     fn look(&self) -> Vec<Event> {
         let seen = self.seen(&self.drive.status());
-        self.memory.lock().watcher.look(&seen)
+        let mut memory = self.memory.lock();
+        let mut events = memory.watcher.look(&seen);
+        events.extend(memory.told.drain(..).map(|(kind, message)| seen.event(kind, message)));
+        events
     }
 
     /// Remembers events, logs them and passes them to the command.
@@ -240,7 +261,12 @@ fn log(path: &Path, event: &Event) {
     let used = (event.used_percent * 100.0).round() / 100.0;
     let level = event.level_percent;
     match event.kind {
-        EventKind::Opened | EventKind::Closed | EventKind::SpaceWarningOver | EventKind::SpaceBack => {
+        EventKind::Opened
+        | EventKind::Closed
+        | EventKind::SpaceWarningOver
+        | EventKind::SpaceBack
+        | EventKind::DictionaryAdopted
+        | EventKind::DictionaryNotKept => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::SpaceWarning => {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::{Drive, OpenOptions, Spawner};
+use drive::{Compute, Drive, OpenOptions, Spawner};
 use media::{AnyMedia, Direct, FileMedia, MediaError};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -34,7 +34,13 @@ pub struct OpenSettings {
     pub monitor: MonitorSettings,
     /// Slows writes down before the drive is full.
     pub throttle: Option<ThrottleSettings>,
+    /// Share of a processor that a served drive takes to compress its data better in the background, in percent from 0
+    /// (off) to 100.
+    pub background_cpu_percent: f64,
 }
+
+/// Default of [`OpenSettings::background_cpu_percent`].
+pub const DEFAULT_BACKGROUND_CPU_PERCENT: f64 = 10.0;
 
 impl Default for OpenSettings {
     fn default() -> Self {
@@ -46,6 +52,7 @@ impl Default for OpenSettings {
             direct: Direct::Auto,
             monitor: MonitorSettings::default(),
             throttle: None,
+            background_cpu_percent: DEFAULT_BACKGROUND_CPU_PERCENT,
         }
     }
 }
@@ -57,11 +64,12 @@ impl OpenSettings {
     }
 }
 
-/// Opens the backing at `path`, locked, and the drive on it.
+/// Opens the backing at `path`, locked, and the drive on it; without `compute` all is done by the thread that asks.
 pub(crate) async fn open(
     path: &Path,
     settings: &OpenSettings,
     spawner: Spawner,
+    compute: Option<Compute>,
 ) -> Result<(Drive<AnyMedia>, Arc<AnyMedia>), ServiceError> {
     let media = Arc::new(AnyMedia::from(open_media(path, settings).await?));
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
@@ -70,6 +78,9 @@ pub(crate) async fn open(
     options.write_cache = settings.write_cache;
     options.read_only = settings.read_only;
     options.accept_damage = settings.accept_damage;
+    if let Some(compute) = compute {
+        options.compute = compute;
+    }
     let drive = Drive::open(media.clone(), options)
         .await
         .map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source })?;
@@ -99,5 +110,5 @@ pub async fn inspect(
     accept_damage: bool,
     spawner: Spawner,
 ) -> Result<Drive<AnyMedia>, ServiceError> {
-    open(path, &OpenSettings::read_only(accept_damage), spawner).await.map(|(drive, _)| drive)
+    open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
 }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drive::{State, Status};
+use drive::{Drive, State, Status};
+use media::AnyMedia;
 use serde::{Deserialize, Serialize};
 
 use crate::backing::{BackingReport, Prober};
+use crate::compression::{CompressionReport, DictionaryReport, SettlingReport, TrainingReport};
 use crate::events::{EventsReport, WarnAt};
 use crate::growth::TimeToFull;
 use crate::health::{CriticalWarning, Warning};
@@ -106,6 +108,7 @@ pub struct StatusReport {
     pub wear: WearReport,
     pub time_to_full: TimeToFull,
     pub backing: BackingReport,
+    pub compression: CompressionReport,
     pub map_cache: CacheReport,
     pub cleaning: CleaningReport,
     pub errors: ErrorReport,
@@ -208,6 +211,9 @@ pub struct ServerReport {
     pub events: EventsReport,
     /// The last scrub since the drive was opened, or the one that is running.
     pub scrub: Option<ScrubReport>,
+    /// The last one since the drive was opened.
+    pub training: Option<TrainingReport>,
+    pub settling: SettlingReport,
 }
 
 /// A scrub: every record of a served drive read and verified.
@@ -338,7 +344,11 @@ impl From<&Requests> for RequestReport {
 
 impl StatusReport {
     /// Of the drive at `path`, without a server.
-    pub fn new(path: &Path, status: &Status) -> StatusReport {
+    pub fn of(path: &Path, drive: &Drive<AnyMedia>) -> StatusReport {
+        StatusReport::new(path, &drive.status(), drive)
+    }
+
+    pub(crate) fn new(path: &Path, status: &Status, drive: &Drive<AnyMedia>) -> StatusReport {
         let (state, state_reason) = match &status.state {
             State::Online => ("online", None),
             State::ReadOnly(why) => ("read-only", Some(why.clone())),
@@ -397,6 +407,9 @@ impl StatusReport {
             },
             time_to_full: TimeToFull::unknown("not served"),
             backing: BackingReport::default(),
+            compression: CompressionReport {
+                dictionaries: drive.dictionaries().iter().map(DictionaryReport::from).collect(),
+            },
             map_cache: CacheReport {
                 memory_bytes: status.map_memory_bytes,
                 budget_bytes: status.map_budget_bytes,
@@ -434,9 +447,10 @@ impl StatusReport {
             server: None,
         }
     }
+
     /// Of the drive at `path`, which no server has; `damaged` if it could be opened only by giving something up.
-    pub fn idle(path: &Path, status: &Status, damaged: bool) -> StatusReport {
-        let mut report = StatusReport::new(path, status);
+    pub fn idle(path: &Path, drive: &Drive<AnyMedia>, damaged: bool) -> StatusReport {
+        let mut report = StatusReport::of(path, drive);
         if damaged {
             report.state = "damaged".to_string();
         } else {

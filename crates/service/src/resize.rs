@@ -23,10 +23,10 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     // Opening and closing a drive leaves its marks: not for what is refused anyway.
     inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
-    let (drive, _) = open(path, &OpenSettings::default(), spawner).await?;
+    let (drive, _) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
-    changed.and(closed).map(|()| StatusReport::new(path, &drive.status()))
+    changed.and(closed).map(|()| StatusReport::of(path, &drive))
 }
 
 /// Sets the physical size of the drive at `path`, served or not; a file is made longer first.
@@ -44,10 +44,10 @@ pub async fn set_size(
     }
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
-    let (drive, media) = open(path, &OpenSettings::default(), spawner).await?;
+    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
     let closed = drive.close().await.map_err(failed);
-    changed.and(closed).map(|()| StatusReport::new(path, &drive.status()))
+    changed.and(closed).map(|()| StatusReport::of(path, &drive))
 }
 
 pub(crate) fn allocation(preallocate: bool) -> Allocation {

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::Drive;
+use drive::{Drive, Trained};
 use media::{Allocation, AnyMedia};
 use tokio::sync::Mutex;
 
 use crate::background::Background;
+use crate::compute::Meter;
 use crate::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 use crate::error::ServiceError;
+use crate::improve::Improver;
 use crate::latency::Kind;
 use crate::monitor::Monitor;
 use crate::open::{OpenSettings, open};
@@ -41,6 +43,7 @@ pub struct ServedDrive {
     opened: Instant,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
+    improver: Improver,
 }
 
 impl ServedDrive {
@@ -56,9 +59,12 @@ impl ServedDrive {
     ) -> Result<Arc<ServedDrive>, ServiceError> {
         // Clients of the admin socket may stand in another directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let meter = Arc::new(Meter::default());
         let (drive, media) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
-            let opening = workers.spawn_on(index, async move { open(&path, &settings, spawner).await });
+            let compute = meter.runner(workers.compute());
+            let opening =
+                workers.spawn_on(index, async move { open(&path, &settings, spawner, Some(compute)).await });
             opening.await.map_err(|_| ServiceError::WorkerGone)??
         };
         let name: Arc<str> = path.display().to_string().into();
@@ -68,7 +74,16 @@ impl ServedDrive {
         let pacer = Arc::new(Pacer::default());
         let throttling = (settings.throttle, throttle.clone());
         let background = Background::start(workers, index, name, &drive, throttling, pacer.clone());
+        let improver = Improver::start(
+            workers,
+            index,
+            (drive.clone(), path.clone()),
+            requests.clone(),
+            (meter, monitor.sender()),
+            settings.background_cpu_percent,
+        );
         Ok(Arc::new(ServedDrive {
+            improver,
             scrubber: Scrubber::new(drive.clone(), path.clone(), workers.spawner()),
             path,
             drive,
@@ -104,7 +119,7 @@ impl ServedDrive {
     /// What the drive tells about itself.
     pub fn report(&self) -> StatusReport {
         let status = self.drive.status();
-        let mut report = StatusReport::new(&self.path, &status);
+        let mut report = StatusReport::new(&self.path, &status, &self.drive);
         report.server = Some(ServerReport {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
@@ -114,6 +129,8 @@ impl ServedDrive {
             direct_io: self.direct,
             requests: (&*self.requests).into(),
             scrub: self.scrubber.report(),
+            training: self.improver.training_report(),
+            settling: self.improver.settling_report(),
             ..ServerReport::default()
         });
         self.monitor.complete(&mut report, &status);
@@ -159,6 +176,30 @@ impl ServedDrive {
         self.scrubber.stop();
     }
 
+    /// Changes the share of a processor that the drive takes in the background, in percent from 0 (off) to 100.
+    pub fn set_background_cpu_percent(&self, percent: f64) {
+        self.improver.set_background_cpu_percent(percent);
+    }
+
+    /// Compresses everything that is not settled yet again, in the background but at full speed. A run that is under way
+    /// goes on.
+    pub fn start_settle(&self) {
+        self.improver.start_run();
+    }
+
+    /// Ends such a run.
+    pub fn stop_settle(&self) {
+        self.improver.stop_run();
+    }
+
+    /// Trains a dictionary on a sample of what was written since the drive was opened, or since the last training.
+    ///
+    /// # Errors
+    /// As [`Drive::train`].
+    pub async fn train(&self) -> Result<Trained, ServiceError> {
+        self.improver.train().await.map_err(|source| self.failed(source))
+    }
+
     fn failed(&self, source: drive::Error) -> ServiceError {
         ServiceError::Drive { path: self.path.clone(), source }
     }
@@ -181,6 +222,8 @@ impl ServedDrive {
             tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
         }
         self.scrubber.stop();
+        // First: what it waits for may need the others.
+        self.improver.stop().await;
         background.stop().await;
         self.monitor.stop().await;
         let closed = self.drive.close().await;

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::compute::{ComputeQueue, ComputeThread};
 use crate::error::ServiceError;
 
 /// Requests a worker's ring has in flight at most; more wait their turn.
@@ -69,6 +70,7 @@ struct Worker {
 pub struct Workers {
     workers: Vec<Worker>,
     backend: IoBackend,
+    compute: ComputeThread,
 }
 
 impl Workers {
@@ -79,7 +81,9 @@ impl Workers {
     pub fn start(count: Option<usize>, io: IoChoice) -> Result<Workers, ServiceError> {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or_else(cores).max(1);
-        let mut workers = Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain };
+        let compute =
+            ComputeThread::start().map_err(|source| ServiceError::Worker { index: count, source })?;
+        let mut workers = Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain, compute };
         let mut choice = io;
         for index in 0..count {
             let (worker, backend) = start_worker(index, choice)?;
@@ -133,6 +137,11 @@ impl Workers {
         })
     }
 
+    /// Where drives leave what keeps a processor busy.
+    pub(crate) fn compute(&self) -> ComputeQueue {
+        self.compute.queue()
+    }
+
     /// Ends the threads. What still runs on them is dropped where it waits.
     pub fn stop(self) {
         let threads: Vec<_> = self
@@ -149,6 +158,7 @@ impl Workers {
                 tracing::error!("a worker thread panicked");
             }
         }
+        self.compute.stop();
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use service::{
-    BucketReport, CriticalWarning, DeviceReport, EventCount, EventsReport, KindReport, LatencyReport,
-    RecentEvent, ScrubReport, ServerReport, StatusAnswer, StatusReport,
+    BucketReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport, KindReport,
+    LatencyReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport, SettlingReport, StatusAnswer,
+    StatusReport, TrainingReport,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
@@ -15,6 +16,7 @@ fn sample() -> StatusReport {
     let mut report = StatusReport { notes: vec![String::new()], ..StatusReport::default() };
     report.critical_warning = CriticalWarning { names: vec![String::new()], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
+    report.compression.dictionaries = vec![DictionaryReport::default()];
     let latency = LatencyReport {
         read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
         ..LatencyReport::default()
@@ -25,7 +27,15 @@ fn sample() -> StatusReport {
         counts: vec![EventCount::default()],
         recent: vec![RecentEvent::default()],
     };
-    report.server = Some(ServerReport { latency, events, scrub: Some(scrub), ..ServerReport::default() });
+    let settling = SettlingReport { run: Some(SettleRunReport::default()), ..SettlingReport::default() };
+    report.server = Some(ServerReport {
+        latency,
+        events,
+        scrub: Some(scrub),
+        training: Some(TrainingReport::default()),
+        settling,
+        ..ServerReport::default()
+    });
     report
 }
 
@@ -86,8 +96,10 @@ fn every_key_is_documented_with_its_type() {
         match documented.get(key).map(String::as_str) {
             None => wrong.push(format!("{key} ({kind}) is not documented")),
             Some(told) if kind == "null" && told.ends_with(" or null") => {}
-            // Null on a drive nobody serves, and before the first scrub.
-            Some("object or null") if key == "server" || key == "server.scrub" => {}
+            // Null on a drive nobody serves, and before the first scrub, training, or run of settling.
+            Some("object or null")
+                if ["server", "server.scrub", "server.training", "server.settling.run"].contains(&&**key) => {
+            }
             Some(told) if told != kind => wrong.push(format!("{key} is {kind}, not {told}")),
             Some(_) => {}
         }
@@ -151,6 +163,14 @@ fn what_may_be_null_has_the_type_that_is_documented() {
     }
     server.events.recent[0].level_percent = Some(80);
     server.throttle_bytes_per_second = Some(1);
+    if let Some(training) = &mut server.training {
+        training.dictionary_id = Some(1);
+    }
+    if let Some(run) = &mut server.settling.run {
+        run.finished_unix_seconds = Some(1);
+        run.reason = Some("x".into());
+    }
+    report.compression.dictionaries[0].memory_bytes = Some(1);
     if let Some(scrub) = &mut server.scrub {
         scrub.finished_unix_seconds = Some(1);
     }

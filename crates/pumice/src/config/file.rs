@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Unexpected, Visitor};
 use serde::{Deserialize, de};
 use service::WarnAt;
 
-use super::values::{parse_direct, parse_io, parse_percent, parse_unix_socket};
+use super::values::{parse_background_cpu, parse_direct, parse_io, parse_percent, parse_unix_socket};
 use super::{DriveConfig, Server, Settings, THREADS_MAX, TlsFiles};
 use crate::logging;
 use crate::size::Size;
@@ -74,6 +74,7 @@ struct DriveTable {
     on_event: Option<CommandText>,
     throttle_at: Option<Percent>,
     throttle_floor: Option<ThrottleFloor>,
+    background_cpu: Option<BackgroundCpu>,
 }
 
 /// A value that is a string of a certain form.
@@ -204,27 +205,35 @@ impl<'de> Deserialize<'de> for Levels {
     }
 }
 
-/// A share of the space.
-struct Percent(f64);
+/// A share: a number.
+macro_rules! percentage {
+    ($name:ident, $expected:literal, $parse:path) => {
+        #[doc = $expected]
+        struct $name(f64);
 
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Error> {
-        struct PercentVisitor;
-        impl Visitor<'_> for PercentVisitor {
-            type Value = Percent;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a percentage from 1 to 99")
-            }
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Percent, E> {
-                parse_percent(&number.to_string()).map(Percent).map_err(E::custom)
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Percent, E> {
-                parse_percent(&number.to_string()).map(Percent).map_err(E::custom)
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct PercentVisitor;
+                impl Visitor<'_> for PercentVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
+                        $parse(&number.to_string()).map($name).map_err(E::custom)
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        $parse(&number.to_string()).map($name).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(PercentVisitor)
             }
         }
-        deserializer.deserialize_any(PercentVisitor)
-    }
+    };
 }
+
+percentage!(Percent, "a percentage from 1 to 99", parse_percent);
+percentage!(BackgroundCpu, "a percentage from 0 to 100", parse_background_cpu);
 
 /// A number of threads.
 struct Threads(u16);
@@ -315,6 +324,7 @@ fn parse(text: &str) -> Result<Read, ParseError> {
             warn_at: table.warn_at.or(warn_at.clone()).map_or(defaults.warn_at, |levels| levels.0),
             throttle_at: table.throttle_at.map(|percent| percent.0),
             throttle_floor: table.throttle_floor.map_or(defaults.throttle_floor, |size| size.0),
+            background_cpu: table.background_cpu.map_or(defaults.background_cpu, |percent| percent.0),
             on_event: table.on_event.or(on_event.clone()).map(|command| command.0),
         };
         drive

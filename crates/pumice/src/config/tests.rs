@@ -49,6 +49,7 @@ warn-at = "off"
 on-event = "logger full"
 throttle-at = 92.5
 throttle-floor = "8MB"
+background-cpu = 25
 "#;
 
 #[test]
@@ -94,6 +95,7 @@ fn every_key_is_understood() {
                 on_event: Some("logger full".into()),
                 throttle_at: Some(92.5),
                 throttle_floor: Size(8_000_000),
+                background_cpu: 25.0,
             },
         }
     );
@@ -159,6 +161,8 @@ fn errors_name_file_line_field_and_what_was_expected() {
         ("warn-at = [\"x\"]", "drive[0].warn-at[0]: ", "expected i64"),
         ("throttle-at = 100", "drive[0].throttle-at: ", "from 1 to 99 percent"),
         ("throttle-at = \"90\"", "drive[0].throttle-at: ", "expected a percentage from 1 to 99"),
+        ("background-cpu = 101", "drive[0].background-cpu: ", "from 0 to 100 percent"),
+        ("background-cpu = \"10\"", "drive[0].background-cpu: ", "expected a percentage from 0 to 100"),
         ("throttle-floor = 1.5", "drive[0].throttle-floor: ", "expected a size"),
         ("on-event = \" \"", "drive[0].on-event: ", "a command"),
         ("name = \"\"", "drive[0].name: ", "1 to 4096 bytes"),

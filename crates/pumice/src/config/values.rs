@@ -47,6 +47,13 @@ pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("{text:?} is no share from 1 to 99 percent"))
 }
 
+/// Parses a share of a processor.
+pub(crate) fn parse_background_cpu(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let value = number.parse().ok().filter(|value| (0.0..=100.0).contains(value));
+    value.ok_or_else(|| format!("{text:?} is no share from 0 to 100 percent"))
+}
+
 fn at_least(size: Size, least: Size) -> Result<Size, String> {
     match size < least {
         true => Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10)),

@@ -50,6 +50,7 @@ pub(super) fn render(drive: &StatusReport) -> String {
         let _ = writeln!(table.0, "  {:<LISTING_WIDTH$} {value}", format!("{word}:"));
     }
     space(&mut table, drive);
+    compression(&mut table, drive);
     traffic(&mut table, drive);
     inside(&mut table, drive);
     identity(&mut table, drive);
@@ -74,10 +75,8 @@ pub(super) fn render(drive: &StatusReport) -> String {
         latencies(&mut table, &server.latency_recent);
         if !server.events.recent.is_empty() {
             table.group("Events");
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             for event in &server.events.recent {
-                let ago = now.saturating_sub(event.unix_seconds) as f64;
-                table.row(&format!("{} ago", human::duration(ago)), &event.message);
+                table.row(&ago(event.unix_seconds), &event.message);
             }
         }
     }
@@ -102,6 +101,38 @@ fn space(table: &mut Table, drive: &StatusReport) {
     };
     table.text("compression ratio", &ratio);
     table.text("time to full", &time_to_full(&drive.time_to_full));
+}
+
+fn compression(table: &mut Table, drive: &StatusReport) {
+    table.group("Compression");
+    table.text("codec", &drive.codec);
+    for dictionary in &drive.compression.dictionaries {
+        let used = if dictionary.in_use { "for new data" } else { "for old data" };
+        let memory = dictionary
+            .memory_bytes
+            .map_or("cannot be read".to_string(), |it| human::bytes(it) + " of memory");
+        table.row(
+            &format!("dictionary {}", dictionary.id),
+            &format!("{:>12}  {used}, {memory}", human::bytes(dictionary.bytes)),
+        );
+    }
+    let Some(server) = &drive.server else { return };
+    let settling = &server.settling;
+    if let Some(training) = &server.training {
+        table.row("last training", &format!("{:>12}  {}", ago(training.unix_seconds), training.outcome));
+    }
+    let at_most = format!("at most {} % of a processor", settling.background_cpu_percent);
+    table.row("settling", &format!("{:>12}  {at_most}", settling.state));
+    table.text("  processor time", &human::duration(settling.cpu_seconds));
+    table.bytes("settled", settling.settled_bytes);
+    table.bytes("  before", settling.before_bytes);
+    table.bytes("  now", settling.after_bytes);
+}
+
+/// How long ago a moment was.
+fn ago(unix_seconds: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    format!("{} ago", human::duration(now.saturating_sub(unix_seconds) as f64))
 }
 
 /// The time and its range, or why there is none.
@@ -201,6 +232,5 @@ fn identity(table: &mut Table, drive: &StatusReport) {
     table.count("format version", drive.format_version.into());
     table.count("sector bytes", drive.sector_bytes.into());
     table.bytes("segment", drive.segment_bytes.into());
-    table.text("codec", &drive.codec);
     table.text("write cache", if drive.write_cache { "on" } else { "off" });
 }

@@ -5,6 +5,7 @@ mod common;
 
 mod capacity;
 mod check;
+mod compression;
 mod config;
 mod create;
 mod doctor;

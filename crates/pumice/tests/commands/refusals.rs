@@ -73,7 +73,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         (&long, "name too long"),
         ("short", "cut short"),
     ];
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 14] = [
         &["status", "PATH"],
         &["status", "PATH", "--json"],
         &["capacity", "PATH"],
@@ -83,6 +83,9 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         &["serve", "--read-only", "PATH", "--nbd", "unix:nbd"],
         &["set-capacity", "PATH", "1G"],
         &["set-size", "PATH", "64M"],
+        &["train", "PATH"],
+        &["settle", "PATH"],
+        &["settle", "PATH", "--json"],
         &["wipe", "PATH", "--yes"],
         &["format", "PATH", "--sector", "512", "--yes"],
     ];
@@ -195,6 +198,9 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--throttle-at", "50", "--throttle-floor", "0"], 2, "too few"),
         (&["--tls-cert", "text"], 2, "--tls-key"),
         (&["--accept-damage"], 2, "--read-only"),
+        (&["--background-cpu", "101"], 2, "0 to 100"),
+        (&["--background-cpu", "nan"], 2, "0 to 100"),
+        (&["--background-cpu", "some"], 2, "0 to 100"),
         (&["--io", "spdk"], 2, "auto, uring, plain"),
         (&["--log-format", "xml"], 2, "text, json"),
         (&["--direct", "maybe"], 2, "auto, on, off"),

@@ -178,6 +178,11 @@ impl Open {
             self.config.settings.map_cache = new.settings.map_cache;
             tracing::info!(drive = %path, bytes = new.settings.map_cache.0, "map-cache changed");
         }
+        if new.settings.background_cpu != self.config.settings.background_cpu {
+            self.drive.set_background_cpu_percent(new.settings.background_cpu);
+            self.config.settings.background_cpu = new.settings.background_cpu;
+            tracing::info!(drive = %path, percent = new.settings.background_cpu, "background-cpu changed");
+        }
         if new.settings == self.config.settings {
             return false;
         }

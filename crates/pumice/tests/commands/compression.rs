@@ -1,0 +1,243 @@
+//! `pumice train`, `pumice settle`, and what a server does to compress better by itself.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Outcome, Server, fails, needs, sample, succeed};
+
+/// Lines of a log as programs write them: each block has much in common with every other.
+fn log_lines(seed: u64, len: usize) -> Vec<u8> {
+    use std::io::Write;
+    let random = codec::testdata::random(seed, len / 8);
+    let words = ["login", "logout", "upload", "download", "rename", "delete", "search", "purchase"];
+    let mut lines = Vec::with_capacity(len + 512);
+    for chunk in random.chunks_exact(8).cycle() {
+        let number = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        let word = words[(number % 8) as usize];
+        writeln!(
+            lines,
+            "{{\"timestamp\":\"2026-01-{:02}T{:02}:{:02}:00Z\",\"severity\":\"info\",\"session\":\"{:010x}\",\
+             \"action\":\"{word}\",\"address\":\"10.0.{}.{}\",\"duration_microseconds\":{},\"status\":\"success\"}}",
+            number % 28 + 1,
+            (number >> 8) % 24,
+            (number >> 16) % 60,
+            number >> 24,
+            (number >> 5) % 256,
+            (number >> 13) % 256,
+            (number >> 40) % 100_000,
+        )
+        .expect("memory takes it");
+        if lines.len() >= len {
+            break;
+        }
+    }
+    lines.truncate(len);
+    lines
+}
+
+/// Writes a file to the beginning of the drive, in requests of 4 KiB.
+fn write(drive: &Drive, server: &Server, name: &str, contents: &[u8]) {
+    std::fs::write(drive.file(name), contents).expect("written");
+    succeed("nbdcopy", &["--request-size=4096", "--flush", &drive.file(name), server.uri()]);
+}
+
+fn holds(drive: &Drive, server: &Server, contents: &[u8]) {
+    succeed("nbdcopy", &[server.uri(), &drive.file("back")]);
+    let back = std::fs::read(drive.file("back")).expect("copied");
+    assert!(back[..contents.len()] == *contents, "the drive holds something else");
+}
+
+fn json(drive: &Drive, arguments: &[&str]) -> Value {
+    let run = drive.pumice(arguments);
+    assert_eq!(run.code, Some(0), "{arguments:?}: {run:?}");
+    serde_json::from_str(&run.stdout).expect("JSON")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "128M", "--capacity", "48M"]);
+    let path = text(&drive.path());
+    // Off, so that what happens is what is asked for.
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let contents = log_lines(1, 24 << 20);
+    write(&drive, &server, "data", &contents);
+    let plain = number(&drive.status()["compression_ratio"]);
+    assert_eq!(drive.status()["server"]["settling"]["state"], "off");
+
+    let told = json(&drive, &["train", &path, "--json"]);
+    assert_eq!((&told["training"]["dictionary_id"], &told["training"]["asked"]), (&1.into(), &true.into()));
+    assert!(number(&told["training"]["gain"]) >= 1.03, "{told}");
+    assert_eq!(
+        (&told["dictionaries"][0]["id"], &told["dictionaries"][0]["in_use"]),
+        (&1.into(), &true.into())
+    );
+    let counted = || {
+        let counts = drive.status()["server"]["events"]["counts"].take();
+        let counts: Vec<Value> = counts.as_array().expect("an array").clone();
+        counts.into_iter().find(|it| it["event"] == "dictionary-adopted").map(|it| it["count"].clone())
+    };
+    wait_until("the event", || counted() == Some(1.into()));
+    // Nothing was written since: too little to learn from, and the one there is stays.
+    let run = drive.pumice(&["train", &path]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("no new dictionary") && run.stdout.contains("too few"), "{run:?}");
+
+    write(&drive, &server, "data", &contents);
+    let with_dictionary = number(&drive.status()["compression_ratio"]);
+    assert!(with_dictionary > plain * 1.03, "{plain} {with_dictionary}");
+
+    let told = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(told["settle"]["state"], "finished", "{told}");
+    assert_eq!(told["settle"]["position_bytes"], told["settle"]["total_bytes"]);
+    assert!(number(&told["settle"]["settled_bytes"]) >= f64::from(23 << 20), "{told}");
+    let settled = number(&told["compression_ratio"]);
+    assert!(settled > with_dictionary && number(&told["compression_ratio_before"]) < settled, "{told}");
+    holds(&drive, &server, &contents);
+    let status = drive.status();
+    let settling = &status["server"]["settling"];
+    assert_eq!(settling["settled_bytes"], told["settle"]["settled_bytes"]);
+    assert!(number(&settling["cpu_seconds"]) > 0.0, "{settling}");
+    // All of it is done.
+    let run = drive.pumice(&["settle", &path]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("0 B settled"), "{run:?}");
+
+    // A write that is acknowledged as durable makes what was settled before it durable, too.
+    write(&drive, &server, "more", &contents[..1 << 20]);
+    server.kill();
+    let server = drive.serve(&["--background-cpu", "0"]);
+    holds(&drive, &server, &contents);
+    let status = drive.status();
+    assert_eq!(status["compression"]["dictionaries"][0]["id"], 1);
+    assert!(number(&status["compression_ratio"]) > with_dictionary, "{}", status["compression_ratio"]);
+    assert!(server.stop().success());
+    let run = drive.pumice(&["check", &path, "--deep"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+}
+
+#[test]
+fn a_drive_that_nobody_serves_is_settled_too() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M"]);
+    let path = text(&drive.path());
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let contents = log_lines(2, 8 << 20);
+    write(&drive, &server, "data", &contents);
+    assert!(server.stop().success());
+    let before = number(&drive.status()["compression_ratio"]);
+    let run = drive.pumice(&["settle", &path]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("8.00 MiB settled"), "{run:?}");
+    let after = number(&drive.status()["compression_ratio"]);
+    assert!(after > before * 1.05, "{before} {after}");
+    assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
+    let told = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!((&told["settle"]["settled_bytes"], &told["settle"]["state"]), (&0.into(), &"finished".into()));
+    let server = drive.serve(&[]);
+    holds(&drive, &server, &contents);
+}
+
+#[test]
+fn a_run_of_settling_is_stopped() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "256M", "--capacity", "160M"]);
+    let path = text(&drive.path());
+    let server = drive.serve(&["--background-cpu", "0"]);
+    // Long enough to be stopped: the strong levels take seconds over it.
+    write(&drive, &server, "data", &sample(3, 128 << 20));
+    fails(&drive.pumice(&["settle", &path, "--stop"]), &["no run of settling"]);
+    let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["settle", &path])
+        .env("PUMICE_RUNTIME_DIR", drive.folder())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let run = || drive.status()["server"]["settling"]["run"].take();
+    wait_until("the run", || run()["state"] == "running");
+    let stopped = json(&drive, &["settle", &path, "--stop", "--json"]);
+    assert_eq!(stopped["settle"]["state"], "stopped");
+    let ended = running.wait_with_output().expect("it is ours");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(1) && said.contains("stopped before its end"), "{said}");
+    assert!(number(&run()["position_bytes"]) < f64::from(160 << 20));
+    assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
+}
+
+#[test]
+fn a_server_trains_and_settles_by_itself_and_its_share_changes_at_once() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "128M", "--capacity", "48M"]);
+    let config =
+        |share: &str| format!("[[drive]]\npath = \"{}\"\nbackground-cpu = {share}\n", text(&drive.path()));
+    let server = drive.serve_config(&config("0"), 1);
+    let contents = log_lines(4, 16 << 20);
+    write(&drive, &server, "data", &contents);
+    let of = |key: &str| drive.status()["server"][key].take();
+    assert_eq!((&of("settling")["state"], &of("training")), (&"off".into(), &Value::Null));
+    drive.write_config(&config("100"));
+    server.ask_to_reload();
+    wait_until("training", || of("training") != Value::Null);
+    assert_eq!((&of("training")["dictionary_id"], &of("training")["asked"]), (&1.into(), &false.into()));
+    assert_eq!(number(&of("settling")["background_cpu_percent"]), 100.0);
+    // Nothing is written any more: after half a minute everything may be settled.
+    wait_until("settling", || number(&of("settling")["settled_bytes"]) >= f64::from(16 << 20));
+    wait_until("the end of a pass that finds nothing", || of("settling")["state"] == "resting");
+    holds(&drive, &server, &contents);
+    assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["check", &text(&drive.path()), "--deep"]).code, Some(0));
+}
+
+#[test]
+fn a_read_only_drive_is_left_alone() {
+    let drive = Drive::create(&["--size", "32M"]);
+    let path = text(&drive.path());
+    let _server = drive.serve(&["--read-only"]);
+    for command in ["train", "settle"] {
+        fails(&drive.pumice(&[command, &path]), &["read-only"]);
+    }
+    assert_eq!(drive.status()["server"]["settling"]["state"], "off");
+}
+
+#[test]
+fn bad_input_changes_nothing() -> Outcome {
+    let drive = Drive::create(&["--size", "32M"]);
+    let path = text(&drive.path());
+    let missing = drive.file("nothing");
+    std::fs::write(drive.file("text"), vec![b'x'; 100_000])?;
+    let before = std::fs::read(drive.path())?;
+    for command in ["train", "settle"] {
+        for (arguments, code, says) in [
+            (vec![command, &missing], 1, "o such file"),
+            (vec![command, &drive.file("text")], 1, "no Pumice drive"),
+            (vec![command, "/"], 1, "directory"),
+            (vec![command], 2, "required"),
+            (vec![command, &path, "now"], 2, "unexpected"),
+            (vec![command, &path, "--jsn"], 2, "--json"),
+        ] {
+            let run = drive.pumice(&arguments);
+            assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
+            assert!(run.stderr.contains(says) && run.stderr.lines().count() == 1, "{arguments:?}: {run:?}");
+        }
+    }
+    fails(&drive.pumice(&["train", &path]), &["nobody serves it"]);
+    fails(&drive.pumice(&["settle", &path, "--stop"]), &["nobody serves it"]);
+    assert!(std::fs::read(drive.path())? == before, "something was changed");
+    Ok(())
+}

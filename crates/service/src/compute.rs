@@ -1,0 +1,163 @@
+//! The thread for what keeps a processor busy and what no request waits for: training dictionaries, compressing again.
+//!
+//! One for all drives of a server, at the lowest priority: it takes what requests leave. Each drive's share of it is
+//! measured, so that whoever gives it work can rest accordingly.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use drive::Compute;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The lowest priority there is, for this thread alone: on Linux threads have their own.
+const NICE: i32 = 19;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Where work is left for the thread. A drive has one piece of it under way at a time, so the queue is as long as there are
+/// drives.
+#[derive(Clone)]
+pub(crate) struct ComputeQueue(Sender<Option<Work>>);
+
+/// The thread.
+pub(crate) struct ComputeThread {
+    queue: ComputeQueue,
+    thread: JoinHandle<()>,
+}
+
+impl ComputeThread {
+    pub(crate) fn start() -> io::Result<ComputeThread> {
+        let (queue, work) = channel::<Option<Work>>();
+        let thread = Builder::new().name("pumice-compute".into()).spawn(move || {
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                tracing::debug!(%error, "background work has the priority of requests");
+            }
+            while let Ok(Some(work)) = work.recv() {
+                // The panic has been told; whoever waits for the answer sees that it does not come.
+                let _ = catch_unwind(AssertUnwindSafe(work));
+            }
+        })?;
+        Ok(ComputeThread { queue: ComputeQueue(queue), thread })
+    }
+
+    pub(crate) fn queue(&self) -> ComputeQueue {
+        self.queue.clone()
+    }
+
+    /// Ends it after the work at hand.
+    pub(crate) fn stop(self) {
+        // Gone already is as good.
+        let _ = self.queue.0.send(None);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread for background work panicked");
+        }
+    }
+}
+
+/// What a drive has taken of the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    busy_nanoseconds: AtomicU64,
+    under_way: AtomicUsize,
+}
+
+impl Meter {
+    /// The runner for a drive.
+    pub(crate) fn runner(self: &Arc<Self>, queue: ComputeQueue) -> Compute {
+        let meter = self.clone();
+        Arc::new(move |work| {
+            let under_way = UnderWay::begin(&meter);
+            let metered: Work = Box::new(move || {
+                let before = thread_time();
+                work();
+                let took = thread_time().saturating_sub(before);
+                under_way.0.busy_nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+            });
+            // Without the thread the work is dropped, and who waits for it is told.
+            let _ = queue.0.send(Some(metered));
+        })
+    }
+
+    /// Processor time taken so far.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_nanoseconds.load(Ordering::Relaxed))
+    }
+
+    /// Whether there is work that waits for the thread or is done by it.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
+    }
+}
+
+struct UnderWay(Arc<Meter>);
+
+impl UnderWay {
+    fn begin(meter: &Arc<Meter>) -> UnderWay {
+        meter.under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay(meter.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Processor time that this thread has taken since it began.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_elsewhere_in_order_and_counted() {
+        let thread = ComputeThread::start().expect("a thread");
+        let meter = Arc::new(Meter::default());
+        let run = meter.runner(thread.queue());
+        let (sender, results) = channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            run(Box::new(move || {
+                let name = std::thread::current().name().map(str::to_string);
+                let nice = rustix::process::getpriority_process(None);
+                // Something to count.
+                let sum: u64 = (0..200_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
+                drop(sender.send((number, name, nice, sum)));
+            }));
+        }
+        for number in 0..3 {
+            let (done, name, nice, _) = results.recv().expect("an answer");
+            assert_eq!((done, name.as_deref(), nice), (number, Some("pumice-compute"), Ok(NICE)));
+        }
+        thread.stop();
+        assert!(!meter.is_under_way());
+        assert!(meter.busy() > Duration::ZERO);
+        assert_ne!(rustix::process::getpriority_process(None), Ok(NICE), "this thread keeps its priority");
+    }
+
+    #[test]
+    fn a_panic_costs_one_piece_of_work_and_a_thread_that_is_gone_none() {
+        let thread = ComputeThread::start().expect("a thread");
+        let meter = Arc::new(Meter::default());
+        let run = meter.runner(thread.queue());
+        run(Box::new(|| panic!("on purpose")));
+        let (sender, results) = channel();
+        run(Box::new(move || assert_eq!(sender.send(7), Ok(()))));
+        assert_eq!(results.recv(), Ok(7));
+        thread.stop();
+        let (sender, results) = channel::<u8>();
+        run(Box::new(move || assert_eq!(sender.send(7), Ok(()))));
+        assert!(results.recv().is_err(), "it is dropped, not kept");
+        assert!(!meter.is_under_way());
+    }
+}

@@ -40,13 +40,11 @@ pub enum EventKind {
     CorruptRecord,
     /// A dictionary was trained, and new records are compressed with it.
     DictionaryAdopted,
-    /// One was trained and does not help enough, or none could be.
-    DictionaryNotKept,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [EventKind; 10] = [
+    pub const ALL: [EventKind; 9] = [
         EventKind::Opened,
         EventKind::Closed,
         EventKind::SpaceWarning,
@@ -56,7 +54,6 @@ impl EventKind {
         EventKind::Poisoned,
         EventKind::CorruptRecord,
         EventKind::DictionaryAdopted,
-        EventKind::DictionaryNotKept,
     ];
 
     /// As logs, metrics and hooks call it.
@@ -71,7 +68,6 @@ impl EventKind {
             EventKind::Poisoned => "poisoned",
             EventKind::CorruptRecord => "corrupt-record",
             EventKind::DictionaryAdopted => "dictionary-adopted",
-            EventKind::DictionaryNotKept => "dictionary-not-kept",
         }
     }
 }

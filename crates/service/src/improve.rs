@@ -287,11 +287,15 @@ impl Shared {
         let trained = self.timed(self.drive.train()).await;
         if let Ok(trained) = &trained {
             self.memory.lock().training = Some(TrainingReport::new(trained, asked, unix_seconds()));
-            let (kind, message) = match trained.id {
-                Some(id) => (EventKind::DictionaryAdopted, format!("dictionary {id}: {}", trained.outcome)),
-                None => (EventKind::DictionaryNotKept, format!("no new dictionary: {}", trained.outcome)),
-            };
-            self.events.tell(kind, message);
+            match trained.id {
+                Some(id) => {
+                    let message = format!("dictionary {id} is used for new data: {}", trained.outcome);
+                    self.events.tell(EventKind::DictionaryAdopted, message);
+                }
+                None => {
+                    tracing::info!(drive = %self.path.display(), outcome = trained.outcome, "no new dictionary");
+                }
+            }
         }
         trained
     }

@@ -265,8 +265,7 @@ fn log(path: &Path, event: &Event) {
         | EventKind::Closed
         | EventKind::SpaceWarningOver
         | EventKind::SpaceBack
-        | EventKind::DictionaryAdopted
-        | EventKind::DictionaryNotKept => {
+        | EventKind::DictionaryAdopted => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::SpaceWarning => {

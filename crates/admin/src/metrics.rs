@@ -117,8 +117,13 @@ const SINGLES: &[Single] = singles! {
         = |d| Some(d.compression.dictionaries.len() as f64);
     Gauge "pumice_dictionary_memory_bytes" "Memory that dictionaries take."
         = |d| Some(d.compression.dictionaries.iter().filter_map(|it| it.memory_bytes).sum::<u64>() as f64);
+    Gauge "pumice_unsettled_bytes" "Physical space of data that compresses and is not settled."
+        = |d| Some(d.compression.unsettled_bytes as f64);
+    Gauge "pumice_settling_to_gain_bytes"
+        "About how much of it settling would give back; absent while nothing is settled."
+        = |d| d.compression.to_gain_bytes.map(|bytes| bytes as f64);
     Gauge "pumice_training_gain_ratio"
-        "Ratio of a sample with the dictionary trained last, against none; absent before the first training."
+        "Ratio of a sample with the dictionaries trained last, against none; absent before the first training."
         = |d| d.server.as_ref().and_then(|server| server.training.as_ref()).and_then(|it| known(it.gain));
     Counter "pumice_background_cpu_seconds_total"
         "Processor time of training and settling, since the drive was opened."
@@ -165,6 +170,7 @@ pub fn render(drives: &[StatusReport]) -> String {
     }
     states_and_warnings(&mut out, drives);
     estimates(&mut out, drives);
+    live(&mut out, drives);
     devices(&mut out, drives);
     requests(&mut out, drives);
     out.into_text()
@@ -207,6 +213,27 @@ fn estimates(out: &mut Exposition, drives: &Drives<'_>) {
         for (estimate, seconds) in estimates {
             if let Some(seconds) = seconds {
                 out.sample(&[("drive", path), ("estimate", estimate)], seconds);
+            }
+        }
+    }
+}
+
+fn live(out: &mut Exposition, drives: &Drives<'_>) {
+    type Of = fn(&service::LiveReport) -> u64;
+    let families: [(&str, &str, Of); 2] = [
+        ("pumice_live_logical_bytes", "Live data by how it is stored, in logical space.", |it| {
+            it.logical_bytes
+        }),
+        ("pumice_live_physical_bytes", "The same in physical space, headers in.", |it| it.physical_bytes),
+    ];
+    for (name, help, of) in families {
+        out.family(name, Type::Gauge, help);
+        for (drive, path) in drives {
+            for live in &drive.compression.live {
+                let blocks = live.frame_blocks.to_string();
+                let labels: [Label<'_>; 3] =
+                    [("drive", path), ("kind", &live.kind), ("frame_blocks", &blocks)];
+                out.sample(&labels, of(live) as f64);
             }
         }
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use service::{
-    BackingReport, BucketReport, DeviceReport, EventCount, EventsReport, KindReport, LatencyReport,
-    ServerReport, StatusReport, TimeToFull, WearReport,
+    BackingReport, BucketReport, CompressionReport, DeviceReport, EventCount, EventsReport, KindReport,
+    LatencyReport, LiveReport, ServerReport, StatusReport, TimeToFull, WearReport,
 };
 
 /// A file of the project.
@@ -46,6 +46,16 @@ pub fn full_report(path: &str) -> StatusReport {
             endurance_bytes: Some(600_000_000_000_000),
             percentage_used: Some(8.0),
             ..WearReport::default()
+        },
+        compression: CompressionReport {
+            live: vec![LiveReport {
+                kind: "settled".into(),
+                frame_blocks: 8,
+                logical_bytes: 32_768,
+                physical_bytes: 9000,
+            }],
+            to_gain_bytes: Some(5),
+            ..CompressionReport::default()
         },
         time_to_full: TimeToFull {
             seconds: Some(3.0),

@@ -59,6 +59,8 @@ fn every_drive_and_kind_has_its_own_series() {
         "pumice_backing_temperature_celsius{drive=\"/srv/a\",device=\"nvme0n1\"} 40",
         "pumice_critical_warning{drive=\"/srv/a\",warning=\"space\"} 0",
         "pumice_wear_ratio{drive=\"/srv/a\"} 0.08",
+        "pumice_live_physical_bytes{drive=\"/srv/a\",kind=\"settled\",frame_blocks=\"8\"} 9000",
+        "pumice_settling_to_gain_bytes{drive=\"/srv/a\"} 5",
     ] {
         assert!(text.lines().any(|line| line == wanted), "{wanted} is missing");
     }
@@ -73,6 +75,8 @@ fn what_is_unknown_is_absent() {
         "pumice_write_amplification_ratio",
         "pumice_wear_ratio",
         "pumice_endurance_bytes",
+        "pumice_settling_to_gain_bytes",
+        "pumice_training_gain_ratio",
         "pumice_time_to_full_seconds",
         "pumice_backing_temperature_celsius",
         "pumice_requests_in_flight",

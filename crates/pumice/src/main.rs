@@ -17,6 +17,7 @@ mod plan;
 mod resize;
 mod scan;
 mod serve;
+mod set_codec;
 mod settle;
 mod signatures;
 mod size;
@@ -59,6 +60,8 @@ enum Command {
     SetCapacity(resize::CapacityArgs),
     /// Let a drive use more of its backing
     SetSize(resize::SizeArgs),
+    /// Change how a drive compresses what is written from now on
+    SetCodec(set_codec::Args),
     /// Compress what lies on a drive again, as well as it can, now
     Settle(settle::Args),
     /// Learn a dictionary from what was written to a drive, now
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::SetCapacity(args) => resize::set_capacity(&args),
         Command::SetSize(args) => resize::set_size(&args),
+        Command::SetCodec(args) => set_codec::run(&args),
         Command::Settle(args) => settle::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Wipe(args) => wipe::wipe(&args),

@@ -8,8 +8,8 @@ use service::{Change, change, find_served};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
-    A dictionary of what the drive's blocks have in common is learned from a sample of what was written since the server \
-    opened the drive, or since the last training. It is taken for new data if another sample becomes at least 3 % smaller. \
+    What the drive's blocks have in common is learned, as a dictionary or several, from a sample of what was written since the server \
+    opened the drive, or since the last training. They are taken for new data if another sample becomes at least 3 % smaller. \
     A server does so by itself, when enough was written; this does it now.")]
 pub(crate) struct Args {
     /// File or block device with the drive, which is being served
@@ -40,9 +40,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
-    match training.dictionary_id {
-        Some(id) => writeln!(out, "{path}: dictionary {id} is used for new data; {}", training.outcome)?,
-        None => writeln!(out, "{path}: no new dictionary; {}", training.outcome)?,
+    match training.dictionary_ids.len() {
+        0 => writeln!(out, "{path}: no new dictionary; {}", training.outcome)?,
+        1 => writeln!(out, "{path}: a new dictionary for new data; {}", training.outcome)?,
+        count => writeln!(out, "{path}: {count} new dictionaries for new data; {}", training.outcome)?,
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //!
 //! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
 //! - `{"command": "change", "drive": UUID, "change": {"set-capacity": {"bytes": N}}}`, or in place of the last
-//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`,
+//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"set-codec": {"codec": "zstd:3"}}`, `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`,
 //!   `"start-settle"`, `"stop-settle"` or `"train"`: `{"drive": {...}}`, the drive's report afterwards.
 //!
 //! The answer to anything that failed is `{"error": "..."}`.
@@ -60,6 +60,11 @@ pub enum Change {
         /// Take the space of a longer file from its filesystem at once.
         #[serde(default)]
         preallocate: bool,
+    },
+    /// How new blocks are compressed.
+    SetCodec {
+        /// As `pumice create --codec` takes it.
+        codec: String,
     },
     /// Begins a scrub, or changes the rate of the one that is running.
     StartScrub {
@@ -225,6 +230,10 @@ async fn answer_one(line: &[u8], drives: &[Arc<ServedDrive>]) -> Answer {
                 Change::SetSize { bytes, preallocate } => {
                     found.set_physical_size(bytes, allocation(preallocate)).await
                 }
+                Change::SetCodec { codec } => match codec.parse::<codec::Policy>() {
+                    Ok(policy) => found.set_codec(policy).await,
+                    Err(error) => return Answer::Error { error: error.to_string() },
+                },
                 Change::StartScrub { bytes_per_second: 0 } => {
                     return Answer::Error {
                         error: "0 bytes a second never end: say more, or stop-scrub".into(),

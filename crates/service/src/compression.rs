@@ -1,6 +1,6 @@
 //! What a drive tells of how it compresses, and of what it does to compress better. Bytes unless the name says otherwise.
 
-use drive::{DictionaryStatus, Trained};
+use drive::{Composition, DictionaryStatus, Share, Trained};
 use serde::{Deserialize, Serialize};
 
 /// How what a drive holds is compressed.
@@ -9,6 +9,64 @@ use serde::{Deserialize, Serialize};
 #[allow(missing_docs)]
 pub struct CompressionReport {
     pub dictionaries: Vec<DictionaryReport>,
+    /// Live data by how it is stored, kind by kind.
+    pub live: Vec<LiveReport>,
+    /// What data takes that compresses and is not settled.
+    pub unsettled_bytes: u64,
+    /// About how much of it settling would give back, by what it has given back so far; none if nothing was settled yet.
+    pub to_gain_bytes: Option<u64>,
+}
+
+/// Live data of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct LiveReport {
+    /// `raw` (does not compress), `fresh` (as it was written) or `settled`.
+    pub kind: String,
+    /// Blocks of a record: 1, 2, 4 or 8.
+    pub frame_blocks: u64,
+    pub logical_bytes: u64,
+    /// With headers.
+    pub physical_bytes: u64,
+}
+
+impl CompressionReport {
+    pub(crate) fn new(dictionaries: &[DictionaryStatus], composition: &Composition) -> CompressionReport {
+        let Composition { raw, fresh, settled } = composition;
+        let live = |kind: &str, class: usize, share: &Share| LiveReport {
+            kind: kind.to_string(),
+            frame_blocks: 1 << class,
+            logical_bytes: share.logical_bytes,
+            physical_bytes: share.physical_bytes,
+        };
+        let classes = |kind, shares: &[Share; 4]| -> Vec<LiveReport> {
+            shares.iter().enumerate().map(|(class, share)| live(kind, class, share)).collect()
+        };
+        let sum = |shares: &[Share; 4], of: fn(&Share) -> u64| shares.iter().map(of).sum::<u64>();
+        let (fresh_logical, fresh_physical) =
+            (sum(fresh, |share| share.logical_bytes), sum(fresh, |share| share.physical_bytes));
+        let (settled_logical, settled_physical) =
+            (sum(settled, |share| share.logical_bytes), sum(settled, |share| share.physical_bytes));
+        // At the ratio of what is settled. A server that has settled something knows better.
+        let reached =
+            |logical: u64| (logical as f64 * settled_physical as f64 / settled_logical as f64) as u64;
+        CompressionReport {
+            dictionaries: dictionaries.iter().map(DictionaryReport::from).collect(),
+            live: [vec![live("raw", 0, raw)], classes("fresh", fresh), classes("settled", settled)].concat(),
+            unsettled_bytes: fresh_physical,
+            to_gain_bytes: (settled_logical > 0)
+                .then(|| fresh_physical.saturating_sub(reached(fresh_logical))),
+        }
+    }
+
+    /// Takes for the estimate what settling has made of the data that it has met.
+    pub(crate) fn estimate_by(&mut self, settling: &SettlingReport) {
+        if settling.before_bytes > 0 {
+            let left = settling.after_bytes as f64 / settling.before_bytes as f64;
+            self.to_gain_bytes = Some((self.unsettled_bytes as f64 * (1.0 - left).max(0.0)) as u64);
+        }
+    }
 }
 
 /// A dictionary that the drive holds.
@@ -44,11 +102,11 @@ pub struct TrainingReport {
     pub unix_seconds: u64,
     /// By a user, not by the drive itself.
     pub asked: bool,
-    /// Of the new dictionary; none if it was not kept.
-    pub dictionary_id: Option<u16>,
-    /// Ratio of a sample held out with it, against none: 1.05 is 5 % gained. 0 if nothing could be trained.
+    /// Of the new dictionaries; empty if none was kept.
+    pub dictionary_ids: Vec<u16>,
+    /// Ratio of a sample held out with them, against none: 1.05 is 5 % gained. 0 if nothing could be trained.
     pub gain: f64,
-    /// The same of the dictionary that was in use before; 1 if there was none.
+    /// The same of those that were in use before; 1 if there were none.
     pub gain_before: f64,
     /// Blocks of the sample that compress.
     pub sample_blocks_count: u64,
@@ -61,7 +119,7 @@ impl TrainingReport {
         TrainingReport {
             unix_seconds,
             asked,
-            dictionary_id: trained.id,
+            dictionary_ids: trained.ids.clone(),
             gain: trained.gain,
             gain_before: trained.gain_before,
             sample_blocks_count: trained.sample_blocks as u64,
@@ -112,4 +170,47 @@ pub struct SettleRunReport {
     pub settled_bytes: u64,
     pub before_bytes: u64,
     pub after_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn composition() -> Composition {
+        let share = |logical_bytes, physical_bytes| Share { logical_bytes, physical_bytes };
+        Composition {
+            raw: share(4096, 4112),
+            fresh: [share(8000, 4000), Share::default(), Share::default(), share(32_000, 12_000)],
+            settled: [share(1000, 400), Share::default(), Share::default(), share(9000, 1600)],
+        }
+    }
+
+    #[test]
+    fn what_is_still_to_gain_goes_by_what_was_reached() {
+        let mut report = CompressionReport::new(&[], &composition());
+        assert_eq!(report.unsettled_bytes, 16_000);
+        // 40000 at 5:1.
+        assert_eq!(report.to_gain_bytes, Some(8000));
+        report.estimate_by(&SettlingReport::default());
+        assert_eq!(report.to_gain_bytes, Some(8000));
+        report.estimate_by(&SettlingReport {
+            before_bytes: 100,
+            after_bytes: 75,
+            ..SettlingReport::default()
+        });
+        assert_eq!(report.to_gain_bytes, Some(4000));
+        assert_eq!(CompressionReport::new(&[], &Composition::default()).to_gain_bytes, None);
+    }
+
+    #[test]
+    fn every_kind_has_its_line() {
+        let report = CompressionReport::new(&[], &composition());
+        let lines: Vec<(&str, u64, u64)> =
+            report.live.iter().map(|it| (&*it.kind, it.frame_blocks, it.physical_bytes)).collect();
+        assert_eq!(lines.len(), 9);
+        assert_eq!(
+            (lines[0], lines[4], lines[5]),
+            (("raw", 1, 4112), ("fresh", 8, 12_000), ("settled", 1, 400))
+        );
+    }
 }

@@ -287,13 +287,16 @@ impl Shared {
         let trained = self.timed(self.drive.train()).await;
         if let Ok(trained) = &trained {
             self.memory.lock().training = Some(TrainingReport::new(trained, asked, unix_seconds()));
-            match trained.id {
-                Some(id) => {
-                    let message = format!("dictionary {id} is used for new data: {}", trained.outcome);
-                    self.events.tell(EventKind::DictionaryAdopted, message);
-                }
-                None => {
+            match trained.ids.len() {
+                0 => {
                     tracing::info!(drive = %self.path.display(), outcome = trained.outcome, "no new dictionary");
+                }
+                count => {
+                    let new = if count == 1 { "a new dictionary" } else { "new dictionaries" };
+                    self.events.tell(
+                        EventKind::DictionaryAdopted,
+                        format!("{new} for new data; {}", trained.outcome),
+                    );
                 }
             }
         }

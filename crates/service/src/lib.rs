@@ -38,7 +38,9 @@ mod workers;
 
 pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
 pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
-pub use compression::{CompressionReport, DictionaryReport, SettleRunReport, SettlingReport, TrainingReport};
+pub use compression::{
+    CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, TrainingReport,
+};
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;
 pub use error::ServiceError;
@@ -53,7 +55,7 @@ pub use report::{
     RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,
 };
 pub use requests::Requests;
-pub use resize::{set_capacity, set_size, wipe};
+pub use resize::{set_capacity, set_codec, set_size, wipe};
 pub use runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use served::ServedDrive;

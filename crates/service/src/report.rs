@@ -9,7 +9,7 @@ use media::AnyMedia;
 use serde::{Deserialize, Serialize};
 
 use crate::backing::{BackingReport, Prober};
-use crate::compression::{CompressionReport, DictionaryReport, SettlingReport, TrainingReport};
+use crate::compression::{CompressionReport, SettlingReport, TrainingReport};
 use crate::events::{EventsReport, WarnAt};
 use crate::growth::TimeToFull;
 use crate::health::{CriticalWarning, Warning};
@@ -407,9 +407,7 @@ impl StatusReport {
             },
             time_to_full: TimeToFull::unknown("not served"),
             backing: BackingReport::default(),
-            compression: CompressionReport {
-                dictionaries: drive.dictionaries().iter().map(DictionaryReport::from).collect(),
-            },
+            compression: CompressionReport::new(&drive.dictionaries(), &status.composition),
             map_cache: CacheReport {
                 memory_bytes: status.map_memory_bytes,
                 budget_bytes: status.map_budget_bytes,

@@ -1,4 +1,4 @@
-//! Changing a drive as a whole: its capacity, its size, its being anything but empty. What a server has open changes
+//! Changing a drive as a whole: its capacity, its size, its codec, its being anything but empty. What a server has open changes
 //! there, through its admin socket; what lies idle is opened for it here.
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use drive::{Drive, Spawner, WipeOptions};
 use media::{Allocation, AnyMedia, Media};
 
-use crate::admin::{Change, change};
+use crate::admin::{Change, change, find_served};
 use crate::error::ServiceError;
 use crate::open::{OpenSettings, inspect, open, open_media};
 use crate::report::StatusReport;
@@ -27,6 +27,29 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
     changed.and(closed).map(|()| StatusReport::of(path, &drive))
+}
+
+/// Compresses what is written to the drive at `path` from now on by another policy, served or not. Answers the codec that it
+/// had, and how the drive is then.
+///
+/// # Errors
+/// As [`Drive::set_codec`] and for opening a drive or reaching its server.
+pub async fn set_codec(
+    path: &Path,
+    policy: codec::Policy,
+    spawner: Spawner,
+) -> Result<(String, StatusReport), ServiceError> {
+    if let Some(served) = find_served(Some(path)).into_iter().next()
+        && let Some(report) = change(path, &Change::SetCodec { codec: policy.to_string() })?
+    {
+        return Ok((served.codec, report));
+    }
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    let before = inspect(path, false, spawner.clone()).await?.status().codec;
+    let (drive, _) = open(path, &OpenSettings::default(), spawner, None).await?;
+    let changed = drive.set_codec(policy).await.map_err(failed);
+    let closed = drive.close().await.map_err(failed);
+    changed.and(closed).map(|()| (before.to_string(), StatusReport::of(path, &drive)))
 }
 
 /// Sets the physical size of the drive at `path`, served or not; a file is made longer first.

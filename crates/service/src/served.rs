@@ -133,6 +133,9 @@ impl ServedDrive {
             settling: self.improver.settling_report(),
             ..ServerReport::default()
         });
+        if let Some(server) = &report.server {
+            report.compression.estimate_by(&server.settling);
+        }
         self.monitor.complete(&mut report, &status);
         report
     }
@@ -150,6 +153,17 @@ impl ServedDrive {
         let before = self.drive.logical_capacity_bytes();
         self.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
         tracing::info!(drive = %self.path.display(), before, now = bytes, "logical capacity");
+        Ok(())
+    }
+
+    /// Compresses what is written from now on by another policy.
+    ///
+    /// # Errors
+    /// As [`Drive::set_codec`].
+    pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), ServiceError> {
+        let before = self.drive.status().codec;
+        self.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
+        tracing::info!(drive = %self.path.display(), %before, now = %policy, "codec");
         Ok(())
     }
 

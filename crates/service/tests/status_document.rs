@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use service::{
     BucketReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport, KindReport,
-    LatencyReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport, SettlingReport, StatusAnswer,
-    StatusReport, TrainingReport,
+    LatencyReport, LiveReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport, SettlingReport,
+    StatusAnswer, StatusReport, TrainingReport,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
@@ -17,6 +17,7 @@ fn sample() -> StatusReport {
     report.critical_warning = CriticalWarning { names: vec![String::new()], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
     report.compression.dictionaries = vec![DictionaryReport::default()];
+    report.compression.live = vec![LiveReport::default()];
     let latency = LatencyReport {
         read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
         ..LatencyReport::default()
@@ -32,7 +33,7 @@ fn sample() -> StatusReport {
         latency,
         events,
         scrub: Some(scrub),
-        training: Some(TrainingReport::default()),
+        training: Some(TrainingReport { dictionary_ids: vec![1], ..TrainingReport::default() }),
         settling,
         ..ServerReport::default()
     });
@@ -164,12 +165,13 @@ fn what_may_be_null_has_the_type_that_is_documented() {
     server.events.recent[0].level_percent = Some(80);
     server.throttle_bytes_per_second = Some(1);
     if let Some(training) = &mut server.training {
-        training.dictionary_id = Some(1);
+        training.dictionary_ids = vec![1];
     }
     if let Some(run) = &mut server.settling.run {
         run.finished_unix_seconds = Some(1);
         run.reason = Some("x".into());
     }
+    report.compression.to_gain_bytes = Some(1);
     report.compression.dictionaries[0].memory_bytes = Some(1);
     if let Some(scrub) = &mut server.scrub {
         scrub.finished_unix_seconds = Some(1);

@@ -116,6 +116,28 @@ fn compression(table: &mut Table, drive: &StatusReport) {
             &format!("{:>12}  {used}, {memory}", human::bytes(dictionary.bytes)),
         );
     }
+    for live in drive.compression.live.iter().filter(|live| live.logical_bytes > 0) {
+        let name = match (live.kind.as_str(), live.frame_blocks) {
+            ("raw", _) => "stored as it came".to_string(),
+            (kind, 1) => format!("{kind}, single blocks"),
+            (kind, blocks) => format!("{kind}, frames of {blocks}"),
+        };
+        let ratio = live.logical_bytes as f64 / live.physical_bytes.max(1) as f64;
+        table.row(
+            &name,
+            &format!(
+                "{:>12}  in {}, {ratio:.2}:1",
+                human::bytes(live.logical_bytes),
+                human::bytes(live.physical_bytes)
+            ),
+        );
+    }
+    let to_gain = drive.compression.to_gain_bytes;
+    let to_gain = to_gain.map_or("unknown".to_string(), |bytes| format!("about {}", human::bytes(bytes)));
+    table.row(
+        "not settled",
+        &format!("{:>12}  to gain: {to_gain}", human::bytes(drive.compression.unsettled_bytes)),
+    );
     let Some(server) = &drive.server else { return };
     let settling = &server.settling;
     if let Some(training) = &server.training {

@@ -74,7 +74,10 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     assert_eq!(drive.status()["server"]["settling"]["state"], "off");
 
     let told = json(&drive, &["train", &path, "--json"]);
-    assert_eq!((&told["training"]["dictionary_id"], &told["training"]["asked"]), (&1.into(), &true.into()));
+    assert_eq!(
+        (&told["training"]["dictionary_ids"][0], &told["training"]["asked"]),
+        (&1.into(), &true.into())
+    );
     assert!(number(&told["training"]["gain"]) >= 1.03, "{told}");
     assert_eq!(
         (&told["dictionaries"][0]["id"], &told["dictionaries"][0]["in_use"]),
@@ -86,6 +89,13 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
         counts.into_iter().find(|it| it["event"] == "dictionary-adopted").map(|it| it["count"].clone())
     };
     wait_until("the event", || counted() == Some(1.into()));
+    let live = |kind: &str| -> f64 {
+        let live = drive.status()["compression"]["live"].take();
+        let kinds = live.as_array().expect("an array").iter().filter(|it| it["kind"] == kind);
+        kinds.map(|it| number(&it["logical_bytes"])).sum()
+    };
+    assert!(live("fresh") >= f64::from(24 << 20) && live("settled") == 0.0);
+    assert_eq!(drive.status()["compression"]["to_gain_bytes"], Value::Null);
     // Nothing was written since: too little to learn from, and the one there is stays.
     let run = drive.pumice(&["train", &path]);
     assert_eq!(run.code, Some(0), "{run:?}");
@@ -102,7 +112,9 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     let settled = number(&told["compression_ratio"]);
     assert!(settled > with_dictionary && number(&told["compression_ratio_before"]) < settled, "{told}");
     holds(&drive, &server, &contents);
+    assert!(live("settled") >= f64::from(23 << 20) && live("fresh") < f64::from(1 << 20));
     let status = drive.status();
+    assert_ne!(status["compression"]["to_gain_bytes"], Value::Null);
     let settling = &status["server"]["settling"];
     assert_eq!(settling["settled_bytes"], told["settle"]["settled_bytes"]);
     assert!(number(&settling["cpu_seconds"]) > 0.0, "{settling}");
@@ -194,7 +206,7 @@ fn a_server_trains_and_settles_by_itself_and_its_share_changes_at_once() {
     drive.write_config(&config("100"));
     server.ask_to_reload();
     wait_until("training", || of("training") != Value::Null);
-    assert_eq!((&of("training")["dictionary_id"], &of("training")["asked"]), (&1.into(), &false.into()));
+    assert_eq!((&of("training")["dictionary_ids"][0], &of("training")["asked"]), (&1.into(), &false.into()));
     assert_eq!(number(&of("settling")["background_cpu_percent"]), 100.0);
     // Nothing is written any more: after half a minute everything may be settled.
     wait_until("settling", || number(&of("settling")["settled_bytes"]) >= f64::from(16 << 20));
@@ -205,6 +217,38 @@ fn a_server_trains_and_settles_by_itself_and_its_share_changes_at_once() {
 }
 
 #[test]
+fn the_codec_changes_for_new_data_served_or_not() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M", "--codec", "none"]);
+    let path = text(&drive.path());
+    let contents = log_lines(5, 4 << 20);
+    let server = drive.serve(&[]);
+    write(&drive, &server, "data", &contents);
+    assert!(number(&drive.status()["compression_ratio"]) < 1.0);
+    let run = drive.pumice(&["settle", &path]);
+    assert!(run.code == Some(0) && run.stdout.contains("codec is none"), "{run:?}");
+    let run = drive.pumice(&["set-codec", &path, "zstd:3"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("zstd:3 for what is written from now on, none until now"), "{run:?}");
+    assert!(number(&drive.status()["compression_ratio"]) < 1.0, "what is there stays as it is");
+    write(&drive, &server, "data", &contents);
+    assert!(number(&drive.status()["compression_ratio"]) > 2.0);
+    // The change is durable at once.
+    server.kill();
+    let server = drive.serve(&[]);
+    assert_eq!(drive.status()["codec"], "zstd:3");
+    holds(&drive, &server, &contents);
+    assert!(server.stop().success());
+    let told = json(&drive, &["set-codec", &path, "lz4", "--json"]);
+    assert_eq!((&told["codec_before"], &told["codec"]), (&"zstd:3".into(), &"lz4".into()));
+    assert_eq!(drive.status()["codec"], "lz4");
+    let server = drive.serve(&[]);
+    holds(&drive, &server, &contents);
+}
+
+#[test]
 fn a_read_only_drive_is_left_alone() {
     let drive = Drive::create(&["--size", "32M"]);
     let path = text(&drive.path());
@@ -212,6 +256,7 @@ fn a_read_only_drive_is_left_alone() {
     for command in ["train", "settle"] {
         fails(&drive.pumice(&[command, &path]), &["read-only"]);
     }
+    fails(&drive.pumice(&["set-codec", &path, "lz4"]), &["read-only"]);
     assert_eq!(drive.status()["server"]["settling"]["state"], "off");
 }
 
@@ -235,6 +280,19 @@ fn bad_input_changes_nothing() -> Outcome {
             assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
             assert!(run.stderr.contains(says) && run.stderr.lines().count() == 1, "{arguments:?}: {run:?}");
         }
+    }
+    for (arguments, code, says) in [
+        (vec!["set-codec", &missing, "lz4"], 1, "o such file"),
+        (vec!["set-codec", &drive.file("text"), "lz4"], 1, "no Pumice drive"),
+        (vec!["set-codec", "/", "lz4"], 1, "directory"),
+        (vec!["set-codec", &path], 2, "required"),
+        (vec!["set-codec", &path, "brotli"], 2, "zstd:LEVEL"),
+        (vec!["set-codec", &path, "zstd:20"], 2, "-5 to 19"),
+        (vec!["set-codec", &path, "lz4", "zstd"], 2, "unexpected"),
+    ] {
+        let run = drive.pumice(&arguments);
+        assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains(says) && run.stderr.lines().count() == 1, "{arguments:?}: {run:?}");
     }
     fails(&drive.pumice(&["train", &path]), &["nobody serves it"]);
     fails(&drive.pumice(&["settle", &path, "--stop"]), &["nobody serves it"]);

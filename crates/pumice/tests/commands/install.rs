@@ -70,7 +70,7 @@ fn completions_that_the_shells_take() -> Outcome {
     }
     // What the tabulator key does in bash.
     let asks = format!(
-        "source {}; COMP_WORDS=(pumice set-c); COMP_CWORD=1; _pumice pumice set-c pumice; echo ${{COMPREPLY[@]}}",
+        "source {}; COMP_WORDS=(pumice set-ca); COMP_CWORD=1; _pumice pumice set-ca pumice; echo ${{COMPREPLY[@]}}",
         text(&folder.path().join("bash"))
     );
     if needs(&["bash"]) {

@@ -73,7 +73,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         (&long, "name too long"),
         ("short", "cut short"),
     ];
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 15] = [
         &["status", "PATH"],
         &["status", "PATH", "--json"],
         &["capacity", "PATH"],
@@ -83,6 +83,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         &["serve", "--read-only", "PATH", "--nbd", "unix:nbd"],
         &["set-capacity", "PATH", "1G"],
         &["set-size", "PATH", "64M"],
+        &["set-codec", "PATH", "lz4"],
         &["train", "PATH"],
         &["settle", "PATH"],
         &["settle", "PATH", "--json"],

@@ -1,0 +1,41 @@
+//! `pumice set-codec`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use service::{IoChoice, run_here};
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
+    What is written from now on is compressed so, while hosts go on. What is there stays as it is, can always be read, and \
+    changes as it is overwritten or settled (pumice settle, which takes zstd whatever the codec is; with none there is no \
+    settling).")]
+pub(crate) struct Args {
+    /// File or block device with the drive, served or not
+    path: PathBuf,
+    /// auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
+    codec: codec::Policy,
+    /// Print JSON: {"path": ..., "codec_before": ..., "codec": ...}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let set = |spawner| service::set_codec(&args.path, args.codec, spawner);
+    let (before, drive) = run_here(IoChoice::Auto, set)??;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let json = serde_json::json!({ "path": args.path, "codec_before": before, "codec": drive.codec });
+        serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out)?);
+    }
+    writeln!(
+        out,
+        "{}: codec {} for what is written from now on, {before} until now; what is there stays as it is until it is \
+         overwritten or settled",
+        args.path.display(),
+        drive.codec,
+    )?;
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! The drive's dictionaries: loaded at opening, added, retired.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use codec::{Dictionary, Policy};
 use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
@@ -267,7 +268,10 @@ impl<M: Media> Shared<M> {
 
     /// How the host's blocks are compressed now.
     pub(crate) fn recipe(&self) -> Recipe {
-        let policy = self.codec();
+        let policy = match self.codec() {
+            Policy::Auto if self.hurried.load(Ordering::Relaxed) => Policy::Lz4,
+            policy => policy,
+        };
         let dictionaries = match policy {
             Policy::Auto | Policy::Zstd(_) => self.dictionaries.active(),
             _ => Arc::new([]),

@@ -1,5 +1,7 @@
 //! Changing how a drive compresses, while it is used.
 
+use std::sync::atomic::Ordering;
+
 use media::Media;
 
 use crate::error::Error;
@@ -24,5 +26,16 @@ impl<M: Media> Drive<M> {
         shared.core().superblock = superblock;
         shared.set_codec(policy);
         Ok(())
+    }
+
+    /// Says whether more is to be written than there is processor time to compress it well: the `auto` policy then compresses
+    /// by LZ4, and settling makes up for it later. Other policies do as they are told.
+    pub fn set_hurried(&self, hurried: bool) {
+        self.0.hurried.store(hurried, Ordering::Relaxed);
+    }
+
+    /// See [`Drive::set_hurried`].
+    pub fn is_hurried(&self) -> bool {
+        self.0.hurried.load(Ordering::Relaxed)
     }
 }

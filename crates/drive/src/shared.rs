@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use event_listener::Event;
 use layout::Superblock;
@@ -39,6 +39,8 @@ pub(crate) struct Shared<M> {
     pub(crate) spawner: Spawner,
     /// The codec policy: its numbers in the superblock.
     codec: AtomicU16,
+    /// See [`Drive::set_hurried`].
+    pub(crate) hurried: AtomicBool,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
@@ -102,6 +104,7 @@ impl<M: Media> Shared<M> {
             progress: Event::new(),
             spawner: options.spawner.clone(),
             codec: AtomicU16::new(packed(codec)),
+            hurried: AtomicBool::new(false),
             dictionaries: Dictionaries::default(),
             sampler: Sampler::new(options.sample_blocks, options.entropy),
             compute: options.compute.clone(),

@@ -110,6 +110,16 @@ fn the_codec_is_changed_while_the_drive_is_used() {
     let composition = drive.status().composition;
     assert_eq!(composition.raw.logical_bytes, data.len() as u64, "none");
     assert_eq!(composition.fresh[3].logical_bytes, 4 * data.len() as u64, "frames of eight");
+    let used = |drive: &Memory| drive.space().0;
+    let written = |hurried: bool| {
+        let before = used(&drive);
+        drive.set_hurried(hurried);
+        run(drive.write(32 << 20, &data, false)).expect("write");
+        let took = used(&drive) - before;
+        run(drive.trim(32 << 20, data.len() as u64, false)).expect("trim");
+        took
+    };
+    assert!(written(true) > written(false), "LZ4 takes more than zstd, and no time");
     run(drive.set_codec(Policy::Zstd(7))).expect("set the codec");
     run(drive.close()).expect("close");
     assert!(run(drive.set_codec(Policy::Lz4)).is_err(), "closed");

@@ -8,6 +8,7 @@ use media::AnyMedia;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::busy::Hurry;
 use crate::pacer::Pacer;
 use crate::throttle::{Throttle, ThrottleSettings};
 use crate::workers::Workers;
@@ -38,7 +39,10 @@ impl Background {
         let (stop, stopped) = watch::channel(false);
         // Two tasks: a tick must not wait until a long checkpoint is done.
         let tasks = vec![
-            workers.spawn_on(index, tick(drive.clone(), throttle, pacer, stopped.clone())),
+            workers.spawn_on(
+                index,
+                tick(drive.clone(), throttle, pacer, Hurry::new(workers.shares()), stopped.clone()),
+            ),
             workers.spawn_on(index, maintain(name, drive.clone(), stopped)),
         ];
         Background { stop, tasks }
@@ -58,6 +62,7 @@ async fn tick(
     drive: Drive<AnyMedia>,
     (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
     pacer: Arc<Pacer>,
+    mut hurry: Hurry,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut interval = tokio::time::interval(TICK);
@@ -70,7 +75,9 @@ async fn tick(
             return;
         }
         drive.tick();
-        pacer.set(drive.pace().writers, Instant::now());
+        let now = Instant::now();
+        pacer.set(drive.pace().writers, now);
+        drive.set_hurried(hurry.judge(now));
         if let Some(settings) = settings {
             let (used, limit) = drive.space();
             throttle.set_rate(settings.rate(used as f64 * 100.0 / limit.max(1) as f64));

@@ -13,6 +13,7 @@
 mod admin;
 mod background;
 mod backing;
+mod busy;
 mod compression;
 mod compute;
 pub mod device;

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::busy::{Share, measure};
 use crate::compute::{ComputeQueue, ComputeThread};
 use crate::error::ServiceError;
 
@@ -62,6 +63,8 @@ struct Worker {
     handle: Handle,
     /// Connections it carries.
     connections: Arc<AtomicUsize>,
+    /// How busy it is.
+    share: Share,
     stop: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
@@ -126,6 +129,11 @@ impl Workers {
         F::Output: Send + 'static,
     {
         self.workers[index % self.workers.len()].handle.spawn(future)
+    }
+
+    /// How busy each worker is.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        self.workers.iter().map(|worker| worker.share.clone()).collect()
     }
 
     /// Background runner for a drive: on the worker that asks, else on the first.
@@ -196,7 +204,9 @@ fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), Servi
         .map_err(failed)?;
     match ready.recv() {
         Ok(Ok((handle, backend))) => {
-            Ok((Worker { handle, connections: Arc::default(), stop, thread }, backend))
+            let share = Share::default();
+            handle.spawn(measure(share.clone()));
+            Ok((Worker { handle, connections: Arc::default(), share, stop, thread }, backend))
         }
         Ok(Err(StartError::Runtime(error))) => Err(failed(error)),
         Ok(Err(StartError::Uring(error))) => Err(ServiceError::NoUring(error)),

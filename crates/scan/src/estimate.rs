@@ -2,7 +2,8 @@
 //!
 //! What is estimated is always a bounded quantity of a 4 KiB block (or of a larger unit), such as the bytes it would be
 //! stored in. Samples are drawn independently and uniformly over the blocks of all sources, so that large sources count
-//! as much as they weigh. Two bounds for the mean of independent samples in `[0, range]` are used:
+//! as much as they weigh. Where blocks are stored together, the value of a block is its part of what its group takes: the
+//! mean over blocks is the same, and each drawn block is one sample, however many blocks are read for it. Two bounds for the mean of independent samples in `[0, range]` are used:
 //!
 //! * **Hoeffding** (W. Hoeffding, *Probability Inequalities for Sums of Bounded Random Variables*, JASA 58, 1963,
 //!   theorem 1): knows the range only, so it says beforehand how many samples are enough. In the form of (2.17) of that
@@ -84,6 +85,13 @@ impl Tally {
         self.count += 1;
         self.sum += u128::from(value);
         self.squares += u128::from(value) * u128::from(value);
+    }
+
+    /// Adds a sample so many times.
+    pub fn add_times(&mut self, value: u64, times: u64) {
+        self.count += times;
+        self.sum += u128::from(value) * u128::from(times);
+        self.squares += u128::from(value) * u128::from(value) * u128::from(times);
     }
 
     /// Adds all samples of another tally.

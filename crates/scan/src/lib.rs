@@ -19,6 +19,7 @@
 
 mod engine;
 pub mod estimate;
+mod frames;
 pub mod layouts;
 mod measure;
 mod outcome;
@@ -32,6 +33,7 @@ mod types;
 mod worker;
 
 pub use estimate::{Bound, Interval};
+pub use frames::GROUP_BLOCKS;
 pub use measure::RECORD_BYTES_MAX;
 
 pub use predict::{PredictedDrive, limit_bytes, smallest_drive};

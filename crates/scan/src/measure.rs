@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use codec::{CodecId, Policy, fill_word};
+use layout::BLOCK_BYTES;
 use layout::record::RECORD_HEADER_BYTES;
-use layout::{BLOCK_BYTES, UNIT_BYTES};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Engine;
 use crate::estimate::Tally;
+use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE};
 use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
 
 /// Bytes of the longest record of a block: the most that any codec makes of one.
@@ -17,25 +18,6 @@ pub const RECORD_BYTES_MAX: u64 = (BLOCK_BYTES + RECORD_HEADER_BYTES) as u64;
 
 /// Blocks measured between two looks at the clock.
 const BLOCKS_A_BATCH: usize = 32;
-
-/// What a drive keeps of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// An entry of the map with the word that the block repeats.
-    Fill(u32),
-    /// A record of so many bytes, header and padding in.
-    Record(u32),
-}
-
-impl Kept {
-    /// Bytes of the record.
-    pub(crate) fn record_bytes(self) -> u64 {
-        match self {
-            Kept::Fill(_) => 0,
-            Kept::Record(bytes) => bytes.into(),
-        }
-    }
-}
 
 /// Time that a codec took for some bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,8 +89,12 @@ pub(crate) struct UnitTally {
     pub(crate) rivals: Vec<Tally>,
     /// Bytes in all, for each rival.
     pub(crate) rival_bytes: Vec<u64>,
-    /// Thousandths of a byte of map that fills take, a block.
-    pub(crate) fill_map: Tally,
+    /// Records of a settled drive, and records and map, a block; in [`PARTS_A_BYTE`].
+    pub(crate) settled: CostTally,
+    /// The same in bytes, of all units.
+    pub(crate) settled_sum: Cost,
+    /// Units.
+    pub(crate) count: u64,
     /// Blocks in all.
     pub(crate) blocks: u64,
 }
@@ -127,8 +113,35 @@ impl UnitTally {
     pub(crate) fn merge(&mut self, other: &UnitTally) {
         self.rivals.iter_mut().zip(&other.rivals).for_each(|(to, from)| to.merge(from));
         self.rival_bytes.iter_mut().zip(&other.rival_bytes).for_each(|(to, from)| *to += from);
-        self.fill_map.merge(&other.fill_map);
+        self.settled.merge(&other.settled);
+        self.settled_sum += other.settled_sum;
+        self.count += other.count;
         self.blocks += other.blocks;
+    }
+}
+
+/// Sums of what groups of blocks take. A value is what the group takes, divided by its blocks, in [`PARTS_A_BYTE`]; for
+/// groups of up to eight that is a whole number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CostTally {
+    /// Records.
+    pub(crate) records: Tally,
+    /// Records and what they add to the map at least.
+    pub(crate) mapped: Tally,
+}
+
+impl CostTally {
+    /// Adds a group of so many blocks, for `times` of its blocks.
+    pub(crate) fn add(&mut self, cost: Cost, blocks: u64, times: u64) {
+        let value = |bytes: u64| bytes * PARTS_A_BYTE / blocks.max(1);
+        self.records.add_times(value(cost.records), times);
+        self.mapped.add_times(value(cost.records + cost.map), times);
+    }
+
+    /// Adds another one's sums.
+    pub(crate) fn merge(&mut self, other: &CostTally) {
+        self.records.merge(&other.records);
+        self.mapped.merge(&other.mapped);
     }
 }
 
@@ -137,6 +150,9 @@ pub(crate) struct Meter {
     engines: Vec<Engine>,
     rivals: Vec<(Layout, usize)>,
     rival_engines: Vec<Engine>,
+    framer: Framer,
+    settler: Framer,
+    kept: Vec<Kept>,
     payloads: Vec<u8>,
     spans: Vec<(CodecId, Range<usize>)>,
     back: Vec<u8>,
@@ -163,6 +179,9 @@ impl Meter {
             engines: codecs.iter().copied().map(Engine::new).collect(),
             rivals,
             rival_engines: used.into_iter().map(Engine::new).collect(),
+            framer: Framer::new(codecs.first().copied().unwrap_or_default()),
+            settler: Framer::new(settled_codec(codecs.first().copied().unwrap_or_default())),
+            kept: Vec::new(),
             payloads: Vec::new(),
             spans: Vec::new(),
             back: vec![0; BLOCK_BYTES],
@@ -219,7 +238,7 @@ impl Meter {
                 (None, Some((stored, span))) => {
                     spans.next();
                     let payload = if *stored == CodecId::Raw { BLOCK_BYTES } else { span.len() };
-                    Kept::Record((RECORD_HEADER_BYTES + payload).next_multiple_of(UNIT_BYTES) as u32)
+                    Kept::record(payload, 1)
                 }
                 (None, None) => continue,
             };
@@ -231,8 +250,13 @@ impl Meter {
         }
     }
 
-    /// Measures one unit of up to 128 KiB with every rival.
-    pub(crate) fn unit(&mut self, data: &[u8], tally: &mut UnitTally) {
+    /// What the drive keeps of adjacent blocks from `first` on, written at once.
+    pub(crate) fn frames(&mut self, first: u64, data: &[u8], kept: &mut Vec<Kept>) {
+        self.framer.run(first, data, kept);
+    }
+
+    /// Measures one unit of up to 128 KiB, which begins at block `first`, with every rival, and as a settled drive keeps it.
+    pub(crate) fn unit(&mut self, first: u64, data: &[u8], tally: &mut UnitTally) {
         let blocks = (data.len() / BLOCK_BYTES) as u64;
         if blocks == 0 || self.rivals.is_empty() {
             return;
@@ -248,23 +272,29 @@ impl Meter {
             tally.rivals[at].add(bytes / blocks);
             tally.rival_bytes[at] += bytes;
         }
-        tally.fill_map.add(fill_map_bytes(data) * 1000 / blocks);
+        self.kept.clear();
+        self.settler.run(first, data, &mut self.kept);
+        let mut costs = Cost::default();
+        let (mut at, mut from) = (first, 0);
+        for (i, one) in self.kept.iter().enumerate() {
+            at += one.blocks();
+            if at.is_multiple_of(GROUP_BLOCKS) || i + 1 == self.kept.len() {
+                costs += Cost::of(self.kept[from..=i].iter().copied());
+                from = i + 1;
+            }
+        }
+        tally.settled.add(costs, blocks, 1);
+        tally.settled_sum += costs;
+        tally.count += 1;
         tally.blocks += blocks;
     }
 }
 
-/// Bytes of map that the fills of a unit take beyond what its records take: entries where the leaf is written dense, less
-/// where it is written as runs.
-fn fill_map_bytes(data: &[u8]) -> u64 {
-    const ENTRY_BYTES: u64 = 8;
-    const RUN_BYTES: u64 = 12;
-    let (mut blocks, mut runs, mut records, mut last) = (0, 0, 0, None);
-    for block in data.chunks(BLOCK_BYTES) {
-        let fill = fill_word(block);
-        blocks += 1;
-        records += u64::from(fill.is_none());
-        runs += u64::from(fill.is_none() || fill != last);
-        last = fill;
+/// How a drive without dictionaries compresses cold data: zstd at level 9 at least.
+pub(crate) fn settled_codec(codec: Policy) -> Policy {
+    const LEVEL: i8 = 9;
+    match codec {
+        Policy::Zstd(level) => Policy::Zstd(level.max(LEVEL)),
+        _ => Policy::Zstd(LEVEL),
     }
-    (blocks * ENTRY_BYTES).min(runs * RUN_BYTES).saturating_sub(records * ENTRY_BYTES)
 }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use layout::{BLOCK_BYTES, NODE_ENTRIES};
 
 use crate::estimate::{Design, Interval, Tally, of_part};
+use crate::frames::PARTS_A_BYTE;
 use crate::layouts::Layout;
-use crate::measure::RECORD_BYTES_MAX;
-use crate::predict::{Evidence, MapEvidence, PredictedDrive};
+use crate::measure::{CostTally, RECORD_BYTES_MAX};
+use crate::predict::{Evidence, PredictedDrive, Usage};
 use crate::report::{
     Blocks, CodecResult, Data, LayoutResult, Mode, Part, REPORT_VERSION, ReadSummary, Report,
 };
@@ -70,7 +71,7 @@ impl Outcome<'_> {
                     None => self.population.bytes,
                 },
                 blocks_count: sums.blocks.count(),
-                units_count: sums.units.fill_map.count,
+                units_count: sums.units.count,
                 seconds: self.seconds,
             },
             blocks: self.block_shares(),
@@ -171,30 +172,47 @@ impl Outcome<'_> {
         self.options.rivals().into_iter().enumerate().map(row).collect()
     }
 
+    /// Means of groups, whose values count in parts of a byte.
+    fn usage(&self, design: &Design, tally: &CostTally) -> Usage {
+        let interval = |tally: &Tally, more: f64| {
+            let design = design.for_range((design.range + more) * PARTS_A_BYTE as f64);
+            design.interval(tally, self.exact).0.scaled(1.0 / PARTS_A_BYTE as f64)
+        };
+        // A block adds eight bytes to the map at most.
+        Usage { records: interval(&tally.records, 0.0), mapped: interval(&tally.mapped, 8.0), leaves: None }
+    }
+
     fn predicted(&self) -> Option<PredictedDrive> {
         let design = self.options.block_design();
         let sums = self.sums;
-        let records = design.interval(sums.blocks.records.first()?, self.exact).0;
-        let mapped = design.for_range(design.range + 8.0);
         let fills = sums.blocks.zeros.or(&sums.blocks.fills);
-        let map = if self.exact {
-            MapEvidence::Leaves { bytes: sums.leaf_bytes, count: sums.leaves }
-        } else {
-            MapEvidence::Sampled { fill_map: sums.units.fill_map.mean() / 1000.0 }
-        };
+        let leaves = sums.leaves.map(|leaves| self.exact.then_some(leaves));
+        let framed = Usage { leaves: leaves[0], ..self.usage(&design, &sums.framed) };
+        let single = Usage { leaves: leaves[1], ..self.usage(&design, &sums.single) };
+        let settled = self.options.unit_design().map(|design| {
+            let usage = self.usage(&design.for_range(RECORD_BYTES_MAX as f64), &sums.units.settled);
+            let a_block = |bytes: u64| Interval::exact(bytes as f64 / sums.units.blocks.max(1) as f64);
+            let all = sums.units.settled_sum;
+            if self.exact {
+                Usage { records: a_block(all.records), mapped: a_block(all.records + all.map), leaves: None }
+            } else {
+                usage
+            }
+        });
         PredictedDrive::new(&Evidence {
             codec: self.options.codec.to_string(),
             blocks: self.blocks(),
             fills: self.share(&fills, self.known.map(|known| known.zeros + known.fills)),
-            records,
-            mapped: mapped.interval(&sums.mapped, self.exact).0,
-            map,
+            framed,
+            single,
+            settled,
         })
     }
 
     fn parts(&self, parts: &HashMap<u32, Tally>, name: impl Fn(u32, &Shared<'_>) -> String) -> Vec<Part> {
         let Some(shared) = self.shared else { return Vec::new() };
-        let design = Design { range: RECORD_BYTES_MAX as f64, ..self.options.block_design() };
+        let design = self.options.block_design().for_range((RECORD_BYTES_MAX * PARTS_A_BYTE) as f64);
+        let bytes = 1.0 / PARTS_A_BYTE as f64;
         let scale = match self.sums.blocks.count() {
             0 => 0.0,
             count => self.blocks() as f64 / count as f64,
@@ -202,9 +220,9 @@ impl Outcome<'_> {
         let part = |(number, tally): (&u32, &Tally)| Part {
             name: name(*number, shared),
             data_bytes: (tally.count as f64 * BLOCK as f64 * scale) as u64,
-            stored_bytes: (tally.sum as f64 * scale) as u64,
+            stored_bytes: (tally.sum as f64 * bytes * scale) as u64,
             samples_count: tally.count,
-            ratio: self.ratio(of_part(&design, tally, self.exact).0),
+            ratio: self.ratio(of_part(&design, tally, self.exact).0.scaled(bytes)),
         };
         let mut parts: Vec<Part> = parts.iter().map(part).collect();
         parts.sort_by(|a, b| b.stored_bytes.cmp(&a.stored_bytes).then_with(|| a.name.cmp(&b.name)));

@@ -1,5 +1,6 @@
 //! What a Pumice drive would make of the data: records with their headers, the map, and the drive that holds it all.
 //!
+//! Data is taken to be written in large pieces, 128 KiB or more at multiples of 32 KiB, so that neighbours go into frames.
 //! The sizes are the drive's own: record headers and rounding from `layout`, payloads from `codec`, map nodes by the
 //! encoder that writes them, reserve from `drive`.
 
@@ -9,7 +10,7 @@ use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, PAGE_BYTES, UNIT_BYTES}
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::Interval;
-use crate::measure::Kept;
+use crate::frames::Kept;
 
 /// Bytes of a map entry.
 const ENTRY_BYTES: u64 = 8;
@@ -25,6 +26,13 @@ pub struct PredictedDrive {
     pub codec: String,
     /// Logical bytes / physical bytes in use, headers and map counted: `compression_ratio` of `pumice status`.
     pub ratio: Interval,
+    /// The same if every block were written by itself, so that there are no frames.
+    #[serde(default)]
+    pub ratio_of_random_writes: Option<Interval>,
+    /// The same once the drive has compressed all of it again as cold data, without a dictionary; `None` if no larger units
+    /// were read.
+    #[serde(default)]
+    pub ratio_settled: Option<Interval>,
     /// Logical bytes / bytes of the smallest drive that holds them: reserve and fixed structures counted too.
     pub ratio_of_size: Interval,
     /// Blocks written to the drive, fills in, holes not.
@@ -54,18 +62,40 @@ pub(crate) struct Evidence {
     pub(crate) blocks: u64,
     /// Share of blocks that are fills.
     pub(crate) fills: Interval,
-    /// Bytes of record, a block.
-    pub(crate) records: Interval,
-    /// Bytes of record and map entry, a block.
-    pub(crate) mapped: Interval,
-    pub(crate) map: MapEvidence,
+    /// Written in large pieces.
+    pub(crate) framed: Usage,
+    /// Written block by block.
+    pub(crate) single: Usage,
+    /// After settling.
+    pub(crate) settled: Option<Usage>,
 }
 
-pub(crate) enum MapEvidence {
-    /// Bytes of all leaves, and how many there are.
-    Leaves { bytes: u64, count: u64 },
-    /// Bytes of map that fills take, a block.
-    Sampled { fill_map: f64 },
+/// What blocks take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Bytes of record, a block.
+    pub(crate) records: Interval,
+    /// Bytes of record and least bytes of map, a block.
+    pub(crate) mapped: Interval,
+    /// All leaves of the map, where everything was read.
+    pub(crate) leaves: Option<LeafSum>,
+}
+
+impl Usage {
+    /// Bytes that so many blocks take, records and map.
+    fn used(&self, blocks: u64) -> Interval {
+        let scale = blocks as f64;
+        let records = self.records.scaled(scale);
+        if let Some(leaves) = self.leaves {
+            return Interval::exact(records.estimate + (leaves.bytes + upper_bytes(leaves.count)) as f64);
+        }
+        let leaves = blocks.div_ceil(NODE_ENTRIES as u64);
+        let above = (leaves * RECORD_HEADER_BYTES as u64 + upper_bytes(leaves)) as f64;
+        let mapped = self.mapped.scaled(scale);
+        // At least what each group adds to its leaf; at most every leaf dense.
+        let high = records.high + scale * ENTRY_BYTES as f64 + above + PAGE_BYTES as f64;
+        Interval { estimate: (mapped.estimate + above).min(high), low: mapped.low.max(above), high }
+    }
 }
 
 impl PredictedDrive {
@@ -73,24 +103,10 @@ impl PredictedDrive {
         if evidence.blocks == 0 {
             return None;
         }
-        let blocks = evidence.blocks as f64;
         let logical = evidence.blocks * BLOCK_BYTES as u64;
-        let records = evidence.records.scaled(blocks);
-        let used = match evidence.map {
-            MapEvidence::Leaves { bytes, count } => {
-                let map = (bytes + upper_bytes(count)) as f64;
-                Interval::exact(records.estimate + map)
-            }
-            MapEvidence::Sampled { fill_map } => {
-                let leaves = evidence.blocks.div_ceil(NODE_ENTRIES as u64);
-                let above = (leaves * RECORD_HEADER_BYTES as u64 + upper_bytes(leaves)) as f64;
-                let mapped = evidence.mapped.scaled(blocks);
-                let estimate = mapped.estimate + fill_map * blocks + above;
-                // At least an entry for each record; at most every leaf dense.
-                let high = records.high + blocks * ENTRY_BYTES as f64 + above + PAGE_BYTES as f64;
-                Interval { estimate: estimate.min(high), low: mapped.low.max(above), high }
-            }
-        };
+        let records = evidence.framed.records.scaled(evidence.blocks as f64);
+        let used = evidence.framed.used(evidence.blocks);
+        let ratio = |usage: &Usage| usage.used(evidence.blocks).dividing(logical as f64);
         let map = Interval {
             estimate: used.estimate - records.estimate,
             low: (used.low - records.low).max(0.0).min(used.estimate - records.estimate),
@@ -107,6 +123,8 @@ impl PredictedDrive {
         Some(PredictedDrive {
             codec: evidence.codec.clone(),
             ratio: used.dividing(logical as f64),
+            ratio_of_random_writes: Some(ratio(&evidence.single)),
+            ratio_settled: evidence.settled.as_ref().map(ratio),
             ratio_of_size: sizes.dividing(logical as f64),
             logical_used_bytes: logical,
             logical_fill_bytes: evidence.fills.scaled(logical as f64),
@@ -173,25 +191,41 @@ pub(crate) struct Leaves {
     slot: u16,
     positions: u64,
     payload: Vec<u8>,
-    /// Bytes of all leaves that were ended.
+    /// Of all leaves that were ended.
+    pub(crate) sum: LeafSum,
+}
+
+/// Leaves of the map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeafSum {
+    /// Bytes of their records.
     pub(crate) bytes: u64,
     /// Leaves that hold something.
     pub(crate) count: u64,
 }
 
+impl LeafSum {
+    pub(crate) fn add(&mut self, other: LeafSum) {
+        self.bytes += other.bytes;
+        self.count += other.count;
+    }
+}
+
 impl Leaves {
-    /// The next block.
+    /// The next block, or blocks.
     pub(crate) fn push(&mut self, kept: Kept) {
         let entry = match kept {
             Kept::Fill(word) => Entry::fill(word),
-            Kept::Record(bytes) => {
+            Kept::Record { bytes, blocks } => {
                 // Any place will do, as long as it is another one.
                 self.positions += Entry::MAX_LEN_BYTES as u64;
-                Entry::record(self.positions % (1 << 53), bytes as usize)
+                Entry::of_blocks(self.positions % (1 << 53), bytes as usize, blocks.into())
             }
         };
-        self.entries.push((self.slot, entry));
-        self.slot += 1;
+        for _ in 0..kept.blocks() {
+            self.entries.push((self.slot, entry));
+            self.slot += 1;
+        }
         if self.slot >= NODE_ENTRIES as u16 {
             self.end_leaf();
         }
@@ -207,8 +241,8 @@ impl Leaves {
         if !self.entries.is_empty() {
             self.payload.clear();
             layout::node::encode_node(|| self.entries.iter().copied(), &mut self.payload);
-            self.bytes += (RECORD_HEADER_BYTES + self.payload.len()).next_multiple_of(UNIT_BYTES) as u64;
-            self.count += 1;
+            self.sum.bytes += (RECORD_HEADER_BYTES + self.payload.len()).next_multiple_of(UNIT_BYTES) as u64;
+            self.sum.count += 1;
         }
         self.entries.clear();
         self.slot = 0;
@@ -221,20 +255,26 @@ mod tests {
 
     #[test]
     fn leaves_cost_what_the_encoder_writes() {
+        let single = Kept::Record { bytes: 1328, blocks: 1 };
+        let sum = |bytes, count| LeafSum { bytes, count };
         let mut leaves = Leaves::default();
-        (0..512).for_each(|_| leaves.push(Kept::Record(1328)));
-        assert_eq!((leaves.bytes, leaves.count), (4112, 1));
+        (0..512).for_each(|_| leaves.push(single));
+        assert_eq!(leaves.sum, sum(4112, 1));
         // Zeros only: one run of 12 bytes.
         (0..512).for_each(|_| leaves.push(Kept::Fill(0)));
-        assert_eq!((leaves.bytes, leaves.count), (4112 + 32, 2));
+        assert_eq!(leaves.sum, sum(4112 + 32, 2));
         // Ten blocks of a leaf: pairs of ten bytes.
         leaves.skip_to(100);
-        (0..10).for_each(|_| leaves.push(Kept::Record(1328)));
+        (0..10).for_each(|_| leaves.push(single));
         leaves.end_leaf();
-        assert_eq!((leaves.bytes, leaves.count), (4112 + 32 + 128, 3));
+        assert_eq!(leaves.sum, sum(4112 + 32 + 128, 3));
         leaves.skip_to(511);
         leaves.end_leaf();
-        assert_eq!(leaves.count, 3);
+        assert_eq!(leaves.sum.count, 3);
+        // Frames: a run each.
+        let mut leaves = Leaves::default();
+        (0..64).for_each(|_| leaves.push(Kept::Record { bytes: 9600, blocks: 8 }));
+        assert_eq!(leaves.sum, sum(16 + 64 * 12, 1));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::estimate::Design;
+use crate::frames::{Cost, Framer, GROUP_BLOCKS, PARTS_A_BYTE};
 use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
 use crate::measure::RECORD_BYTES_MAX;
 use crate::outcome::Outcome;
@@ -73,7 +74,7 @@ impl Options {
         Some(Design { confidence: self.confidence, precision, range: BLOCK_BYTES as f64 })
     }
 
-    /// Blocks up to which everything is read rather than sampled: twice the samples it would take at most.
+    /// Blocks up to which everything is read rather than sampled: twice what samples measure with all codecs at most.
     pub fn small_blocks(&self) -> u64 {
         let units = self.unit_design().map_or(0, |design| design.samples_max());
         2 * (self.block_design().samples_max() + units * (UNIT_BYTES_MAX as u64 / BLOCK))
@@ -132,7 +133,7 @@ pub fn scan(
         progress(Progress::Begin(Some(population.blocks() * BLOCK)));
         read_all(&shared, &mut workers);
     } else {
-        let blocks = options.block_design().samples_max() * BLOCK;
+        let blocks = options.block_design().samples_max() * GROUP_BLOCKS * BLOCK;
         let units = options.unit_design().map_or(0, |design| design.samples_max());
         progress(Progress::Begin(Some(blocks + units * UNIT_BYTES_MAX as u64)));
         sample(&shared, options, &mut workers);
@@ -195,7 +196,7 @@ pub fn scan_stream(
             while let Some(leaf) = leaves.next().map_err(error)? {
                 reservoir.add(&leaf);
             }
-            each(&mut workers, &reservoir.blocks, |worker, block| worker.stream_blocks(block));
+            each(&mut workers, &reservoir.blocks, |worker, block| worker.stream_block(block));
             each(&mut workers, &reservoir.units, |worker, unit| worker.stream_unit(unit));
             known = Some(reservoir.known);
         }
@@ -259,14 +260,20 @@ fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) {
             workers.iter().for_each(|worker| tally.merge(&worker.sums.blocks.records[at]));
             design.interval(&tally, false).0.half_width() <= design.precision
         };
-        if (0..options.codecs().len()).all(reached) {
+        let drive = || {
+            let mut tally = crate::estimate::Tally::default();
+            workers.iter().for_each(|worker| tally.merge(&worker.sums.framed.records));
+            let design = design.for_range(design.range * PARTS_A_BYTE as f64);
+            design.interval(&tally, false).0.half_width() <= design.precision
+        };
+        if drive() && (0..options.codecs().len()).all(reached) {
             break;
         }
     }
     let Some(design) = options.unit_design() else { return };
     let mut draws = 0;
     for look in design.looks() {
-        let units = |workers: &[Worker]| workers.iter().map(|w| w.sums.units.fill_map.count).sum::<u64>();
+        let units = |workers: &[Worker]| workers.iter().map(|w| w.sums.units.count).sum::<u64>();
         while units(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
             let count = look - units(workers);
             draws += count;
@@ -289,23 +296,28 @@ fn measured(workers: &[Worker]) -> u64 {
     workers.iter().map(|worker| worker.sums.blocks.count()).sum()
 }
 
-/// Reads everything, leaf by leaf.
+/// Reads everything, leaf by leaf of the map that the drive would have.
 fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
     const LEAF: u64 = NODE_ENTRIES as u64;
+    let population = shared.population;
+    // Which leaf: of an item that stands alone, or of all others together.
+    let leaf_of = |extent: &Extent| {
+        let alone = population.items()[extent.item as usize].alone;
+        (alone.then_some(extent.item), population.position(extent) / LEAF)
+    };
     let mut pieces: Vec<Extent> = Vec::new();
     let mut starts = Vec::new();
-    for extent in &shared.population.extents {
-        let (mut first, end) = (extent.first, extent.first + extent.blocks);
-        while first < end {
-            let until = ((first / LEAF + 1) * LEAF).min(end);
-            let same = pieces
-                .last()
-                .is_some_and(|last| last.item == extent.item && last.first / LEAF == first / LEAF);
-            if !same {
+    for extent in &population.extents {
+        let mut rest = *extent;
+        while rest.blocks > 0 {
+            let blocks = (LEAF - population.position(&rest) % LEAF).min(rest.blocks);
+            let piece = Extent { blocks, ..rest };
+            if pieces.last().is_none_or(|last| leaf_of(last) != leaf_of(&piece)) {
                 starts.push(pieces.len());
             }
-            pieces.push(Extent { first, blocks: until - first, ..*extent });
-            first = until;
+            pieces.push(piece);
+            let (first, before) = (rest.first + blocks, rest.before + blocks);
+            rest = Extent { first, blocks: rest.blocks - blocks, before, ..rest };
         }
     }
     starts.push(pieces.len());
@@ -388,7 +400,9 @@ struct Reservoir {
     rng: StdRng,
     blocks_max: usize,
     units_max: usize,
-    blocks: Vec<Vec<u8>>,
+    /// Each with what its group takes, and the group's blocks: measured at once, so that the group need not be kept.
+    blocks: Vec<(Vec<u8>, Cost, u64)>,
+    framer: Framer,
     units: Vec<Vec<u8>>,
     units_seen: u64,
     known: Known,
@@ -402,6 +416,7 @@ impl Reservoir {
             blocks_max: samples(options.block_design()),
             units_max: options.unit_design().map_or(0, samples),
             blocks: Vec::new(),
+            framer: Framer::new(options.codec),
             units: Vec::new(),
             units_seen: 0,
             known: Known::default(),
@@ -409,28 +424,38 @@ impl Reservoir {
     }
 
     fn add(&mut self, leaf: &[u8]) {
-        for block in leaf.chunks(BLOCK_BYTES) {
-            let fill = codec::fill_word(block);
-            self.known.blocks += 1;
-            self.known.zeros += u64::from(fill == Some(0));
-            self.known.fills += u64::from(fill.is_some_and(|word| word != 0));
-            draw(&mut self.rng, &mut self.blocks, self.blocks_max, self.known.blocks, block);
+        for group in leaf.chunks(GROUP_BLOCKS as usize * BLOCK_BYTES) {
+            let mut cost = None;
+            for block in group.chunks(BLOCK_BYTES) {
+                let fill = codec::fill_word(block);
+                self.known.blocks += 1;
+                self.known.zeros += u64::from(fill == Some(0));
+                self.known.fills += u64::from(fill.is_some_and(|word| word != 0));
+                let framer = &mut self.framer;
+                draw(&mut self.rng, &mut self.blocks, self.blocks_max, self.known.blocks, || {
+                    let cost = *cost.get_or_insert_with(|| {
+                        let mut kept = Vec::new();
+                        framer.run(0, group, &mut kept);
+                        Cost::of(kept)
+                    });
+                    (block.to_vec(), cost, (group.len() / BLOCK_BYTES) as u64)
+                });
+            }
         }
         for unit in leaf.chunks(UNIT_BYTES_MAX) {
             self.units_seen += 1;
-            draw(&mut self.rng, &mut self.units, self.units_max, self.units_seen, unit);
+            draw(&mut self.rng, &mut self.units, self.units_max, self.units_seen, || unit.to_vec());
         }
     }
 }
 
 /// Keeps the `seen`th piece with probability `max / seen`, in place of another one.
-fn draw(rng: &mut StdRng, kept: &mut Vec<Vec<u8>>, max: usize, seen: u64, piece: &[u8]) {
+fn draw<T>(rng: &mut StdRng, kept: &mut Vec<T>, max: usize, seen: u64, piece: impl FnOnce() -> T) {
     if kept.len() < max {
-        kept.push(piece.to_vec());
+        kept.push(piece());
     } else if let Ok(at) = usize::try_from(rng.random_range(0..seen))
         && at < max
     {
-        kept[at].clear();
-        kept[at].extend_from_slice(piece);
+        kept[at] = piece();
     }
 }

@@ -9,9 +9,10 @@ use codec::Policy;
 use layout::BLOCK_BYTES;
 
 use crate::estimate::Tally;
+use crate::frames::{Cost, GROUP_BLOCKS, Kept};
 use crate::layouts::{Rival, UNIT_BYTES_MAX};
-use crate::measure::{BlockTally, Kept, Meter, UnitTally};
-use crate::predict::Leaves;
+use crate::measure::{BlockTally, CostTally, Meter, UnitTally};
+use crate::predict::{LeafSum, Leaves};
 use crate::source::{Extent, Pace, Population, ReadAt};
 use crate::types::{self, HEAD_BYTES, Names};
 
@@ -83,7 +84,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Sums of parts of the data: bytes of record, a block.
+/// Sums of parts of the data: a block's part of its record, in parts of a byte.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) types: HashMap<u32, Tally>,
@@ -105,12 +106,14 @@ impl Parts {
 /// What a thread has measured.
 pub(crate) struct Sums {
     pub(crate) blocks: BlockTally,
-    /// Bytes of record and map entry, a block.
-    pub(crate) mapped: Tally,
+    /// What the drive keeps of data that is written in large pieces.
+    pub(crate) framed: CostTally,
+    /// What it keeps of blocks that are written one by one.
+    pub(crate) single: CostTally,
     pub(crate) units: UnitTally,
     pub(crate) parts: Parts,
-    pub(crate) leaf_bytes: u64,
-    pub(crate) leaves: u64,
+    /// All leaves of the map, by frames and by blocks.
+    pub(crate) leaves: [LeafSum; 2],
     /// Blocks that could not be read.
     pub(crate) lost_blocks: u64,
 }
@@ -119,22 +122,22 @@ impl Sums {
     pub(crate) fn new(codecs: usize, rivals: usize) -> Sums {
         Sums {
             blocks: BlockTally::new(codecs),
-            mapped: Tally::default(),
+            framed: CostTally::default(),
+            single: CostTally::default(),
             units: UnitTally::new(rivals),
             parts: Parts::default(),
-            leaf_bytes: 0,
-            leaves: 0,
+            leaves: [LeafSum::default(); 2],
             lost_blocks: 0,
         }
     }
 
     pub(crate) fn merge(&mut self, other: &Sums) {
         self.blocks.merge(&other.blocks);
-        self.mapped.merge(&other.mapped);
+        self.framed.merge(&other.framed);
+        self.single.merge(&other.single);
         self.units.merge(&other.units);
         self.parts.merge(&other.parts);
-        self.leaf_bytes += other.leaf_bytes;
-        self.leaves += other.leaves;
+        self.leaves.iter_mut().zip(other.leaves).for_each(|(to, from)| to.add(from));
         self.lost_blocks += other.lost_blocks;
     }
 }
@@ -142,9 +145,18 @@ impl Sums {
 pub(crate) struct Worker {
     meter: Meter,
     pub(crate) sums: Sums,
-    leaves: Leaves,
+    /// By frames and by blocks.
+    leaves: [Leaves; 2],
     open: Option<Open>,
     buf: Vec<u8>,
+}
+
+/// Bytes read that lie next to each other on the drive and come from one item.
+struct Segment {
+    item: u32,
+    kind: u32,
+    position: u64,
+    blocks: u64,
 }
 
 struct Open {
@@ -158,7 +170,7 @@ impl Worker {
         Worker {
             meter: Meter::new(codecs, rivals),
             sums: Sums::new(codecs.len(), rivals.len()),
-            leaves: Leaves::default(),
+            leaves: [Leaves::default(), Leaves::default()],
             open: None,
             buf: Vec::new(),
         }
@@ -210,27 +222,55 @@ impl Worker {
         }
     }
 
-    /// Measures single blocks, given by number and in rising order.
+    /// Measures blocks, given by number and in rising order: each alone, and the group that is compressed with it.
     pub(crate) fn sample(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
-        self.buf.clear();
-        let mut origins = Vec::with_capacity(blocks.len());
+        let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
-            let Some((extent, block)) = shared.population.locate(number) else { continue };
-            let item = extent.item;
-            if self.open(shared, item) && self.read(shared, block, 1) {
-                let kind = self.open.as_ref().map_or(0, |open| open.kind);
-                origins.push((item, kind));
+            let Some((segment, position, at)) = self.read_group(shared, number) else { continue };
+            let data = std::mem::take(&mut self.buf);
+            let mut kept = Vec::new();
+            self.meter.frames(position, &data, &mut kept);
+            alone.extend_from_slice(&data[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
+            self.buf = data;
+            let mut blocks = 0;
+            let holds = kept.iter().find(|one| {
+                blocks += one.blocks();
+                blocks > at as u64
+            });
+            if let Some(one) = holds {
+                count_part(shared, &mut self.sums, &segment, *one);
+            }
+            let blocks = (self.buf.len() / BLOCK_BYTES) as u64;
+            self.sums.framed.add(Cost::of(kept), blocks, 1);
+        }
+        self.measure_alone(&alone);
+        (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
+    }
+
+    /// Reads the group that a block belongs to. Answers whose the block is, the group's position, and which of its blocks
+    /// it is; of a group that cannot be read, the block alone. `None`: that cannot be read either.
+    fn read_group(&mut self, shared: &Shared<'_>, number: u64) -> Option<(Segment, u64, usize)> {
+        let pieces = shared.population.group_of(number, GROUP_BLOCKS);
+        let own =
+            pieces.iter().find(|piece| (piece.before..piece.before + piece.blocks).contains(&number))?;
+        let only = Extent { first: own.first + (number - own.before), blocks: 1, before: number, ..*own };
+        for pieces in [&pieces[..], &[only]] {
+            self.buf.clear();
+            let mut kind = 0;
+            let whole = pieces.iter().all(|piece| {
+                let read = self.open(shared, piece.item) && self.read(shared, piece.first, piece.blocks);
+                if piece.item == own.item {
+                    kind = self.open.as_ref().map_or(0, |open| open.kind);
+                }
+                read
+            });
+            if whole && let Some(first) = pieces.first() {
+                let position = shared.population.position(first);
+                let segment = Segment { item: own.item, kind, position, blocks: 1 };
+                return Some((segment, position, (number - first.before) as usize));
             }
         }
-        let mut origins = origins.into_iter();
-        let data = std::mem::take(&mut self.buf);
-        self.measure(&data, |kept, sums, _| {
-            if let Some((item, kind)) = origins.next() {
-                count_part(shared, sums, item, kind, kept);
-            }
-        });
-        self.buf = data;
-        (shared.progress)(blocks.len() as u64 * BLOCK);
+        None
     }
 
     /// Measures the unit that a block lies in: the part of its extent in an aligned 128 KiB.
@@ -243,98 +283,129 @@ impl Worker {
         let item = extent.item;
         self.buf.clear();
         if self.open(shared, item) && self.read(shared, first, end - first) {
-            self.meter.unit(&self.buf, &mut self.sums.units);
+            self.meter.unit(first, &self.buf, &mut self.sums.units);
         }
         (shared.progress)(UNIT_BYTES_MAX as u64);
     }
 
-    /// Measures pieces of extents that lie in one leaf of an item.
+    /// Measures pieces of extents that lie in one leaf of the map.
     pub(crate) fn leaf(&mut self, shared: &Shared<'_>, pieces: &[Extent]) {
-        let Some(first) = pieces.first() else { return };
-        // As it lies on the device: a leaf of its own. Files lie one behind the other.
-        let alone = shared.population.items()[first.item as usize].alone;
-        if alone {
-            self.leaves.end_leaf();
-        }
-        for piece in pieces {
-            if alone {
-                self.leaves.skip_to(piece.first % layout::NODE_ENTRIES as u64);
-            }
-            self.piece(shared, piece);
-        }
-        if alone {
-            self.leaves.end_leaf();
-        }
-    }
-
-    fn piece(&mut self, shared: &Shared<'_>, piece: &Extent) {
         self.buf.clear();
-        if !self.open(shared, piece.item) {
+        let mut segments = Vec::new();
+        for piece in pieces {
+            self.read_piece(shared, piece, &mut segments);
+        }
+        let data = std::mem::take(&mut self.buf);
+        self.measure_leaf(&data, &segments, Some(shared));
+        self.buf = data;
+        let blocks: u64 = pieces.iter().map(|piece| piece.blocks).sum();
+        (shared.progress)(blocks * BLOCK);
+    }
+
+    /// Appends what can be read of a piece to the buffer.
+    fn read_piece(&mut self, shared: &Shared<'_>, piece: &Extent, segments: &mut Vec<Segment>) {
+        let opened = self.open(shared, piece.item);
+        let kind = self.open.as_ref().map_or(0, |open| open.kind);
+        let position = shared.population.position(piece);
+        let mut segment =
+            |position, blocks| segments.push(Segment { item: piece.item, kind, position, blocks });
+        if !opened {
             self.sums.lost_blocks += piece.blocks;
-        } else if !self.read(shared, piece.first, piece.blocks) {
+        } else if self.read(shared, piece.first, piece.blocks) {
+            segment(position, piece.blocks);
+        } else {
             // Somewhere in it: block by block then.
-            for block in piece.first..piece.first + piece.blocks {
-                self.sums.lost_blocks += u64::from(!self.read(shared, block, 1));
+            for at in 0..piece.blocks {
+                if self.read(shared, piece.first + at, 1) {
+                    segment(position + at, 1);
+                } else {
+                    self.sums.lost_blocks += 1;
+                }
             }
         }
-        let kind = self.open.as_ref().map_or(0, |open| open.kind);
-        let data = std::mem::take(&mut self.buf);
-        self.measure(&data, |kept, sums, leaves| {
-            count_part(shared, sums, piece.item, kind, kept);
-            leaves.push(kept);
-        });
-        for unit in data.chunks(UNIT_BYTES_MAX) {
-            self.meter.unit(unit, &mut self.sums.units);
-        }
-        self.buf = data;
-        (shared.progress)(piece.blocks * BLOCK);
     }
 
-    /// Measures bytes that come from a stream, all of them: whole blocks.
+    /// Measures bytes that come from a stream, all of it: the blocks of a leaf.
     pub(crate) fn stream_piece(&mut self, data: &[u8]) {
-        self.measure(data, |kept, _, leaves| leaves.push(kept));
-        self.leaves.end_leaf();
-        for unit in data.chunks(UNIT_BYTES_MAX) {
-            self.meter.unit(unit, &mut self.sums.units);
-        }
+        let blocks = (data.len() / BLOCK_BYTES) as u64;
+        self.measure_leaf(data, &[Segment { item: 0, kind: 0, position: 0, blocks }], None);
     }
 
-    /// Measures blocks that were drawn from a stream.
-    pub(crate) fn stream_blocks(&mut self, data: &[u8]) {
-        self.measure(data, |_, _, _| ());
+    /// Measures blocks that were drawn from a stream, with what the group of each takes.
+    pub(crate) fn stream_block(&mut self, (block, cost, blocks): &(Vec<u8>, Cost, u64)) {
+        self.sums.framed.add(*cost, *blocks, 1);
+        self.measure_alone(block);
     }
 
     /// Measures a unit that was drawn from a stream.
     pub(crate) fn stream_unit(&mut self, data: &[u8]) {
-        self.meter.unit(data, &mut self.sums.units);
+        self.meter.unit(0, data, &mut self.sums.units);
     }
 
-    fn measure(&mut self, data: &[u8], mut each: impl FnMut(Kept, &mut Sums, &mut Leaves)) {
-        let mut kept_all = Vec::with_capacity(data.len() / BLOCK_BYTES);
-        self.meter.blocks(data, &mut self.sums.blocks, |kept| kept_all.push(kept));
-        for kept in kept_all {
-            let entry = if matches!(kept, Kept::Record(_)) { 8 } else { 0 };
-            self.sums.mapped.add(kept.record_bytes() + entry);
-            each(kept, &mut self.sums, &mut self.leaves);
+    /// Measures blocks as if each were written by itself.
+    fn measure_alone(&mut self, data: &[u8]) -> Vec<Kept> {
+        let mut kept = Vec::with_capacity(data.len() / BLOCK_BYTES);
+        self.meter.blocks(data, &mut self.sums.blocks, |one| kept.push(one));
+        for one in &kept {
+            self.sums.single.add(Cost::of([*one]), 1, 1);
         }
+        kept
+    }
+
+    /// Measures the blocks of a leaf.
+    fn measure_leaf(&mut self, data: &[u8], segments: &[Segment], shared: Option<&Shared<'_>>) {
+        let singles = self.measure_alone(data);
+        let mut kept = Vec::new();
+        let mut rest = data;
+        let mut slot = 0;
+        for run in segments.chunk_by(|one, next| one.position + one.blocks == next.position) {
+            let (position, blocks) = (run[0].position, run.iter().map(|segment| segment.blocks).sum::<u64>());
+            let (bytes, behind) = rest.split_at((blocks * BLOCK) as usize);
+            rest = behind;
+            kept.clear();
+            self.meter.frames(position, bytes, &mut kept);
+            let [framed, single] = &mut self.leaves;
+            framed.skip_to(position % layout::NODE_ENTRIES as u64);
+            single.skip_to(position % layout::NODE_ENTRIES as u64);
+            singles[slot..slot + blocks as usize].iter().for_each(|one| single.push(*one));
+            slot += blocks as usize;
+            let mut parts = run.iter().flat_map(|part| std::iter::repeat_n(part, part.blocks as usize));
+            for one in &kept {
+                framed.push(*one);
+                self.sums.framed.records.add_times(one.parts_a_block(), one.blocks());
+                for part in parts.by_ref().take(one.blocks() as usize) {
+                    if let Some(shared) = shared {
+                        count_part(shared, &mut self.sums, part, *one);
+                    }
+                }
+            }
+            let mut unread = bytes;
+            for part in run {
+                let (bytes, behind) = unread.split_at((part.blocks * BLOCK) as usize);
+                unread = behind;
+                for (i, unit) in bytes.chunks(UNIT_BYTES_MAX).enumerate() {
+                    let first = part.position + (i * UNIT_BYTES_MAX / BLOCK_BYTES) as u64;
+                    self.meter.unit(first, unit, &mut self.sums.units);
+                }
+            }
+        }
+        self.leaves.iter_mut().for_each(Leaves::end_leaf);
     }
 
     /// All that was measured.
     pub(crate) fn finish(mut self) -> Sums {
-        self.leaves.end_leaf();
-        self.sums.leaf_bytes = self.leaves.bytes;
-        self.sums.leaves = self.leaves.count;
+        self.sums.leaves = self.leaves.map(|leaves| leaves.sum);
         self.sums
     }
 }
 
-fn count_part(shared: &Shared<'_>, sums: &mut Sums, item: u32, kind: u32, kept: Kept) {
-    let bytes = kept.record_bytes();
-    sums.parts.types.entry(kind).or_default().add(bytes);
-    let group = shared.population.items()[item as usize].group;
-    sums.parts.groups.entry(group).or_default().add(bytes);
-    if shared.largest.contains_key(&item) {
-        sums.parts.files.entry(item).or_default().add(bytes);
+fn count_part(shared: &Shared<'_>, sums: &mut Sums, part: &Segment, kept: Kept) {
+    let value = kept.parts_a_block();
+    sums.parts.types.entry(part.kind).or_default().add(value);
+    let group = shared.population.items()[part.item as usize].group;
+    sums.parts.groups.entry(group).or_default().add(value);
+    if shared.largest.contains_key(&part.item) {
+        sums.parts.files.entry(part.item).or_default().add(value);
     }
 }
 

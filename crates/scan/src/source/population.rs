@@ -155,6 +155,49 @@ impl Population {
         (within < extent.blocks).then_some((extent, extent.first + within))
     }
 
+    /// Where a block of an extent comes to lie on a drive, in blocks, up to a multiple of a leaf: what stands alone keeps
+    /// its places, all else lies one behind the other.
+    pub(crate) fn position(&self, extent: &Extent) -> u64 {
+        if self.items[extent.item as usize].alone { extent.first } else { extent.before }
+    }
+
+    /// Whether the second extent lies right behind the first on a drive.
+    fn adjoin(&self, one: &Extent, next: &Extent) -> bool {
+        let alone = |extent: &Extent| self.items[extent.item as usize].alone;
+        let together = one.item == next.item || !alone(one) && !alone(next);
+        together && self.position(one) + one.blocks == self.position(next)
+    }
+
+    /// The blocks that lie next to the one with this number in the aligned group of `size` that holds it on a drive, itself
+    /// in: pieces in order that adjoin.
+    pub(crate) fn group_of(&self, block: u64, size: u64) -> Vec<Extent> {
+        let Some(at) = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1) else {
+            return Vec::new();
+        };
+        let position = self.position(&self.extents[at]) + (block - self.extents[at].before);
+        let base = position / size * size;
+        let (mut low, mut high) = (at, at);
+        while low > 0
+            && self.position(&self.extents[low]) > base
+            && self.adjoin(&self.extents[low - 1], &self.extents[low])
+        {
+            low -= 1;
+        }
+        let end = |extent: &Extent| self.position(extent) + extent.blocks;
+        while high + 1 < self.extents.len()
+            && end(&self.extents[high]) < base + size
+            && self.adjoin(&self.extents[high], &self.extents[high + 1])
+        {
+            high += 1;
+        }
+        let clip = |extent: &Extent| {
+            let from = self.position(extent).max(base) - self.position(extent);
+            let to = end(extent).min(base + size) - self.position(extent);
+            Extent { first: extent.first + from, blocks: to - from, before: extent.before + from, ..*extent }
+        };
+        self.extents[low..=high].iter().map(clip).collect()
+    }
+
     /// What an item is called.
     pub fn name(&self, item: u32) -> String {
         let Some(found) = self.items.get(item as usize) else { return String::new() };
@@ -240,5 +283,24 @@ mod tests {
             (0..6).filter_map(|block| all.locate(block).map(|(extent, at)| (extent.item, at))).collect();
         assert_eq!(found, [(0, 0), (0, 1), (0, 5), (0, 6), (0, 7), (2, 0)]);
         assert_eq!(all.locate(6), None);
+    }
+
+    #[test]
+    fn a_group_ends_at_holes_and_goes_on_in_the_next_file() {
+        let groups = |alone| {
+            let mut all = Population::new();
+            for data in [&[(0, 2), (5, 7)][..], &[(0, 4)]] {
+                all.push(Item { alone, ..item(20 * BLOCK) }, data);
+            }
+            let group = |block| {
+                let pieces = all.group_of(block, 8);
+                pieces.iter().map(|piece| (piece.item, piece.first, piece.blocks)).collect::<Vec<_>>()
+            };
+            [0, 2, 4, 5, 7, 8, 12].map(group)
+        };
+        let own = [vec![(0, 0, 2)], vec![(0, 5, 3)], vec![(0, 8, 4)], vec![(1, 0, 4)]];
+        assert_eq!(groups(true), [0, 1, 1, 2, 2, 2, 3].map(|i: usize| own[i].clone()));
+        let together = [vec![(0, 0, 2), (0, 5, 6)], vec![(0, 11, 1), (1, 0, 4)]];
+        assert_eq!(groups(false), [0, 0, 0, 0, 0, 1, 1].map(|i: usize| together[i].clone()));
     }
 }

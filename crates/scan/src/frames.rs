@@ -1,0 +1,205 @@
+//! Frames: adjacent blocks that the drive compresses together.
+//!
+//! The rule is the one by which the drive makes a batch of a write; `tests/frames.rs` holds what comes of it against
+//! drives that were written to.
+
+use codec::{CodecId, Compressor, Policy, fill_word, looks_incompressible};
+use layout::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
+use layout::record::RECORD_HEADER_BYTES;
+use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
+
+/// Most blocks in a frame, as a drive is opened unless told otherwise. Frames lie at multiples of their blocks, so none
+/// reaches beyond an aligned group of so many: what is sampled.
+pub const GROUP_BLOCKS: u64 = FRAME_BLOCKS_MAX;
+
+/// Sums over blocks whose records are shared out among 1 to 8 blocks count in such parts of a byte: 840 is divisible by all
+/// of these.
+pub(crate) const PARTS_A_BYTE: u64 = 840;
+
+/// Bytes of a map entry.
+const ENTRY_BYTES: u64 = 8;
+/// Bytes of a run of equal entries.
+const RUN_BYTES: u64 = 12;
+
+/// What a drive keeps of a block, or of several adjacent ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// An entry of the map with the word that the block repeats.
+    Fill(u32),
+    /// A record of so many bytes, header and padding in, for so many blocks.
+    Record { bytes: u32, blocks: u32 },
+}
+
+impl Kept {
+    /// Bytes of the record.
+    pub(crate) fn record_bytes(self) -> u64 {
+        match self {
+            Kept::Fill(_) => 0,
+            Kept::Record { bytes, .. } => bytes.into(),
+        }
+    }
+
+    /// Blocks kept.
+    pub(crate) fn blocks(self) -> u64 {
+        match self {
+            Kept::Fill(_) => 1,
+            Kept::Record { blocks, .. } => blocks.into(),
+        }
+    }
+
+    /// A block's part of the record, in [`PARTS_A_BYTE`].
+    pub(crate) fn parts_a_block(self) -> u64 {
+        self.record_bytes() * PARTS_A_BYTE / self.blocks()
+    }
+
+    /// The record of a payload.
+    pub(crate) fn record(payload_bytes: usize, blocks: usize) -> Kept {
+        let step = if blocks > 1 { FRAME_STEP_BYTES } else { UNIT_BYTES };
+        let bytes = (RECORD_HEADER_BYTES + payload_bytes).next_multiple_of(step);
+        Kept::Record { bytes: bytes as u32, blocks: blocks as u32 }
+    }
+}
+
+/// What a group of adjacent blocks takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Bytes of records.
+    pub(crate) records: u64,
+    /// Least bytes of map that it adds to its leaf: entries where those are dense, runs where that is less. Fills at its
+    /// beginning may belong to a run that is there already.
+    pub(crate) map: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Cost) {
+        self.records += other.records;
+        self.map += other.map;
+    }
+}
+
+impl Cost {
+    /// Of all that is kept of adjacent blocks.
+    pub(crate) fn of(kept: impl IntoIterator<Item = Kept>) -> Cost {
+        let (mut records, mut blocks, mut runs) = (0, 0, 0);
+        let mut last = None;
+        for one in kept {
+            let continues = matches!(one, Kept::Fill(_)) && (blocks == 0 || last == Some(one));
+            runs += u64::from(!continues);
+            records += one.record_bytes();
+            blocks += one.blocks();
+            last = Some(one);
+        }
+        Cost { records, map: (blocks * ENTRY_BYTES).min(runs * RUN_BYTES) }
+    }
+}
+
+/// What a block looks like before it is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fill(u32),
+    Incompressible,
+    Other,
+}
+
+impl Kind {
+    fn of(block: &[u8]) -> Kind {
+        match fill_word(block) {
+            Some(word) => Kind::Fill(word),
+            None if looks_incompressible(block) => Kind::Incompressible,
+            None => Kind::Other,
+        }
+    }
+}
+
+/// Puts adjacent blocks into frames.
+pub(crate) struct Framer {
+    compressor: Compressor,
+    payload: Vec<u8>,
+}
+
+impl Framer {
+    /// For a drive with this codec.
+    pub(crate) fn new(codec: Policy) -> Framer {
+        Framer { compressor: Compressor::new(codec), payload: Vec::new() }
+    }
+
+    /// Appends what is kept of whole blocks, the first of which is block `first` of the drive, written at once.
+    pub(crate) fn run(&mut self, first: u64, data: &[u8], kept: &mut Vec<Kept>) {
+        let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
+        let mut done = 0;
+        while done < kinds.len() {
+            let rest = &data[done * BLOCK_BYTES..];
+            let blocks = frame_at(first + done as u64, &kinds[done..]);
+            let frame = (blocks > 1).then(|| self.compressed(&rest[..blocks * BLOCK_BYTES])).flatten();
+            let next = frame.unwrap_or_else(|| match kinds[done] {
+                Kind::Fill(word) => Kept::Fill(word),
+                Kind::Incompressible => Kept::record(BLOCK_BYTES, 1),
+                Kind::Other => self.compressed(&rest[..BLOCK_BYTES]).unwrap_or(Kept::record(BLOCK_BYTES, 1)),
+            });
+            done += next.blocks() as usize;
+            kept.push(next);
+        }
+    }
+
+    /// The record of blocks compressed together; `None` if that saves nothing.
+    fn compressed(&mut self, data: &[u8]) -> Option<Kept> {
+        self.payload.clear();
+        let blocks = data.len() / BLOCK_BYTES;
+        let id = self.compressor.compress(data, None, &mut self.payload);
+        let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };
+        let saves = id != CodecId::Raw && self.payload.len() + RECORD_HEADER_BYTES <= most;
+        saves.then(|| Kept::record(self.payload.len(), blocks))
+    }
+}
+
+/// How many blocks from `first` on go into one frame: the largest power of two up to [`GROUP_BLOCKS`] at a multiple of
+/// which it begins, none of the blocks a fill or incompressible.
+fn frame_at(first: u64, kinds: &[Kind]) -> usize {
+    let alike = kinds.iter().take(GROUP_BLOCKS as usize).take_while(|kind| **kind == Kind::Other).count();
+    let mut blocks = GROUP_BLOCKS;
+    while blocks > 1 && (blocks > alike as u64 || !first.is_multiple_of(blocks)) {
+        blocks /= 2;
+    }
+    blocks as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(first: u64, data: &[u8]) -> Vec<Kept> {
+        let mut kept = Vec::new();
+        Framer::new(Policy::Auto).run(first, data, &mut kept);
+        kept
+    }
+
+    fn blocks(kept: &[Kept]) -> Vec<u64> {
+        kept.iter().map(|one| one.blocks()).collect()
+    }
+
+    #[test]
+    fn frames_lie_at_multiples_of_their_blocks() {
+        let text = codec::testdata::text_like(1, 20 * BLOCK_BYTES);
+        assert_eq!(blocks(&framed(0, &text)), [8, 8, 4]);
+        assert_eq!(blocks(&framed(3, &text)), [1, 4, 8, 4, 2, 1]);
+        let mut mixed = text;
+        mixed[2 * BLOCK_BYTES..3 * BLOCK_BYTES].fill(0);
+        mixed[11 * BLOCK_BYTES..12 * BLOCK_BYTES].copy_from_slice(&codec::testdata::random(2, BLOCK_BYTES));
+        let kept = framed(8, &mixed);
+        assert_eq!(blocks(&kept), [2, 1, 1, 4, 2, 1, 1, 4, 4]);
+        assert_eq!(kept[1], Kept::Fill(0));
+        assert_eq!(kept[6], Kept::Record { bytes: 4112, blocks: 1 });
+        assert!(kept.iter().filter(|one| one.blocks() > 1).all(|one| one.record_bytes() % 32 == 0));
+    }
+
+    #[test]
+    fn a_group_costs_its_runs_or_its_entries() {
+        let frame = Kept::Record { bytes: 9600, blocks: 8 };
+        let single = Kept::Record { bytes: 4112, blocks: 1 };
+        assert_eq!(Cost::of([frame]), Cost { records: 9600, map: 12 });
+        assert_eq!(Cost::of([single; 8]), Cost { records: 8 * 4112, map: 64 });
+        assert_eq!(Cost::of([Kept::Fill(0); 8]), Cost { records: 0, map: 0 });
+        let half = Kept::Record { bytes: 4800, blocks: 4 };
+        assert_eq!(Cost::of([half, Kept::Fill(0), Kept::Fill(0)]), Cost { records: 4800, map: 24 });
+    }
+}

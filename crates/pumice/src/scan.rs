@@ -26,10 +26,11 @@ pub(crate) struct Args {
     /// standard input
     #[arg(required = true, value_name = "PATH")]
     sources: Vec<String>,
-    /// Half-width of the interval to reach, in percentage points of the stored share, for 4 KiB blocks
+    /// Half-width of the interval to reach, in percentage points of the stored share, for 4 KiB blocks and for what the drive
+    /// stores
     #[arg(long, value_name = "POINTS", default_value = "1", value_parser = points)]
     precision: f64,
-    /// The same for units of up to 128 KiB (rival layouts); 0 leaves them out
+    /// The same for units of up to 128 KiB (rival layouts, settled data); 0 leaves them out
     #[arg(long, value_name = "POINTS", default_value = "5", value_parser = points_or_none)]
     unit_precision: f64,
     /// Probability that an interval holds the truth, in per cent

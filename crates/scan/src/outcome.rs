@@ -189,7 +189,9 @@ impl Outcome<'_> {
         let leaves = sums.leaves.map(|leaves| self.exact.then_some(leaves));
         let framed = Usage { leaves: leaves[0], ..self.usage(&design, &sums.framed) };
         let single = Usage { leaves: leaves[1], ..self.usage(&design, &sums.single) };
-        let settled = self.options.unit_design().map(|design| {
+        // A drive that does not compress leaves cold data alone too.
+        let settles = self.options.codec != codec::Policy::None;
+        let settled = self.options.unit_design().filter(|_| settles).map(|design| {
             let usage = self.usage(&design.for_range(RECORD_BYTES_MAX as f64), &sums.units.settled);
             let a_block = |bytes: u64| Interval::exact(bytes as f64 / sums.units.blocks.max(1) as f64);
             let all = sums.units.settled_sum;

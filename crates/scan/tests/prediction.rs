@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use codec::{Policy, testdata};
-use drive::{CreateOptions, Drive, Status};
+use drive::{CreateOptions, Drive, Settle, Status};
 use media::MemoryMedia;
 use scan::{Options, Population, PredictedDrive, Report, WalkOptions};
 
@@ -50,17 +50,23 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Writes pieces to a new drive and closes it.
-fn real(codec: Policy, pieces: &[(u64, Vec<u8>)]) -> Status {
+/// Writes pieces to a new drive, so many bytes at once.
+fn written(codec: Policy, pieces: &[(u64, Vec<u8>)], step: usize) -> Drive<MemoryMedia> {
     let media = Arc::new(MemoryMedia::new(128 * MIB));
     let options = CreateOptions { codec, ..create_options(128 * MIB, 256 * MIB) };
     run(Drive::create(&*media, &options)).expect("create");
     let drive = open(&media, 1);
     for (offset, bytes) in pieces {
-        for (i, piece) in bytes.chunks(256 << 10).enumerate() {
-            run(drive.write(offset + (i << 18) as u64, piece, false)).expect("write");
+        for (i, piece) in bytes.chunks(step).enumerate() {
+            run(drive.write(offset + (i * step) as u64, piece, false)).expect("write");
         }
     }
+    drive
+}
+
+/// Writes pieces to a new drive and closes it.
+fn real(codec: Policy, pieces: &[(u64, Vec<u8>)]) -> Status {
+    let drive = written(codec, pieces, 256 << 10);
     run(drive.close()).expect("close");
     drive.status()
 }
@@ -101,15 +107,47 @@ fn all_of_an_image() {
 }
 
 #[test]
+fn random_writes_and_cold_data() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = image(folder.path());
+    let full = scanned(&path, &Options { full: true, unit_precision: Some(0.05), ..quick() });
+    let drive = written(Policy::Auto, &pieces(), 4096);
+    run(drive.close()).expect("close");
+    let random = drive.status().compression_ratio;
+    let told = predicted(&full).ratio_of_random_writes.expect("always told").estimate;
+    assert!((told / random - 1.0).abs() < 0.001, "predicted {told}, is {random}");
+    let drive = written(Policy::Auto, &pieces(), 256 << 10);
+    let mut next = Some(0);
+    while let Some(block) = next {
+        next = run(drive.settle_step(block, Settle::All)).expect("settled").next_block;
+    }
+    run(drive.close()).expect("close");
+    let settled = drive.status().compression_ratio;
+    let told = predicted(&full).ratio_settled.expect("units were read").estimate;
+    eprintln!("random {random}, settled {settled}, predicted {told}");
+    assert!((told / settled - 1.0).abs() < 0.005, "predicted {told}, is {settled}");
+    assert!(random < predicted(&full).ratio.estimate && predicted(&full).ratio.estimate < told);
+    let sampled = scanned(&path, &Options { precision: 0.04, unit_precision: Some(0.2), ..quick() });
+    assert_eq!(sampled.mode, scan::report::Mode::Sample);
+    let told = predicted(&sampled);
+    for (interval, is) in [(told.ratio_of_random_writes, random), (told.ratio_settled, settled)] {
+        let interval = interval.expect("told");
+        assert!((interval.low..=interval.high).contains(&is), "{interval:?}, is {is}");
+    }
+}
+
+#[test]
 fn samples_of_an_image() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = image(folder.path());
     let status = real(Policy::Auto, &pieces());
+    let mut sum = 0.0;
     for seed in 0..20 {
         let report = scanned(&path, &Options { precision: 0.04, seed, ..quick() });
         assert_eq!(report.mode, scan::report::Mode::Sample);
         let told = predicted(&report);
         let used = told.physical_used_bytes;
+        sum += used.estimate;
         assert!(
             (used.low..=used.high).contains(&(status.physical_used_bytes as f64)),
             "{used:?}, is {}",
@@ -120,6 +158,9 @@ fn samples_of_an_image() {
         let fills = told.logical_fill_bytes;
         assert!((fills.low..=fills.high).contains(&(status.logical_fill_bytes as f64)), "{fills:?}");
     }
+    let off = sum / 20.0 / status.physical_used_bytes as f64 - 1.0;
+    eprintln!("the estimates of 20 scans are off by {:.2} % on average", off * 100.0);
+    assert!(off.abs() < 0.02, "estimates are {off} off on average");
 }
 
 #[test]

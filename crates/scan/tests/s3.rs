@@ -220,7 +220,8 @@ fn samples_by_ranges() {
     assert_eq!(report.mode, Mode::Sample);
     let stored = report.codecs[0].stored;
     assert!(stored.half_width() <= 0.1001 && (stored.low..=stored.high).contains(&0.72), "{stored:?}");
-    assert!(report.read.bytes < 4 << 20, "not all of it: {}", report.read.bytes);
+    // At most 192 samples of 32 KiB, of 30 MiB.
+    assert!(report.read.bytes < 8 << 20, "not all of it: {}", report.read.bytes);
 }
 
 #[test]

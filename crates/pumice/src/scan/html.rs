@@ -99,7 +99,8 @@ fn method(found: &Report) -> Vec<String> {
          holds the truth with the stated probability, by Hoeffding's inequality or the empirical Bernstein bound of Maurer \
          and Pontil, whichever is narrower. Where everything was read there is no interval."
             .to_string(),
-        "Stored bytes of a Pumice drive include record headers and rounding to 16 bytes. Rival layouts are models: units \
+        "On a Pumice drive, adjacent blocks of a write are compressed together, up to 32 KiB. Stored bytes include record \
+         headers and rounding. Rival layouts are models: units \
          compressed as one and rounded up to 4 KiB sectors; for VDO, blocks compressed by LZ4 and packed into bins of at \
          most 14."
             .to_string(),

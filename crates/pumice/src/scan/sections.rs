@@ -74,7 +74,7 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     lines.push(match report.mode {
         Mode::Full => format!("all of it read, {} in {:.1} s", human::bytes(read.bytes), read.seconds),
         Mode::Sample => format!(
-            "{} random blocks of 4 KiB and {} units of up to 128 KiB, {} in {:.1} s; each interval holds with {confidence} %",
+            "{} random blocks of 4 KiB with their neighbours up to 32 KiB and {} units of up to 128 KiB, {} in {:.1} s; each interval holds with {confidence} %",
             read.blocks_count,
             read.units_count,
             human::bytes(read.bytes),
@@ -114,6 +114,12 @@ fn drive(report: &Report) -> Option<Section> {
         table.row([name.to_string(), value]);
     };
     row("compression ratio", ratio_interval(&drive.ratio));
+    if let Some(ratio) = &drive.ratio_of_random_writes {
+        row("  written in random 4 KiB", ratio_interval(ratio));
+    }
+    if let Some(ratio) = &drive.ratio_settled {
+        row("  cold, compressed again", ratio_interval(ratio));
+    }
     row("logical used", human::bytes(drive.logical_used_bytes));
     row("physical used", bytes_interval(&drive.physical_used_bytes));
     row("  of it map", bytes_interval(&drive.map_bytes));
@@ -123,7 +129,8 @@ fn drive(report: &Report) -> Option<Section> {
     row("ratio of that drive", ratio_interval(&drive.ratio_of_size));
     Some(Section {
         title: format!("On a Pumice drive, codec {}", drive.codec),
-        text: "Record headers and map counted.".to_string(),
+        text: "Written in large pieces, neighbours compressed together; record headers and map counted."
+            .to_string(),
         table,
     })
 }
@@ -145,7 +152,7 @@ fn codecs(report: &Report) -> Section {
     let mut table = Table::new(head).right_from(4);
     let rate = |rate: Option<f64>| rate.map_or("-".to_string(), |rate| format!("{rate:.0}"));
     for (i, row) in report.codecs.iter().enumerate() {
-        let name = if i == 0 { format!("{} (the drive)", row.codec) } else { row.codec.clone() };
+        let name = if i == 0 { format!("{} (the drive's)", row.codec) } else { row.codec.clone() };
         table.row([
             name,
             ratio_interval(&row.ratio),
@@ -157,7 +164,7 @@ fn codecs(report: &Report) -> Section {
     }
     Section {
         title: "By codec".to_string(),
-        text: "Blocks of 4 KiB, packed to 16 bytes as a Pumice drive does; MB/s of one core of this machine."
+        text: "Each block of 4 KiB by itself, packed to 16 bytes; MB/s of one core of this machine."
             .to_string(),
         table,
     }

@@ -3,6 +3,8 @@
 //! `cargo run --release -p drive --example reach -- DIR [foreground|own|all|fio|speed]`: each file of DIR on a drive of its own, then all of
 //! them on one. Media are memory, one thread; time is CPU time of the thread.
 
+#![allow(clippy::print_stdout, reason = "a program")]
+
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;

@@ -10,6 +10,8 @@ use drive::{CreateOptions, Drive, Settle, SettleStep};
 use media::MemoryMedia;
 
 type Memory = Drive<MemoryMedia>;
+/// Something that the drive wants computed.
+type Work = Box<dyn FnOnce() + Send>;
 
 const BLOCK: usize = 4096;
 
@@ -177,7 +179,7 @@ fn a_write_in_between_wins() {
     let media = Arc::new(MemoryMedia::new(64 << 20));
     let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
     run(Drive::create(&*media, &create)).expect("create");
-    let late: Arc<std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let late: Arc<std::sync::Mutex<Option<Work>>> = Arc::default();
     let keep = late.clone();
     let options = drive::OpenOptions {
         compute: Arc::new(move |work| *keep.lock().expect("a lock") = Some(work)),

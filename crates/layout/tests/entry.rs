@@ -30,7 +30,7 @@ proptest! {
         prop_assert_eq!(entry.fill_word(), None);
         prop_assert_eq!((entry.position_bytes(), entry.len_bytes(), entry.blocks()), (position, len, blocks));
         let first = entry.first_block(block);
-        prop_assert!(first % blocks == 0 && (first..first + blocks).contains(&block));
+        prop_assert!(first.is_multiple_of(blocks) && (first..first + blocks).contains(&block));
         let settled = entry.settled();
         prop_assert!(settled.is_settled() && !entry.is_settled() && settled.is_frame());
         prop_assert_eq!((settled.position_bytes(), settled.len_bytes(), settled.blocks()), (position, len, blocks));

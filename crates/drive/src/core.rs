@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
+    /// Data records written by the host's requests and by settling since the drive was opened, by number of their codec.
+    pub(crate) written: [crate::status::Share; 4],
     /// The dictionaries that new records may be compressed with.
     pub(crate) dictionaries: Vec<u16>,
     /// When dictionaries are trained next.
@@ -155,6 +157,14 @@ impl Core {
         (first..first + entry.blocks()).for_each(|block| self.publish(block, entry));
     }
 
+    /// Counts a data record by its codec.
+    pub(crate) fn tally(&mut self, header: &layout::RecordHeader) {
+        if let Some(written) = self.written.get_mut(usize::from(header.codec_number())) {
+            written.logical_bytes += header.blocks() * layout::BLOCK_BYTES as u64;
+            written.physical_bytes += header.record_len() as u64;
+        }
+    }
+
     /// Points a range of blocks to one entry that is no record.
     pub(crate) fn publish_range(&mut self, block: u64, count: u64, entry: Entry) {
         let end = block + count;
@@ -217,6 +227,7 @@ impl Core {
                         Payload::Source(range) => &source[range.clone()],
                     };
                     let entry = self.log.append(Head::Host, header, payload);
+                    self.tally(header);
                     self.publish_record(header.block, entry);
                 }
                 Item::Range { header, payload, count, entry } => {

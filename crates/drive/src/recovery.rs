@@ -154,6 +154,7 @@ fn recover(
         ticks: 0,
         last_host_tick: 0,
         discarding: false,
+        written: Default::default(),
         dictionaries: Vec::new(),
         schedule: crate::train::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),

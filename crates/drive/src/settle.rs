@@ -285,6 +285,7 @@ impl Core {
             if !self.append_to_cleaning(header, &batch.scratch[range.clone()]) {
                 return Stop::NoRoom;
             }
+            self.tally(header);
             step.blocks_count += header.blocks();
             step.before_bytes += units * layout::UNIT_BYTES as u64;
             step.after_bytes += header.record_len() as u64;

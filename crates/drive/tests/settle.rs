@@ -98,7 +98,7 @@ fn what_is_not_old_enough_waits() {
 /// The codec changes for what is written from then on; what was there is read as before.
 #[test]
 fn the_codec_is_changed_while_the_drive_is_used() {
-    use codec::Policy;
+    use codec::{CodecId, Policy};
     let (media, drive) = new_drive();
     let data = text_like(3, 16 * BLOCK);
     let policies = [Policy::None, Policy::Lz4, Policy::Zstd(5), Policy::Deflate(6), Policy::Auto];
@@ -112,6 +112,13 @@ fn the_codec_is_changed_while_the_drive_is_used() {
     let composition = drive.status().composition;
     assert_eq!(composition.raw.logical_bytes, data.len() as u64, "none");
     assert_eq!(composition.fresh[3].logical_bytes, 4 * data.len() as u64, "frames of eight");
+    let written = drive.status().written;
+    let by = |id| written.iter().find(|(codec, _)| *codec == id).map(|(_, share)| share.logical_bytes);
+    let len = data.len() as u64;
+    assert_eq!(
+        [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate].map(by),
+        [Some(len), Some(len), Some(2 * len), Some(len)]
+    );
     let used = |drive: &Memory| drive.space().0;
     let written = |hurried: bool| {
         let before = used(&drive);

@@ -11,10 +11,24 @@ pub struct CompressionReport {
     pub dictionaries: Vec<DictionaryReport>,
     /// Live data by how it is stored, kind by kind.
     pub live: Vec<LiveReport>,
+    /// What was written since the drive was opened, by hosts and by settling, codec by codec.
+    pub written: Vec<WrittenReport>,
     /// What data takes that compresses and is not settled.
     pub unsettled_bytes: u64,
     /// About how much of it settling would give back, by what it has given back so far; none if nothing was settled yet.
     pub to_gain_bytes: Option<u64>,
+}
+
+/// What was written by one codec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct WrittenReport {
+    /// `raw`, `lz4`, `zstd` or `deflate`.
+    pub codec: String,
+    pub logical_bytes: u64,
+    /// With headers.
+    pub physical_bytes: u64,
 }
 
 /// Live data of one kind.
@@ -32,7 +46,16 @@ pub struct LiveReport {
 }
 
 impl CompressionReport {
-    pub(crate) fn new(dictionaries: &[DictionaryStatus], composition: &Composition) -> CompressionReport {
+    pub(crate) fn new(
+        dictionaries: &[DictionaryStatus],
+        composition: &Composition,
+        written: &[(codec::CodecId, Share)],
+    ) -> CompressionReport {
+        let written = written.iter().map(|(id, share)| WrittenReport {
+            codec: id.to_string(),
+            logical_bytes: share.logical_bytes,
+            physical_bytes: share.physical_bytes,
+        });
         let Composition { raw, fresh, settled } = composition;
         let live = |kind: &str, class: usize, share: &Share| LiveReport {
             kind: kind.to_string(),
@@ -54,6 +77,7 @@ impl CompressionReport {
         CompressionReport {
             dictionaries: dictionaries.iter().map(DictionaryReport::from).collect(),
             live: [vec![live("raw", 0, raw)], classes("fresh", fresh), classes("settled", settled)].concat(),
+            written: written.collect(),
             unsettled_bytes: fresh_physical,
             to_gain_bytes: (settled_logical > 0)
                 .then(|| fresh_physical.saturating_sub(reached(fresh_logical))),
@@ -187,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_still_to_gain_goes_by_what_was_reached() {
-        let mut report = CompressionReport::new(&[], &composition());
+        let mut report = CompressionReport::new(&[], &composition(), &[]);
         assert_eq!(report.unsettled_bytes, 16_000);
         // 40000 at 5:1.
         assert_eq!(report.to_gain_bytes, Some(8000));
@@ -199,12 +223,12 @@ mod tests {
             ..SettlingReport::default()
         });
         assert_eq!(report.to_gain_bytes, Some(4000));
-        assert_eq!(CompressionReport::new(&[], &Composition::default()).to_gain_bytes, None);
+        assert_eq!(CompressionReport::new(&[], &Composition::default(), &[]).to_gain_bytes, None);
     }
 
     #[test]
     fn every_kind_has_its_line() {
-        let report = CompressionReport::new(&[], &composition());
+        let report = CompressionReport::new(&[], &composition(), &[]);
         let lines: Vec<(&str, u64, u64)> =
             report.live.iter().map(|it| (&*it.kind, it.frame_blocks, it.physical_bytes)).collect();
         assert_eq!(lines.len(), 9);

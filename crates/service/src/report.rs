@@ -407,7 +407,7 @@ impl StatusReport {
             },
             time_to_full: TimeToFull::unknown("not served"),
             backing: BackingReport::default(),
-            compression: CompressionReport::new(&drive.dictionaries(), &status.composition),
+            compression: CompressionReport::new(&drive.dictionaries(), &status.composition, &status.written),
             map_cache: CacheReport {
                 memory_bytes: status.map_memory_bytes,
                 budget_bytes: status.map_budget_bytes,

@@ -132,6 +132,18 @@ fn compression(table: &mut Table, drive: &StatusReport) {
             ),
         );
     }
+    let written: u64 = drive.compression.written.iter().map(|it| it.logical_bytes).sum();
+    for by in drive.compression.written.iter().filter(|it| it.logical_bytes > 0) {
+        let share = by.logical_bytes as f64 * 100.0 / written as f64;
+        table.row(
+            &format!("written by {}", by.codec),
+            &format!(
+                "{:>12}  in {}, {share:.0} % since it was opened",
+                human::bytes(by.logical_bytes),
+                human::bytes(by.physical_bytes)
+            ),
+        );
+    }
     let to_gain = drive.compression.to_gain_bytes;
     let to_gain = to_gain.map_or("unknown".to_string(), |bytes| format!("about {}", human::bytes(bytes)));
     table.row(

@@ -14,6 +14,7 @@ mod walk;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Entry, Geometry, Mix};
 use media::Media;
 
@@ -89,6 +90,7 @@ impl<M: Media> Drive<M> {
             *records += u64::from(entry.is_record());
             if let Met::Block(block, entry) | Met::Owed(block, entry) = met
                 && entry.is_record()
+                && block < OWN_FIRST_BLOCK
             {
                 mix.add(block, entry);
             }

@@ -116,8 +116,10 @@ impl Core {
         if entry.is_record() {
             self.segments.add(entry, entry.share_units(block));
             self.map.live_blocks += 1;
-            self.map.mix.add(block, entry);
-            self.map.own.0 += u64::from(block >= OWN_FIRST_BLOCK);
+            match block >= OWN_FIRST_BLOCK {
+                true => self.map.own.0 += 1,
+                false => self.map.mix.add(block, entry),
+            }
         } else if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
             self.map.own.1 += u64::from(block >= OWN_FIRST_BLOCK);
@@ -137,8 +139,10 @@ impl Core {
             }
             self.segments.release(entry, entry.share_units(block));
             self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
-            self.map.mix.remove(block, entry);
-            self.map.own.0 = self.map.own.0.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));
+            match block >= OWN_FIRST_BLOCK {
+                true => self.map.own.0 = self.map.own.0.saturating_sub(1),
+                false => self.map.mix.remove(block, entry),
+            }
         } else if !entry.is_unmapped() {
             self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
             self.map.own.1 = self.map.own.1.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));

@@ -100,7 +100,7 @@ pub struct Status {
     pub compression_ratio: f64,
     /// Physical bytes written / host bytes written; 0 before the first write.
     pub waf: f64,
-    /// Live data records by kind: see [`Composition`]. The drive's own blocks are among them.
+    /// Live data records by kind: see [`Composition`]. The drive's own blocks are not among them.
     pub composition: Composition,
     /// What was written since the drive was opened, by requests and by settling, by codec. Fills are not among it.
     pub written: Vec<(codec::CodecId, Share)>,

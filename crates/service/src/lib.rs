@@ -41,6 +41,7 @@ pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_serv
 pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
 pub use compression::{
     CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, TrainingReport,
+    WrittenReport,
 };
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;

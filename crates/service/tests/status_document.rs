@@ -18,6 +18,7 @@ fn sample() -> StatusReport {
     report.backing.devices = vec![DeviceReport::default()];
     report.compression.dictionaries = vec![DictionaryReport::default()];
     report.compression.live = vec![LiveReport::default()];
+    report.compression.written = vec![service::WrittenReport::default()];
     let latency = LatencyReport {
         read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
         ..LatencyReport::default()

@@ -184,6 +184,27 @@ impl Batch {
         self.items.push(Item::Data { header, payload });
     }
 
+    /// Adds a record compressed elsewhere, or raw: `at` says where in the host's buffer that lies, `None` that it has to be
+    /// copied.
+    pub(crate) fn add_done(
+        &mut self,
+        recipe: &Recipe,
+        blocks: (u64, u64),
+        id: CodecId,
+        payload: &[u8],
+        at: Option<usize>,
+    ) {
+        let place = match at {
+            Some(at) => Payload::Source(at..at + payload.len()),
+            None => {
+                let start = self.scratch.len();
+                self.scratch.extend_from_slice(payload);
+                Payload::Scratch(start..self.scratch.len())
+            }
+        };
+        self.add_data(recipe, blocks, id, place, Some(payload));
+    }
+
     /// Adds a range of blocks that get an entry without a record; goes together with the range before if it can.
     pub(crate) fn add_range(&mut self, block: u64, count: u64, entry: Entry) {
         if let Some(Item::Range { header, payload, count: before, entry: same }) = self.items.last_mut()
@@ -212,14 +233,14 @@ struct Coding {
 
 /// What a block looks like before it is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Fill(u32),
     Incompressible,
     Other,
 }
 
 impl Kind {
-    fn of(data: &[u8]) -> Kind {
+    pub(crate) fn of(data: &[u8]) -> Kind {
         match codec::fill_word(data) {
             Some(word) => Kind::Fill(word),
             None if codec::looks_incompressible(data) => Kind::Incompressible,
@@ -230,7 +251,7 @@ impl Kind {
 
 /// How many blocks from `first` on go into one frame: as many as `most` at a multiple of their number, none of them a fill
 /// or incompressible.
-fn frame_at(first: u64, kinds: &[Kind], most: u64) -> u64 {
+pub(crate) fn frame_at(first: u64, kinds: &[Kind], most: u64) -> u64 {
     let alike = kinds.iter().take(most as usize).take_while(|kind| **kind == Kind::Other).count() as u64;
     let mut blocks = most.min(FRAME_BLOCKS_MAX);
     while blocks > 1 && (blocks > alike || !first.is_multiple_of(blocks)) {

@@ -21,6 +21,7 @@ mod log;
 mod maintain;
 mod map;
 mod node;
+mod offloaded;
 mod options;
 mod ranges;
 mod read;

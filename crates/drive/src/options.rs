@@ -56,6 +56,8 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Blocks of 4096 bytes in the sample that dictionaries are trained on; 0: none are trained.
     pub sample_blocks: usize,
+    /// Compresses what hosts write, in the processor's place; the processor does all other work. `None`: there is none.
+    pub offload: Option<Arc<dyn offload::Offload>>,
     /// Background runner.
     pub spawner: Spawner,
     /// Runner for what keeps a processor busy.
@@ -89,6 +91,7 @@ impl OpenOptions {
             sample_blocks: DEFAULT_SAMPLE_BLOCKS,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
+            offload: None,
             spawner,
             clock: None,
             #[cfg(feature = "planted-bugs")]

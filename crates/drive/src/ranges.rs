@@ -65,18 +65,18 @@ impl<M: Media> Drive<M> {
                 if whole_from > whole_to {
                     let len = (end - offset) as usize;
                     return self
-                        .merge(&mut batch, offset, |block, from| block[from..from + len].fill(0))
+                        .merge(&mut batch, None, offset, |block, from| block[from..from + len].fill(0))
                         .await;
                 }
                 if offset < whole_from {
-                    self.merge(&mut batch, offset, |block, from| block[from..].fill(0)).await?;
+                    self.merge(&mut batch, None, offset, |block, from| block[from..].fill(0)).await?;
                 }
                 if whole_from < whole_to && !self.is_absent(whole_from / BLOCK, whole_to / BLOCK, entry) {
                     batch.add_range(whole_from / BLOCK, (whole_to - whole_from) / BLOCK, entry);
                 }
                 if whole_to < end {
                     let len = (end - whole_to) as usize;
-                    self.merge(&mut batch, whole_to, |block, _| block[..len].fill(0)).await?;
+                    self.merge(&mut batch, None, whole_to, |block, _| block[..len].fill(0)).await?;
                 }
                 Ok(())
             };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use event_listener::Event;
 use layout::Superblock;
 use media::Media;
+use offload::Offload;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::options::Clock;
@@ -44,6 +45,8 @@ pub(crate) struct Shared<M> {
     pub(crate) dictionaries: Dictionaries,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
+    /// Compresses what hosts write.
+    pub(crate) offload: Option<Arc<dyn Offload>>,
     /// Most blocks that a write compresses as one frame.
     pub(crate) frame_blocks: u64,
     pub(crate) write_cache: bool,
@@ -108,6 +111,7 @@ impl<M: Media> Shared<M> {
             dictionaries: Dictionaries::default(),
             sampler: Sampler::new(options.sample_blocks, options.entropy),
             compute: options.compute.clone(),
+            offload: options.offload.clone(),
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
             entropy: options.entropy,

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::core::Stall;
 use crate::error::Error;
 use crate::maintain::Settling;
+use crate::offloaded::Plan;
 use crate::shared::{Drive, Shared, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -89,36 +90,59 @@ impl<M: Media> Drive<M> {
 
     /// Fills a batch from the host's bytes: whole blocks as they are, the edges merged with what is there.
     async fn prepare(&self, batch: &mut Batch, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut plan = self.0.plan_offload();
+        self.gather(batch, plan.as_mut(), offset, data).await?;
+        if let Some(plan) = plan {
+            Box::pin(plan.carry_out(batch, data)).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the blocks together: into the plan of an offload if there is one, otherwise compressed into the batch.
+    async fn gather(
+        &self,
+        batch: &mut Batch,
+        mut plan: Option<&mut Plan>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
         let end = offset + data.len() as u64;
         let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         let at = |position: u64| (position - offset) as usize;
         if whole_from > whole_to {
             // Inside one block.
             return self
-                .merge(batch, offset, |block, from| block[from..from + data.len()].copy_from_slice(data))
+                .merge(batch, plan, offset, |block, from| {
+                    block[from..from + data.len()].copy_from_slice(data)
+                })
                 .await;
         }
         if offset < whole_from {
             let head = &data[..at(whole_from)];
-            self.merge(batch, offset, |block, from| block[from..].copy_from_slice(head)).await?;
+            self.merge(batch, plan.as_deref_mut(), offset, |block, from| block[from..].copy_from_slice(head))
+                .await?;
         }
         if whole_from < whole_to {
             let whole = at(whole_from)..at(whole_to);
             let from = Some(whole.start);
             self.0.sampler.offer(&data[whole.clone()]);
-            batch.add_run(&self.0.recipe(), whole_from / BLOCK, &data[whole], from);
+            match &mut plan {
+                Some(plan) => plan.add_run(whole_from / BLOCK, &data[whole], from),
+                None => batch.add_run(&self.0.recipe(), whole_from / BLOCK, &data[whole], from),
+            }
         }
         if whole_to < end {
             let tail = &data[at(whole_to)..];
-            self.merge(batch, whole_to, |block, _| block[..tail.len()].copy_from_slice(tail)).await?;
+            self.merge(batch, plan, whole_to, |block, _| block[..tail.len()].copy_from_slice(tail)).await?;
         }
         Ok(())
     }
 
-    /// Adds the block at `offset` to a batch as it will be after `change` (which gets the block and the offset in it).
+    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the block and the offset in it).
     pub(crate) async fn merge(
         &self,
         batch: &mut Batch,
+        plan: Option<&mut Plan>,
         offset: u64,
         change: impl FnOnce(&mut [u8], usize),
     ) -> Result<(), Error> {
@@ -126,7 +150,10 @@ impl<M: Media> Drive<M> {
         let mut bytes = vec![0; BLOCK_BYTES];
         let entry = self.0.read_block(block, &mut bytes).await?;
         change(&mut bytes, (offset % BLOCK) as usize);
-        batch.add_merged(&self.0.recipe(), block, &bytes, entry);
+        match plan {
+            Some(plan) => plan.add_merged(batch, block, &bytes, entry),
+            None => batch.add_merged(&self.0.recipe(), block, &bytes, entry),
+        }
         Ok(())
     }
 }

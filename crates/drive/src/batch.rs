@@ -186,14 +186,7 @@ impl Batch {
 
     /// Adds a record compressed elsewhere, or raw: `at` says where in the host's buffer that lies, `None` that it has to be
     /// copied.
-    pub(crate) fn add_done(
-        &mut self,
-        recipe: &Recipe,
-        blocks: (u64, u64),
-        id: CodecId,
-        payload: &[u8],
-        at: Option<usize>,
-    ) {
+    pub(crate) fn add_done(&mut self, blocks: (u64, u64), id: CodecId, payload: &[u8], at: Option<usize>) {
         let place = match at {
             Some(at) => Payload::Source(at..at + payload.len()),
             None => {
@@ -202,7 +195,9 @@ impl Batch {
                 Payload::Scratch(start..self.scratch.len())
             }
         };
-        self.add_data(recipe, blocks, id, place, Some(payload));
+        // Without a dictionary: devices know none.
+        let coding = Coding { id, dictionary: 0, settled: false };
+        self.add_data(coding, blocks, place, Some(payload));
     }
 
     /// Adds a range of blocks that get an entry without a record; goes together with the range before if it can.

@@ -9,13 +9,13 @@ use media::Media;
 use offload::{Done, Job, Offload};
 
 use crate::batch::{Batch, Kind, frame_at};
-use crate::recipe::Recipe;
 use crate::shared::Shared;
 
 /// What a write will store, before it is compressed.
 pub(crate) struct Plan {
     offload: Arc<dyn Offload>,
-    recipe: Recipe,
+    /// Most blocks in a frame.
+    frame_blocks: u64,
     pieces: Vec<Piece>,
 }
 
@@ -43,13 +43,8 @@ impl<M: Media> Shared<M> {
     /// A plan, where there is an offload and anything is compressed at all.
     pub(crate) fn plan_offload(&self) -> Option<Plan> {
         let offload = self.offload.as_ref()?;
-        let policy = self.codec();
-        (policy != Policy::None).then(|| Plan {
-            offload: offload.clone(),
-            // Devices know no dictionaries.
-            recipe: Recipe { policy, frame_blocks: self.frame_blocks, ..Recipe::own() },
-            pieces: Vec::new(),
-        })
+        let plan = || Plan { offload: offload.clone(), frame_blocks: self.frame_blocks, pieces: Vec::new() };
+        (self.codec() != Policy::None).then(plan)
     }
 }
 
@@ -60,7 +55,7 @@ impl Plan {
         let mut done = 0;
         while done < kinds.len() {
             let first = block + done as u64;
-            let blocks = frame_at(first, &kinds[done..], self.recipe.frame_blocks) as usize;
+            let blocks = frame_at(first, &kinds[done..], self.frame_blocks) as usize;
             let at = source_at.map(|at| at + done * BLOCK_BYTES);
             let bytes = &data[done * BLOCK_BYTES..][..blocks * BLOCK_BYTES];
             let (stage, bytes) = match kinds[done] {
@@ -83,7 +78,7 @@ impl Plan {
     /// Has everything compressed and adds it to the batch. `source` is the host's buffer. Dropped while it waits, it has
     /// changed nothing but the batch.
     pub(crate) async fn carry_out(self, batch: &mut Batch, source: &[u8]) {
-        let Plan { offload, recipe, mut pieces } = self;
+        let Plan { offload, frame_blocks, mut pieces } = self;
         loop {
             let waiting = pieces.iter().filter(|piece| matches!(piece.stage, Stage::Waiting));
             let jobs: Vec<Job> = waiting.map(|piece| Job { input: piece.bytes.clone() }).collect();
@@ -100,7 +95,7 @@ impl Plan {
             let mut next = Vec::with_capacity(pieces.len());
             for piece in pieces {
                 match piece.stage {
-                    Stage::Waiting => piece.settle(done.next(), recipe.frame_blocks, &mut next),
+                    Stage::Waiting => piece.settle(done.next(), frame_blocks, &mut next),
                     _ => next.push(piece),
                 }
             }
@@ -108,7 +103,7 @@ impl Plan {
             pieces = next;
         }
         for piece in &pieces {
-            piece.add_to(batch, &recipe, source);
+            piece.add_to(batch, source);
         }
     }
 }
@@ -145,16 +140,16 @@ impl Piece {
         }
     }
 
-    fn add_to(&self, batch: &mut Batch, recipe: &Recipe, source: &[u8]) {
+    fn add_to(&self, batch: &mut Batch, source: &[u8]) {
         let blocks = (self.first, (self.bytes.len() / BLOCK_BYTES).max(1) as u64);
         match (&self.stage, self.at) {
             (Stage::Fill(word), _) => batch.add_range(self.first, 1, Entry::fill(*word)),
-            (Stage::Compressed(id, payload), _) => batch.add_done(recipe, blocks, *id, payload, None),
+            (Stage::Compressed(id, payload), _) => batch.add_done(blocks, *id, payload, None),
             (_, Some(at)) => {
                 let block = &source[at..at + BLOCK_BYTES];
-                batch.add_done(recipe, blocks, CodecId::Raw, block, Some(at));
+                batch.add_done(blocks, CodecId::Raw, block, Some(at));
             }
-            (_, None) => batch.add_done(recipe, blocks, CodecId::Raw, &self.bytes, None),
+            (_, None) => batch.add_done(blocks, CodecId::Raw, &self.bytes, None),
         }
     }
 }

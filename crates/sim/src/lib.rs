@@ -19,6 +19,7 @@ mod counts;
 pub mod executor;
 pub mod full;
 mod impatient;
+mod later;
 pub mod oracle;
 pub mod seed;
 mod subject;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptions};
 use media::SimMedia;
+use offload::Offload;
 
+use crate::later::Later;
 use crate::{Bug, Config};
 
 /// How a subject is opened this time.
@@ -99,7 +101,9 @@ impl Subject for Drive<SimMedia> {
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
+        let offload = Later::sometimes(opening.entropy, &opening.spawner);
         let mut options = OpenOptions::new(opening.entropy, opening.spawner);
+        options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
         options.read_only = opening.rescue;
         options.accept_damage = opening.rescue;

@@ -1,0 +1,95 @@
+//! A device that compresses and finishes some steps later, or never.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use codec::{CodecId, Policy};
+use drive::Spawner;
+use media::SimRng;
+use offload::{Batch, By, Done, Job, Offload, Statistics, in_software};
+use parking_lot::Mutex;
+
+/// One opening in so many has such a device.
+const ONE_IN: u64 = 4;
+/// Of a block.
+const BLOCK_BYTES: usize = 4096;
+/// Most steps that a batch takes: two to this power.
+const STEPS_BITS_MAX: u64 = 7;
+const SOFTWARE: Policy = Policy::Deflate(1);
+
+/// An offload whose batches are tasks of the executor: it decides in which order they end.
+pub(crate) struct Later {
+    rng: Mutex<SimRng>,
+    spawner: Spawner,
+}
+
+/// What a batch comes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// At once, by the CPU: the queue is full.
+    Now,
+    Well,
+    /// Given up by the device, and left to the CPU.
+    Lost,
+    /// Frames do not shrink.
+    NoFrames,
+    /// Nothing does.
+    Raw,
+}
+
+impl Later {
+    /// An offload for some openings, none for the others.
+    pub(crate) fn sometimes(entropy: u64, spawner: &Spawner) -> Option<Arc<Later>> {
+        // The lowest bits say how large frames are.
+        let rng = Mutex::new(SimRng::new(entropy));
+        (entropy >> 8).is_multiple_of(ONE_IN).then(|| Arc::new(Later { rng, spawner: spawner.clone() }))
+    }
+}
+
+impl Offload for Later {
+    fn compress(&self, jobs: Vec<Job>) -> Batch {
+        let (how, steps) = {
+            let mut rng = self.rng.lock();
+            let how = [How::Now, How::Well, How::Well, How::Well, How::Lost, How::NoFrames, How::Raw];
+            (how[rng.index(how.len())], rng.skewed(STEPS_BITS_MAX))
+        };
+        let done = move |job: &Job| match how {
+            How::Raw => raw(),
+            How::NoFrames if job.input.len() > BLOCK_BYTES => raw(),
+            _ => in_software(&job.input, SOFTWARE),
+        };
+        if how == How::Now {
+            return Batch::done(jobs.iter().map(done).collect());
+        }
+        let jobs: Arc<[Job]> = jobs.into();
+        let (completer, batch) = Batch::channel(jobs.clone(), SOFTWARE);
+        (self.spawner)(Box::pin(async move {
+            wait(steps).await;
+            if how != How::Lost {
+                completer.complete(jobs.iter().map(done).collect());
+            }
+        }));
+        batch
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+}
+
+fn raw() -> Done {
+    Done { id: CodecId::Raw, payload: Vec::new(), by: By::Device }
+}
+
+/// Lets so many turns of this task go by.
+async fn wait(mut steps: u64) {
+    std::future::poll_fn(|context| {
+        if steps == 0 {
+            return Poll::Ready(());
+        }
+        steps -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

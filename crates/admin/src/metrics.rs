@@ -173,6 +173,7 @@ pub fn render(drives: &[StatusReport]) -> String {
     live(&mut out, drives);
     devices(&mut out, drives);
     requests(&mut out, drives);
+    offload(&mut out, drives);
     out.into_text()
 }
 
@@ -300,6 +301,44 @@ fn requests(out: &mut Exposition, drives: &Drives<'_>) {
         for count in &server.events.counts {
             out.sample(&[("drive", path), ("event", &count.event)], count.count as f64);
         }
+    }
+}
+
+/// One device for all drives: told once.
+fn offload(out: &mut Exposition, drives: &Drives<'_>) {
+    let mut served = drives.iter().filter_map(|(drive, _)| drive.server.as_ref());
+    let Some(told) = served.find_map(|server| server.offload.as_ref()) else { return };
+    out.family(
+        "pumice_offload_jobs_total",
+        Type::Counter,
+        "Frames and blocks given to the device that compresses, by who did them, since the server was started.",
+    );
+    for (by, count) in [
+        ("device", told.device_jobs_count),
+        ("software", told.software_jobs_count),
+        ("nobody", told.incompressible_jobs_count),
+    ] {
+        out.sample(&[("by", by)], count as f64);
+    }
+    out.family("pumice_offload_input_bytes_total", Type::Counter, "Bytes of them.");
+    for (by, bytes) in [("device", told.device_input_bytes), ("software", told.software_input_bytes)] {
+        out.sample(&[("by", by)], bytes as f64);
+    }
+    out.family(
+        "pumice_offload_output_bytes_total",
+        Type::Counter,
+        "Bytes stored for those that the device did.",
+    );
+    out.sample(&[("by", "device")], told.device_output_bytes as f64);
+    out.family(
+        "pumice_offload_refusals_total",
+        Type::Counter,
+        "Times that the device did not do what it was given, by reason.",
+    );
+    for (reason, count) in
+        [("busy", told.busy_count), ("failed", told.failed_count), ("queue-full", told.queue_full_count)]
+    {
+        out.sample(&[("reason", reason)], count as f64);
     }
 }
 

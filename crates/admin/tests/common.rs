@@ -7,7 +7,7 @@ use std::process::Command;
 
 use service::{
     BackingReport, BucketReport, CompressionReport, DeviceReport, EventCount, EventsReport, KindReport,
-    LatencyReport, LiveReport, ServerReport, StatusReport, TimeToFull, WearReport,
+    LatencyReport, LiveReport, OffloadReport, ServerReport, StatusReport, TimeToFull, WearReport,
 };
 
 /// A file of the project.
@@ -80,6 +80,11 @@ pub fn full_report(path: &str) -> StatusReport {
             latency,
             events,
             throttle_bytes_per_second: Some(4 << 20),
+            offload: Some(OffloadReport {
+                name: "qat".into(),
+                device_jobs_count: 3,
+                ..OffloadReport::default()
+            }),
             ..ServerReport::default()
         }),
         ..StatusReport::default()

@@ -49,6 +49,7 @@ pub(crate) struct Server {
     /// `None`: one a core.
     pub(crate) threads: Option<u16>,
     pub(crate) io: IoChoice,
+    pub(crate) offload: offload::Choice,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) insecure: bool,
 }
@@ -154,6 +155,7 @@ pub(crate) struct Overrides {
     pub(crate) log_format: Option<logging::Format>,
     pub(crate) threads: Option<u16>,
     pub(crate) io: Option<IoChoice>,
+    pub(crate) offload: Option<offload::Choice>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) insecure: bool,
     pub(crate) map_cache: Option<Size>,
@@ -194,6 +196,9 @@ impl Overrides {
         server.log_format = self.log_format.unwrap_or(server.log_format);
         server.threads = self.threads.or(server.threads);
         server.io = self.io.unwrap_or(server.io);
+        if let Some(offload) = &self.offload {
+            server.offload.clone_from(offload);
+        }
         server.tls = self.tls.clone().or(server.tls.take());
         server.insecure |= self.insecure;
     }

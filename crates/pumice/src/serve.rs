@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// Share of a processor that each drive takes to compress its data better in the background; 0: none [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = config::parse_background_cpu)]
     background_cpu: Option<f64>,
+    /// Compress by a device: none, qat, or qat:PATH with the path of libqatzip.so [default: none]
+    #[arg(long, value_name = "DEVICE")]
+    offload: Option<offload::Choice>,
     /// Certificate chain of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -108,6 +111,7 @@ impl Args {
             log_format: self.log_format,
             threads: self.threads,
             io: self.io,
+            offload: self.offload.clone(),
             tls,
             insecure: self.insecure,
             map_cache: self.map_cache,
@@ -133,7 +137,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let config = source.load()?;
     logging::start(config.server.log_format);
     let nbd_config = config.server.nbd_config()?;
-    let workers = Arc::new(Workers::start(config.server.threads.map(usize::from), config.server.io)?);
+    let offload = config.server.offload.start(offload::Options::default())?;
+    let mut workers = Workers::start(config.server.threads.map(usize::from), config.server.io)?;
+    if let Some(offload) = offload {
+        workers.set_offload(config.server.offload.to_string(), offload);
+    }
+    let workers = Arc::new(workers);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let signals = signals::watch()?;

@@ -26,6 +26,7 @@ mod hook;
 mod improve;
 mod latency;
 mod monitor;
+mod offload_report;
 mod open;
 mod pacer;
 mod report;
@@ -51,6 +52,7 @@ pub use growth::TimeToFull;
 pub use health::{CriticalWarning, Warning};
 pub use latency::{Kind, Latencies};
 pub use monitor::MonitorSettings;
+pub use offload_report::OffloadReport;
 pub use open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect};
 pub use report::{
     BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use drive::{Compute, Drive, OpenOptions, Spawner};
 use media::{AnyMedia, Direct, FileMedia, MediaError};
+use offload::Offload;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
@@ -64,12 +65,19 @@ impl OpenSettings {
     }
 }
 
-/// Opens the backing at `path`, locked, and the drive on it; without `compute` all is done by the thread that asks.
+/// Who works for a drive that is served.
+pub(crate) struct Helpers {
+    pub(crate) compute: Compute,
+    pub(crate) offload: Option<Arc<dyn Offload>>,
+}
+
+/// Opens the backing at `path`, locked, and the drive on it; served, what takes long is left to
+/// others; otherwise all is done by the thread that asks.
 pub(crate) async fn open(
     path: &Path,
     settings: &OpenSettings,
     spawner: Spawner,
-    compute: Option<Compute>,
+    helpers: Option<Helpers>,
 ) -> Result<(Drive<AnyMedia>, Arc<AnyMedia>), ServiceError> {
     let media = Arc::new(AnyMedia::from(open_media(path, settings).await?));
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
@@ -78,8 +86,9 @@ pub(crate) async fn open(
     options.write_cache = settings.write_cache;
     options.read_only = settings.read_only;
     options.accept_damage = settings.accept_damage;
-    if let Some(compute) = compute {
-        options.compute = compute;
+    if let Some(helpers) = helpers {
+        options.compute = helpers.compute;
+        options.offload = helpers.offload;
     }
     let drive = Drive::open(media.clone(), options)
         .await

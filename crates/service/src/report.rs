@@ -14,6 +14,7 @@ use crate::events::{EventsReport, WarnAt};
 use crate::growth::TimeToFull;
 use crate::health::{CriticalWarning, Warning};
 use crate::latency::{Snapshot, Timed};
+use crate::offload_report::OffloadReport;
 use crate::requests::Requests;
 
 /// Model that every drive tells.
@@ -214,6 +215,8 @@ pub struct ServerReport {
     /// The last one since the drive was opened.
     pub training: Option<TrainingReport>,
     pub settling: SettlingReport,
+    /// Only where the server has a device that compresses.
+    pub offload: Option<OffloadReport>,
 }
 
 /// A scrub: every record of a served drive read and verified.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use drive::{Drive, Trained};
 use media::{Allocation, AnyMedia};
+use offload::Offload;
 use tokio::sync::Mutex;
 
 use crate::background::Background;
@@ -15,7 +16,8 @@ use crate::error::ServiceError;
 use crate::improve::Improver;
 use crate::latency::Kind;
 use crate::monitor::Monitor;
-use crate::open::{OpenSettings, open};
+use crate::offload_report::OffloadReport;
+use crate::open::{Helpers, OpenSettings, open};
 use crate::pacer::Pacer;
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
@@ -37,6 +39,8 @@ pub struct ServedDrive {
     direct: bool,
     read_only: bool,
     backend: IoBackend,
+    /// What compresses for it, and its name.
+    offload: Option<(String, Arc<dyn Offload>)>,
     threads: usize,
     requests: Arc<Requests>,
     monitor: Monitor,
@@ -62,9 +66,9 @@ impl ServedDrive {
         let meter = Arc::new(Meter::default());
         let (drive, media) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
-            let compute = meter.runner(workers.compute());
+            let helpers = Helpers { compute: meter.runner(workers.compute()), offload: workers.offload() };
             let opening =
-                workers.spawn_on(index, async move { open(&path, &settings, spawner, Some(compute)).await });
+                workers.spawn_on(index, async move { open(&path, &settings, spawner, Some(helpers)).await });
             opening.await.map_err(|_| ServiceError::WorkerGone)??
         };
         let name: Arc<str> = path.display().to_string().into();
@@ -93,6 +97,7 @@ impl ServedDrive {
             pacer,
             read_only: settings.read_only,
             backend: workers.backend(),
+            offload: workers.offload_named(),
             threads: workers.count(),
             requests,
             monitor,
@@ -129,6 +134,10 @@ impl ServedDrive {
             direct_io: self.direct,
             requests: (&*self.requests).into(),
             scrub: self.scrubber.report(),
+            offload: self
+                .offload
+                .as_ref()
+                .map(|(name, offload)| OffloadReport::new(name, offload.statistics())),
             training: self.improver.training_report(),
             settling: self.improver.settling_report(),
             ..ServerReport::default()

@@ -12,6 +12,7 @@ use std::thread;
 
 use drive::Spawner;
 use media::{UringGuard, UringReactor};
+use offload::Offload;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -74,6 +75,7 @@ pub struct Workers {
     workers: Vec<Worker>,
     backend: IoBackend,
     compute: ComputeThread,
+    offload: Option<(String, Arc<dyn Offload>)>,
 }
 
 impl Workers {
@@ -86,7 +88,8 @@ impl Workers {
         let count = count.unwrap_or_else(cores).max(1);
         let compute =
             ComputeThread::start().map_err(|source| ServiceError::Worker { index: count, source })?;
-        let mut workers = Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain, compute };
+        let mut workers =
+            Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain, compute, offload: None };
         let mut choice = io;
         for index in 0..count {
             let (worker, backend) = start_worker(index, choice)?;
@@ -98,6 +101,21 @@ impl Workers {
             workers.workers.push(worker);
         }
         Ok(workers)
+    }
+
+    /// Gives all drives opened from now on a device that compresses what their hosts write; `name` is what status calls it.
+    pub fn set_offload(&mut self, name: String, offload: Arc<dyn Offload>) {
+        self.offload = Some((name, offload));
+    }
+
+    /// The device that compresses for the drives.
+    pub(crate) fn offload(&self) -> Option<Arc<dyn Offload>> {
+        self.offload.as_ref().map(|(_, offload)| offload.clone())
+    }
+
+    /// The same, with what status calls it.
+    pub(crate) fn offload_named(&self) -> Option<(String, Arc<dyn Offload>)> {
+        self.offload.clone()
     }
 
     /// Threads.

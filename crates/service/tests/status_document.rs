@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use service::{
     BucketReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport, KindReport,
-    LatencyReport, LiveReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport, SettlingReport,
-    StatusAnswer, StatusReport, TrainingReport,
+    LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport,
+    SettlingReport, StatusAnswer, StatusReport, TrainingReport,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
@@ -34,6 +34,7 @@ fn sample() -> StatusReport {
         latency,
         events,
         scrub: Some(scrub),
+        offload: Some(OffloadReport::default()),
         training: Some(TrainingReport { dictionary_ids: vec![1], ..TrainingReport::default() }),
         settling,
         ..ServerReport::default()
@@ -100,8 +101,8 @@ fn every_key_is_documented_with_its_type() {
             Some(told) if kind == "null" && told.ends_with(" or null") => {}
             // Null on a drive nobody serves, and before the first scrub, training, or run of settling.
             Some("object or null")
-                if ["server", "server.scrub", "server.training", "server.settling.run"].contains(&&**key) => {
-            }
+                if ["server", "server.scrub", "server.training", "server.settling.run", "server.offload"]
+                    .contains(&&**key) => {}
             Some(told) if told != kind => wrong.push(format!("{key} is {kind}, not {told}")),
             Some(_) => {}
         }

@@ -44,6 +44,7 @@ struct ServerTable {
     on_event: Option<CommandText>,
     threads: Option<Threads>,
     io: Option<Io>,
+    offload: Option<OffloadValue>,
     insecure: bool,
     tls: Option<TlsTable>,
 }
@@ -118,6 +119,7 @@ text_value!(UnixSocket, PathBuf, "a socket, \"unix:SOCKET\"", |text| {
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?}: the path must begin with /")) }
 });
 text_value!(Io, service::IoChoice, "\"auto\", \"uring\" or \"plain\"", parse_io);
+text_value!(OffloadValue, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| told(text.parse()));
 text_value!(DirectValue, media::Direct, "\"auto\", \"on\" or \"off\"", parse_direct);
 text_value!(HttpValue, admin::HttpAddress, "an address, \"HOST:PORT\"", |text| told(text.parse()));
 text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
@@ -302,6 +304,7 @@ fn parse(text: &str) -> Result<Read, ParseError> {
         log_format: file.server.log_format.map_or_else(Default::default, |format| format.0),
         threads: file.server.threads.map(|threads| threads.0),
         io: file.server.io.map_or_else(Default::default, |io| io.0),
+        offload: file.server.offload.map_or_else(Default::default, |offload| offload.0),
         tls: file.server.tls.map(|tls| TlsFiles {
             cert: tls.cert.0,
             key: tls.key.0,

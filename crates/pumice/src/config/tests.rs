@@ -27,6 +27,7 @@ warn-at = [70, 85]
 on-event = "true"
 threads = 3
 io = "plain"
+offload = "qat:/opt/libqatzip.so"
 insecure = true
 [server.tls]
 cert = "/etc/pumice/cert.pem"
@@ -65,6 +66,7 @@ fn every_key_is_understood() {
             log_format: logging::Format::Json,
             threads: Some(3),
             io: IoChoice::Plain,
+            offload: offload::Choice::Qat(Some("/opt/libqatzip.so".into())),
             tls: Some(TlsFiles {
                 cert: "/etc/pumice/cert.pem".into(),
                 key: "/etc/pumice/key.pem".into(),

@@ -64,6 +64,14 @@ pub(super) fn render(drive: &StatusReport) -> String {
         if let Some(rate) = server.throttle_bytes_per_second {
             table.text("writes slowed down to", &format!("{}/s", human::bytes(rate)));
         }
+        if let Some(offload) = &server.offload {
+            table.text("compressed by", &offload.name);
+            table.count("  jobs of all drives by it", offload.device_jobs_count);
+            table.bytes("  bytes into it", offload.device_input_bytes);
+            table.bytes("  bytes out of it", offload.device_output_bytes);
+            table.count("  jobs in software", offload.software_jobs_count);
+            table.bytes("  bytes in software", offload.software_input_bytes);
+        }
         let requests = &server.requests;
         table.count("requests in flight", requests.in_flight_count);
         table.count("reads", requests.reads_count);

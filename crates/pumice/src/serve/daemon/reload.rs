@@ -57,6 +57,10 @@ impl Daemon {
             told("io");
             new.io = now.io;
         }
+        if new.offload != now.offload {
+            told("offload");
+            new.offload.clone_from(&now.offload);
+        }
         if new.admin != now.admin {
             told("admin");
             new.admin.clone_from(&now.admin);

@@ -1,8 +1,11 @@
 //! QAT by way of a library that stands in for libqatzip: same functions, no device. What only the hardware can show
 //! is not shown here (docs/offload.md).
 
+#[path = "common/standin.rs"]
+#[allow(unreachable_pub, reason = "a test")]
+mod standin;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 use codec::{CodecId, Decompressor, testdata};
@@ -18,21 +21,7 @@ const OLDABI: i32 = 5;
 const SOMETIMES: i32 = 6;
 const SLOW: i32 = 7;
 
-static BUILT: LazyLock<Option<(tempfile::TempDir, PathBuf)>> = LazyLock::new(|| {
-    let dir = tempfile::tempdir().expect("a temporary folder");
-    let library = dir.path().join("libqatzip.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin.c");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&library)
-        .arg(source)
-        .status();
-    match built {
-        Ok(status) => assert!(status.success(), "the stand-in does not compile"),
-        Err(_) => return None,
-    }
-    Some((dir, library))
-});
+static BUILT: LazyLock<Option<(tempfile::TempDir, PathBuf)>> = LazyLock::new(standin::build);
 
 /// The library, loaded a second time to be told what to do.
 struct StandIn {

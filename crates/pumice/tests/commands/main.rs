@@ -12,6 +12,7 @@ mod doctor;
 mod events;
 mod http;
 mod install;
+mod offload;
 mod refusals;
 mod resize;
 mod serve;

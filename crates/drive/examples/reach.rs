@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use codec::{CodecId, Compressor, Dictionary, Policy};
 use drive::{CreateOptions, Drive, OpenOptions, Settle};
-use media::MemoryMedia;
+use media::{IoBuf, Media, MemoryMedia};
 
 const BLOCK: usize = 4096;
 
@@ -34,6 +34,11 @@ fn cpu() -> f64 {
 fn new_drive(bytes: u64) -> Drive<MemoryMedia> {
     let physical = (bytes * 2 + (256 << 20)).next_multiple_of(1 << 20);
     let media = Arc::new(MemoryMedia::new(physical));
+    // The kernel hands out memory when it is first touched: that is no part of writing to a drive.
+    let touch = Arc::new(IoBuf::zeroed(1 << 20));
+    for at in (0..physical).step_by(1 << 20) {
+        run(media.write(at, touch.clone())).expect("memory");
+    }
     let create = CreateOptions {
         physical_size_bytes: physical,
         logical_capacity_bytes: bytes.next_multiple_of(1 << 20),

@@ -16,7 +16,7 @@ use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared};
-use crate::slots::{find_successor, must_hold, read_checkpoint, read_superblock};
+use crate::slots::{copies_agree, find_successor, must_hold, read_checkpoint, read_superblock};
 
 /// Why a drive is read-only that was opened so.
 pub const READ_ONLY_REQUESTED: &str = "opened read-only";
@@ -53,6 +53,7 @@ impl<M: Media> Drive<M> {
             }
             read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
         }
+        let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
         let mut core = recover(superblock, &checkpoint, &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
@@ -71,6 +72,11 @@ impl<M: Media> Drive<M> {
             // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
             // to call it durable.
             drive.0.sync_once().await?;
+            if superblock_uneven {
+                // A change that was cut short between the copies, or one that is bad. From here on what the newer one says
+                // is relied on, so the older must not be found alone later.
+                drive.0.renew_superblock().await?;
+            }
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
         }

@@ -119,6 +119,15 @@ impl<M: Media> Shared<M> {
         Ok(core.superblock.clone())
     }
 
+    /// Writes both copies of the superblock anew, numbered above whatever a copy that could not be read may have.
+    pub(crate) async fn renew_superblock(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        superblock.update += 1;
+        self.write_superblock(&mut superblock).await?;
+        self.core().superblock = superblock;
+        Ok(())
+    }
+
     /// Makes a changed superblock durable. The caller has the right to maintenance. A failure poisons the drive: which of
     /// the two it will be at the next opening is unknowable.
     pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {

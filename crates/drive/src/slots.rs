@@ -66,6 +66,17 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     best.map(|found| (found, bad_copies > 0)).ok_or_else(|| why.unwrap_or_else(none))
 }
 
+/// Whether both copies of the superblock are this one.
+pub(crate) async fn copies_agree<M: Media>(media: &M, superblock: &Superblock) -> bool {
+    for copy in 0..SUPERBLOCK_COPIES {
+        let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
+        if !page.is_ok_and(|page| Superblock::decode(&page).as_ref() == Ok(superblock)) {
+            return false;
+        }
+    }
+    true
+}
+
 /// The backing must be as long as the drive on it.
 pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
     let (found, needed) = (media.size_bytes(), superblock.geometry.physical_size_bytes);

@@ -1,9 +1,10 @@
 //! The drive's dictionaries: loaded at opening, added, retired.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::{Dictionary, Policy};
+use futures::lock::Mutex as AsyncMutex;
 use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::{BLOCK_BYTES, Catalog, CatalogEntry};
@@ -28,6 +29,13 @@ pub(crate) struct Dictionaries {
     active: RwLock<Arc<[Dictionary]>>,
     /// As it is on the drive.
     catalog: Mutex<Catalog>,
+    /// The catalog on the drive cannot be read. Another must not take its place: it would give out ids again that records
+    /// have, and a wrong dictionary may decode to wrong data.
+    lost: AtomicBool,
+    /// Whoever changes the catalog has it: a change reads it, waits for the medium, and writes it.
+    changing: AsyncMutex<()>,
+    /// Forgotten, but perhaps still wanted by a read that found its record before: they leave memory the next time.
+    leaving: Mutex<Vec<u16>>,
 }
 
 impl Dictionaries {
@@ -46,6 +54,11 @@ impl Dictionaries {
     /// The dictionaries for new records.
     pub(crate) fn active(&self) -> Arc<[Dictionary]> {
         self.active.read().clone()
+    }
+
+    /// Whether the catalog on the drive cannot be read.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     pub(crate) fn catalog(&self) -> Catalog {
@@ -71,6 +84,7 @@ impl<M: Media> Shared<M> {
             Err(error) if passing(&error) => return Err(error),
             Err(error) => {
                 self.note(format!("the dictionaries cannot be found: {error}"));
+                self.dictionaries.lost.store(true, Ordering::Relaxed);
                 return Ok(());
             }
         };
@@ -88,6 +102,7 @@ impl<M: Media> Shared<M> {
             self.note(
                 "the catalog of dictionaries cannot be read: records that need one are lost".to_string(),
             );
+            self.dictionaries.lost.store(true, Ordering::Relaxed);
             return Ok(());
         };
         let mut active = Vec::new();
@@ -162,6 +177,12 @@ impl<M: Media> Shared<M> {
     /// Stores dictionaries, durably, and takes them for new records from then on; those before are retired. Answers their
     /// ids; none: there are not enough places that are not taken by dictionaries that records may still need.
     pub(crate) async fn replace_dictionaries(self: &Arc<Self>, new: Vec<Vec<u8>>) -> Result<Vec<u16>, Error> {
+        let _changing = self.dictionaries.changing.lock().await;
+        if self.dictionaries.is_lost() {
+            return Err(Error::Corrupt(
+                "the catalog of dictionaries cannot be read: it is left as it is".into(),
+            ));
+        }
         let mut catalog = self.dictionaries.catalog();
         let free = |(slot, entry): (usize, &Option<CatalogEntry>)| entry.is_none().then_some(slot);
         let slots: Vec<usize> = catalog.slots.iter().enumerate().filter_map(free).collect();
@@ -212,6 +233,9 @@ impl<M: Media> Shared<M> {
     /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
     /// anew since. Answers how many.
     pub(crate) async fn forget_dictionaries(self: &Arc<Self>) -> Result<usize, Error> {
+        let _changing = self.dictionaries.changing.lock().await;
+        let left = std::mem::take(&mut *self.dictionaries.leaving.lock());
+        left.iter().for_each(|id| drop(self.dictionaries.known.write().remove(id)));
         let mut catalog = self.dictionaries.catalog();
         let before = catalog.clone();
         let (oldest, now, left) = {
@@ -236,10 +260,10 @@ impl<M: Media> Shared<M> {
             return Ok(0);
         }
         self.write_own(&catalog, None).await?;
-        let mut known = self.dictionaries.known.write();
-        gone.iter().for_each(|id| drop(known.remove(id)));
         *self.dictionaries.catalog.lock() = catalog;
-        Ok(gone.len())
+        let count = gone.len();
+        self.dictionaries.leaving.lock().extend(gone);
+        Ok(count)
     }
 
     /// Writes the catalog and a dictionary, all in one pack, and waits until they are durable.

@@ -137,7 +137,7 @@ impl<M: Media> Drive<M> {
                 Stop::Wait => shared.relieve().await?,
             }
         }
-        batch.give_back();
+        // Not given back: it was made on another thread, and is larger than those that requests need.
         Ok(step)
     }
 }

@@ -134,8 +134,8 @@ pub struct DictionaryStatus {
 }
 
 impl<M: Media> Shared<M> {
-    pub(crate) fn uses_dictionaries(&self) -> bool {
-        matches!(self.codec(), Policy::Auto | Policy::Zstd(_))
+    fn uses_dictionaries(&self) -> bool {
+        matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) && !self.dictionaries.is_lost()
     }
 }
 

@@ -138,7 +138,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the block and the offset in it).
+    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the block and
+    /// the offset in it).
     pub(crate) async fn merge(
         &self,
         batch: &mut Batch,

@@ -204,3 +204,28 @@ fn a_copy_of_the_dictionary_may_rot() {
         }
     }
 }
+
+/// A catalog that cannot be read is not replaced: it would give ids out again that records have, and a wrong dictionary may
+/// decode to wrong data.
+#[test]
+fn without_its_catalog_no_other_takes_its_place() {
+    let (media, drive) = new_drive();
+    write_pages(&drive, 0, 600);
+    assert_eq!(run(drive.train()).expect("train").ids, [1]);
+    write_pages(&drive, 600, 100);
+    run(drive.close()).expect("close");
+    drop(drive);
+    let image = Image::of(&media);
+    let copies = [0, 1].map(|copy| image.newest(RecordKind::Data, Catalog::block(copy)));
+    copies.iter().for_each(|record| image.flip_bit(record.payload() + 20));
+    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    assert!(drive.status().notes.join("\n").contains("catalog of dictionaries cannot be read"));
+    write_pages(&drive, 1000, 600);
+    assert!(!drive.training_is_due() && run(drive.train()).is_err());
+    assert_pages(&drive, 0, 600);
+    assert_pages(&drive, 1000, 600);
+    let mut back = vec![0; BLOCK];
+    for n in 600..700 {
+        assert!(run(drive.read(n * 4096, &mut back)).is_err(), "block {n}: an error, not other data");
+    }
+}

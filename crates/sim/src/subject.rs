@@ -158,7 +158,10 @@ impl Subject for Drive<SimMedia> {
     }
 
     async fn train(&self) -> Result<bool, Error> {
-        Ok(!self.train().await?.ids.is_empty())
+        // Both change the catalog, and wait for the medium in between.
+        let (trained, forgotten) = futures::join!(self.train(), self.forget_dictionaries());
+        forgotten?;
+        Ok(!trained?.ids.is_empty())
     }
 
     fn tick(&self) {

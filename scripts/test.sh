@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 cargo=${CARGO:-cargo}
 seeds=${SIM_SEEDS:-500}
+# What incremental builds keep is as large as the test programs, and whoever runs everything once has nothing of it.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

@@ -26,7 +26,7 @@ impl<M: Media> Drive<M> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if this is no drive, or if something that was durable is missing (see
-    /// [`OpenOptions::accept_damage`]).
+    /// [`OpenOptions::accept_damage`]); [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, superblock_corrected) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
@@ -40,10 +40,14 @@ impl<M: Media> Drive<M> {
             reader.ignore_torn = options.planted_bug == Some(crate::PlantedBug::IgnoreTornPack);
         }
         let mut tail = reader.tail(&checkpoint).await?;
+        let accepts = options.read_only && options.accept_damage;
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
+            if let (Some(_), Some(error), false) = (&tail.damage, found.unread, accepts) {
+                // The newer one that is missed may well be whole: nothing to give up before it could be read.
+                return Err(error);
+            }
         }
-        let accepts = options.read_only && options.accept_damage;
         let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
         if let Some(damage) = &tail.damage {
             if !accepts {

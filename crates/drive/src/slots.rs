@@ -24,6 +24,8 @@ pub(crate) struct Found {
     pub(crate) checkpoint: Checkpoint,
     /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
     pub(crate) alone: bool,
+    /// Why what may be a newer one could not be read.
+    pub(crate) unread: Option<Error>,
     /// One of its copies could not be read, or is bad although the drive was closed after it.
     pub(crate) corrected: bool,
 }
@@ -91,24 +93,24 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
     let mut found: Vec<Checkpoint> = Vec::new();
-    let mut why = Error::Corrupt("no valid checkpoint".into());
-    let mut unreadable = [false; 2];
+    let mut unread = [const { None }; 2];
     for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         match read_copy(media, superblock, slot, copy).await {
             Ok(checkpoint) => found.extend(checkpoint),
-            Err(error) => {
-                unreadable[slot] = true;
-                why = error;
-            }
+            Err(error) => unread[slot] = Some(error),
         }
     }
-    let Some(newest) = found.iter().map(|c| c.number).max() else { return Err(why) };
+    let none = || Error::Corrupt("no valid checkpoint".into());
+    let Some(newest) = found.iter().map(|c| c.number).max() else {
+        return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
+    };
     let alone = !found.iter().any(|c| c.number + 1 == newest);
     let copies = found.iter().filter(|c| c.number == newest).count();
-    let checkpoint = found.into_iter().find(|c| c.number == newest).ok_or(why)?;
+    let checkpoint = found.into_iter().find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older: that is no error of the backing.
-    let corrected = copies == 1 && (checkpoint.clean || unreadable[(newest % 2) as usize]);
-    Ok(Found { checkpoint, alone, corrected })
+    let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
+    let unread = unread[((newest + 1) % 2) as usize].take();
+    Ok(Found { checkpoint, alone, unread, corrected })
 }
 
 /// The checkpoint in one place, if it is a valid one that belongs there.

@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use common::create_options;
-use drive::{Drive, Error, State};
+use drive::{Drive, Error, OpenOptions, State};
 use faulty::{Faulty, Tasks, poll};
+use layout::Superblock;
+use media::{IoBuf, Media};
 
 const BLOCK: u64 = 4096;
 
@@ -94,6 +96,27 @@ fn a_poisoned_drive_opens_again_with_what_was_durable() {
     assert_holds(&tasks, &drive, 1);
     write(&tasks, &drive, 3);
     tasks.run(drive.flush()).expect("flush");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
+    let (media, tasks, drive) = new_drive();
+    write(&tasks, &drive, 1);
+    tasks.run(drive.flush()).expect("flush");
+    drop(drive);
+    let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
+    let geometry = Superblock::decode(&page).expect("a superblock").geometry;
+    // The drive's own checkpoint is the second, in slot 0; the older one is whole.
+    let copies = [0, 1].map(|copy| geometry.checkpoint_offset(0, copy));
+    *media.unreadable.lock() = copies.map(|at| at..at + 1).to_vec();
+    let options = || OpenOptions::new(9, tasks.spawner());
+    let refused = tasks.run(Drive::open(media.clone(), options()));
+    assert!(matches!(refused.err(), Some(Error::Io(_))));
+    // Who takes what is there gets it all the same.
+    let rescue = OpenOptions { read_only: true, accept_damage: true, ..options() };
+    tasks.run(Drive::open(media.clone(), rescue)).expect("a rescue");
+    media.unreadable.lock().clear();
+    assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
 
 #[test]

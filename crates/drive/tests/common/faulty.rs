@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -15,6 +16,8 @@ use parking_lot::Mutex;
 pub struct Faulty {
     memory: MemoryMedia,
     pub fail_reads: AtomicBool,
+    /// Reads that begin in one of these ranges fail.
+    pub unreadable: Mutex<Vec<Range<u64>>>,
     pub fail_writes: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
@@ -31,6 +34,7 @@ impl Faulty {
         Faulty {
             memory: MemoryMedia::new(size_bytes),
             fail_reads: AtomicBool::new(false),
+            unreadable: Mutex::default(),
             fail_writes: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             fail_discards: AtomicBool::new(false),
@@ -58,7 +62,9 @@ impl Media for Faulty {
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        let unreadable = self.unreadable.lock().iter().any(|range| range.contains(&offset));
         match fails(&self.fail_reads) {
+            Ok(()) if unreadable => (buf, Err(io::Error::other("injected"))),
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),
         }

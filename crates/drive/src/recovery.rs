@@ -43,10 +43,11 @@ impl<M: Media> Drive<M> {
         let accepts = options.read_only && options.accept_damage;
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
-            if let (Some(_), Some(error), false) = (&tail.damage, found.unread, accepts) {
-                // The newer one that is missed may well be whole: nothing to give up before it could be read.
-                return Err(error);
-            }
+        }
+        // Where there may be a newer checkpoint that could not be read, nothing behind that need be damaged.
+        let unread = found.unread.filter(|_| found.alone && !accepts);
+        if let (Some(_), Some(error)) = (&tail.damage, &unread) {
+            return Err(error.clone());
         }
         let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
         if let Some(damage) = &tail.damage {
@@ -63,7 +64,7 @@ impl<M: Media> Drive<M> {
         core.counters.opens_count += u64::from(!options.read_only);
         if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
             if !accepts {
-                return Err(Error::Corrupt(fault));
+                return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
             let before = core.read_only.take().filter(|_| tail.damage.is_some());
             core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
@@ -87,6 +88,17 @@ impl<M: Media> Drive<M> {
         drive.0.load_dictionaries(accepts).await?;
         Ok(drive)
     }
+}
+
+/// Whether the log behind a checkpoint, or what cannot be read of it, suggests that there is a newer one.
+pub(crate) async fn is_outdated<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+) -> bool {
+    let reader = Reader::new(media, Bounds::of(superblock), checkpoint);
+    let whole = reader.tail(checkpoint).await.is_ok_and(|tail| tail.damage.is_none());
+    !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
 /// The codec policy that numbers in a superblock stand for.

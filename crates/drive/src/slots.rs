@@ -92,14 +92,7 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
-    let mut found: Vec<Checkpoint> = Vec::new();
-    let mut unread = [const { None }; 2];
-    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        match read_copy(media, superblock, slot, copy).await {
-            Ok(checkpoint) => found.extend(checkpoint),
-            Err(error) => unread[slot] = Some(error),
-        }
-    }
+    let (found, mut unread) = read_copies(media, superblock).await;
     let none = || Error::Corrupt("no valid checkpoint".into());
     let Some(newest) = found.iter().map(|c| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
@@ -111,6 +104,22 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let unread = unread[((newest + 1) % 2) as usize].take();
     Ok(Found { checkpoint, alone, unread, corrected })
+}
+
+/// All valid checkpoints, and of either slot why a copy could not be read.
+pub(crate) async fn read_copies<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+) -> (Vec<Checkpoint>, [Option<Error>; 2]) {
+    let mut found = Vec::new();
+    let mut unread = [const { None }; 2];
+    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        match read_copy(media, superblock, slot, copy).await {
+            Ok(checkpoint) => found.extend(checkpoint),
+            Err(error) => unread[slot] = Some(error),
+        }
+    }
+    (found, unread)
 }
 
 /// The checkpoint in one place, if it is a valid one that belongs there.

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Geometry, PAGE_BYTES};
+use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::create::{empty_checkpoint, sync, write};
 use crate::error::Error;
+use crate::recovery::is_outdated;
 use crate::shared::Drive;
-use crate::slots::{must_hold, read_checkpoint, read_superblock};
+use crate::slots::{Found, must_hold, read_checkpoint, read_copies, read_superblock};
 
 /// What may change with a wipe; `None` leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +35,8 @@ impl<M: Media> Drive<M> {
     /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive; nothing was changed then.
+    /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive, [`Error::Io`] if neither place
+    /// of a checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
         let (mut superblock, _) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
@@ -51,12 +53,8 @@ impl<M: Media> Drive<M> {
         // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
         // the one to fall back on if it does.
         sync(media).await?;
-        let mut number = 1;
-        if let Ok(found) = read_checkpoint(media, &superblock).await {
-            number = found.checkpoint.number + 1;
-            superblock.worn_bytes =
-                superblock.worn_bytes.saturating_add(found.checkpoint.counters.physical_written_bytes);
-        }
+        let (number, written_bytes) = spare_number(media, &superblock).await?;
+        superblock.worn_bytes = superblock.worn_bytes.saturating_add(written_bytes);
         superblock.incarnation += 1;
         superblock.update += 1;
         let checkpoint = empty_checkpoint(&superblock, number);
@@ -100,5 +98,25 @@ impl<M: Media> Drive<M> {
         }
         progress(end - start, end - start);
         Ok(true)
+    }
+}
+
+/// The number of a checkpoint that goes to the slot that the newest one does not lie in, and what the newest says was
+/// written to the backing. A checkpoint that cannot be read just now is not overwritten if it may be the newest.
+async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<(u64, u64), Error> {
+    match read_checkpoint(media, superblock).await {
+        Ok(Found { checkpoint, alone, unread, .. }) => {
+            let number = checkpoint.number;
+            let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;
+            let next = if is_older { number + 2 } else { number + 1 };
+            Ok((next, checkpoint.counters.physical_written_bytes))
+        }
+        // There is none, or it is in a slot that cannot be read.
+        Err(error) => match read_copies(media, superblock).await {
+            (found, _) if !found.is_empty() => Err(error),
+            (_, [Some(_), Some(_)]) => Err(error),
+            (_, [_, Some(_)]) => Ok((2, 0)),
+            _ => Ok((1, 0)),
+        },
     }
 }

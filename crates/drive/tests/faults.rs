@@ -4,14 +4,15 @@ mod common;
 #[path = "common/faulty.rs"]
 mod faulty;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use common::create_options;
-use drive::{Drive, Error, OpenOptions, State};
+use drive::{Drive, Error, OpenOptions, State, WipeOptions};
 use faulty::{Faulty, Tasks, poll};
-use layout::Superblock;
+use layout::{Geometry, Superblock};
 use media::{IoBuf, Media};
 
 const BLOCK: u64 = 4096;
@@ -98,23 +99,56 @@ fn a_poisoned_drive_opens_again_with_what_was_durable() {
     tasks.run(drive.flush()).expect("flush");
 }
 
-#[test]
-fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
+/// A drive with a flushed write behind the checkpoint of its first opening, which is the second of all and lies in slot 0;
+/// and where the copies in either slot begin.
+fn with_two_checkpoints() -> (Arc<Faulty>, Tasks, [Vec<Range<u64>>; 2]) {
     let (media, tasks, drive) = new_drive();
     write(&tasks, &drive, 1);
     tasks.run(drive.flush()).expect("flush");
     drop(drive);
     let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
     let geometry = Superblock::decode(&page).expect("a superblock").geometry;
-    // The drive's own checkpoint is the second, in slot 0; the older one is whole.
-    let copies = [0, 1].map(|copy| geometry.checkpoint_offset(0, copy));
-    *media.unreadable.lock() = copies.map(|at| at..at + 1).to_vec();
+    let starts =
+        |slot| (0..2).map(|copy| geometry.checkpoint_offset(slot, copy)).map(|at| at..at + 1).collect();
+    (media, tasks, [starts(0), starts(1)])
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
+    let (media, tasks, slots) = with_two_checkpoints();
+    *media.unreadable.lock() = slots[0].clone();
     let options = || OpenOptions::new(9, tasks.spawner());
     let refused = tasks.run(Drive::open(media.clone(), options()));
     assert!(matches!(refused.err(), Some(Error::Io(_))));
     // Who takes what is there gets it all the same.
     let rescue = OpenOptions { read_only: true, accept_damage: true, ..options() };
     tasks.run(Drive::open(media.clone(), rescue)).expect("a rescue");
+    media.unreadable.lock().clear();
+    assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
+}
+
+#[test]
+fn a_wipe_cut_short_leaves_a_checkpoint_that_could_not_be_read_just_then() {
+    for unreadable in [0, 1] {
+        let (media, tasks, slots) = with_two_checkpoints();
+        *media.unreadable.lock() = slots[unreadable].clone();
+        *media.unwritable.lock() = vec![Geometry::superblock_offset(0)..Geometry::superblock_offset(0) + 1];
+        let cut = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+        assert!(matches!(cut, Err(Error::Io(_))));
+        media.unreadable.lock().clear();
+        media.unwritable.lock().clear();
+        assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
+    }
+}
+
+#[test]
+fn a_drive_of_which_no_checkpoint_can_be_read_is_not_wiped_over_what_may_be_whole() {
+    let (media, tasks, slots) = with_two_checkpoints();
+    *media.unreadable.lock() = slots.concat();
+    let writes = media.writes.load(SeqCst);
+    let refused = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+    assert!(matches!(refused, Err(Error::Io(_))));
+    assert_eq!(media.writes.load(SeqCst), writes);
     media.unreadable.lock().clear();
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }

@@ -143,10 +143,15 @@ impl Config {
 
     /// Whether anything but power cuts and kills goes wrong.
     pub fn is_faulty(&self) -> bool {
+        self.does_damage() || self.faults.read_error_ppm > 0
+    }
+
+    /// Whether anything goes wrong that does not pass, as power cuts, kills and some errors of reading do.
+    pub fn does_damage(&self) -> bool {
         let f = &self.faults;
         let rates =
-            [f.read_error_ppm, f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.rot_ppm];
-        rates.iter().any(|&ppm| ppm > 0) || f.misdirect_ppm > 0 || f.full_pages.is_some()
+            [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.rot_ppm, f.misdirect_ppm];
+        rates.iter().any(|&ppm| ppm > 0) || f.full_pages.is_some()
     }
 
     /// How the next write shall look.

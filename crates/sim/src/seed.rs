@@ -4,6 +4,7 @@ mod verify;
 
 use std::sync::Arc;
 
+use drive::Error;
 use media::{Faults, SimMedia, SimRng};
 use parking_lot::Mutex;
 
@@ -36,6 +37,8 @@ enum Wiping {
     Done,
     /// The power was cut on the way.
     Cut,
+    /// Something could not be read, and nothing was changed.
+    Refused,
 }
 
 /// Why a seed ends early.
@@ -117,8 +120,8 @@ impl<S: Subject> Run<S> {
                 self.read_back(LifeEnd::Crash)?;
             }
             end = self.live()?;
-            // Where the backing does damage, what is left of a wipe cut short would prove nothing.
-            if S::CAN_WIPE && !self.config.is_faulty() && self.rng.chance(1, 8) {
+            // Where the backing does lasting damage, what is left of a wipe cut short would prove nothing.
+            if S::CAN_WIPE && !self.config.does_damage() && self.rng.chance(1, 8) {
                 self.wipe()?;
             }
         }
@@ -203,6 +206,7 @@ impl<S: Subject> Run<S> {
         let media = self.media.clone();
         let wiping = match self.executor.block_on(&self.media, &NoPulse, cut, S::wipe(media)) {
             Ok(Ok(())) => Wiping::Done,
+            Ok(Err(Error::Io(_))) if self.config.is_faulty() => Wiping::Refused,
             Ok(Err(error)) => return Err(Stop::Failed(format!("a wipe failed: {error}"))),
             Err(End::Cut) => Wiping::Cut,
             Err(end) => return Err(Stop::Failed(format!("a wipe never returns: {end:?}"))),

@@ -18,6 +18,8 @@ pub struct Faulty {
     pub fail_reads: AtomicBool,
     /// Reads that begin in one of these ranges fail.
     pub unreadable: Mutex<Vec<Range<u64>>>,
+    /// Writes that begin in one of these fail.
+    pub unwritable: Mutex<Vec<Range<u64>>>,
     pub fail_writes: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
@@ -35,6 +37,7 @@ impl Faulty {
             memory: MemoryMedia::new(size_bytes),
             fail_reads: AtomicBool::new(false),
             unreadable: Mutex::default(),
+            unwritable: Mutex::default(),
             fail_writes: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             fail_discards: AtomicBool::new(false),
@@ -56,15 +59,18 @@ fn fails(switch: &AtomicBool) -> io::Result<()> {
     if switch.load(SeqCst) { Err(io::Error::other("injected")) } else { Ok(()) }
 }
 
+fn is_outside(ranges: &Mutex<Vec<Range<u64>>>, offset: u64) -> io::Result<()> {
+    let inside = ranges.lock().iter().any(|range| range.contains(&offset));
+    if inside { Err(io::Error::other("injected")) } else { Ok(()) }
+}
+
 impl Media for Faulty {
     fn size_bytes(&self) -> u64 {
         self.memory.size_bytes()
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
-        let unreadable = self.unreadable.lock().iter().any(|range| range.contains(&offset));
-        match fails(&self.fail_reads) {
-            Ok(()) if unreadable => (buf, Err(io::Error::other("injected"))),
+        match fails(&self.fail_reads).and_then(|()| is_outside(&self.unreadable, offset)) {
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),
         }
@@ -74,6 +80,7 @@ impl Media for Faulty {
         self.writes.fetch_add(1, SeqCst);
         held(&self.hold_writes).await;
         fails(&self.fail_writes)?;
+        is_outside(&self.unwritable, offset)?;
         self.memory.write(offset, buf).await
     }
 

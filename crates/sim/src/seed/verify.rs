@@ -121,9 +121,10 @@ impl<S: Subject> Run<S> {
             (Wiping::Done, true) => self.count("wipe: done"),
             (Wiping::Cut, true) => self.count("wipe: cut short, drive empty"),
             (Wiping::Cut, false) => self.count("wipe: cut short, drive as it was"),
+            (Wiping::Refused, _) => self.count("wipe: refused, drive as it was"),
         }
         let mut oracle = self.oracle.lock();
-        if is_empty {
+        if is_empty && wiping != Wiping::Refused {
             oracle.wiped()?
         } else {
             oracle.settle(end)?

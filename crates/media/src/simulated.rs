@@ -25,7 +25,9 @@
 //!
 //! Faults 9 and 10 spare what nothing vouches for: the newest writes, after which no other write was issued
 //! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
-//! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`].
+//! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`]. Nor can what was written twice, to be
+//! safe, be missed if both writes are lost and what was there before is whole: of such places fault 10 strikes one, once
+//! ([`Faults::misdirect_once_below_bytes`]).
 
 mod damage;
 mod rng;
@@ -69,6 +71,8 @@ pub struct Faults {
     pub rot_ppm: u32,
     /// Fault 10: at any completed operation, some earlier write.
     pub misdirect_ppm: u32,
+    /// Fault 10 strikes writes that begin below this byte only once in a backing's life.
+    pub misdirect_once_below_bytes: u64,
     /// Discards are refused as unsupported.
     pub no_discard: bool,
 }

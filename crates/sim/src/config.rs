@@ -4,6 +4,7 @@ use codec::Policy;
 use media::{Faults, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
+use crate::executor::SLOTS_END_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
 
 /// The fewest segments a drive can live on, and what does not make a whole one.
@@ -216,7 +217,11 @@ fn draw_faults(rng: &mut SimRng, physical_bytes: u64) -> Faults {
             2 => faults.write_error_ppm = ppm,
             3 | 4 => faults.sync_error_ppm = ppm * 8,
             5 | 6 => faults.rot_ppm = ppm * 8,
-            7 => faults.misdirect_ppm = ppm * 8,
+            7 => {
+                faults.misdirect_ppm = ppm * 8;
+                // Copies of superblock and checkpoints.
+                faults.misdirect_once_below_bytes = SLOTS_END_BYTES;
+            }
             _ => faults.full_pages = Some(physical_bytes / 4096 / (2 + rng.below(4))),
         }
     }

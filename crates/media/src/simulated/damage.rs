@@ -128,6 +128,11 @@ impl State {
         }
         let pages = write.pages.clone();
         let first = pages[0].0;
+        if first * (PAGE_BYTES as u64) < self.faults.misdirect_once_below_bytes
+            && std::mem::replace(&mut self.misdirected_below, true)
+        {
+            return;
+        }
         let target = self.durable.last_key_value().map_or(0, |(&last, _)| self.rng.below(last + 1));
         for (at, _, old) in &pages {
             self.replace(*at, old.clone());

@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) sync_lag: u64,
     /// The largest `syncs` at which a write was issued that is durable by now.
     pub(super) vouched: u64,
+    /// Fault 10 has struck where it may only once.
+    pub(super) misdirected_below: bool,
     /// Failed writes and syncs of this life.
     pub(super) failures: u64,
     /// Failed writes and syncs that this life's user has been told of.

@@ -53,8 +53,22 @@ impl Compressor {
     ///
     /// The compressor holds on to the dictionary it used last.
     pub fn compress(&mut self, input: &[u8], dictionary: Option<&Dictionary>, out: &mut Vec<u8>) -> CodecId {
+        if matches!(self.engine, Engine::None) || looks_incompressible(input) {
+            return CodecId::Raw;
+        }
+        self.compress_tested(input, dictionary, out)
+    }
+
+    /// As [`Compressor::compress`], of data that is known not to [look incompressible](looks_incompressible): whoever put a
+    /// frame together has asked of each block.
+    pub fn compress_tested(
+        &mut self,
+        input: &[u8],
+        dictionary: Option<&Dictionary>,
+        out: &mut Vec<u8>,
+    ) -> CodecId {
         let limit = input.len().saturating_sub(UNIT_BYTES);
-        if limit == 0 || matches!(self.engine, Engine::None) || looks_incompressible(input) {
+        if limit == 0 {
             return CodecId::Raw;
         }
         if self.scratch.len() < limit {

@@ -29,6 +29,7 @@ mod detect;
 mod dictionary;
 mod error;
 mod fill;
+mod frames;
 mod id;
 #[allow(unsafe_code, reason = "lz4-sys is a plain C binding")]
 mod lz4;
@@ -48,6 +49,7 @@ pub use detect::looks_incompressible;
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryError};
 pub use error::CodecError;
 pub use fill::{fill, fill_word};
+pub use frames::{Kind, frame_blocks};
 pub use id::CodecId;
 pub use policy::{ParsePolicyError, Policy};
 pub use several::train_several;

@@ -8,19 +8,21 @@ use zstd_safe::{CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, ResetDir
 
 use crate::{CodecError, CodecId, Dictionary};
 
-/// Bytes of input that [`Encoder`] puts into one zstd block: a frame is cut, so that a reader of its first part
-/// need not decode the rest ([`Decoder::decompress_prefix`]).
+/// Bytes of input that [`Encoder`] puts into one zstd block: a strongly compressed frame is cut, so that a reader of its
+/// first part need not decode the rest ([`Decoder::decompress_prefix`]).
 ///
-/// At least 8 KiB: smaller ones cost more and gain little (docs/codec.md). Of a frame of 32 KiB, halves cost 0.3 per cent
-/// of ratio and take a sixth off a read; quarters 1.0 per cent and a fifth. What is compressed strongly has ratio to
-/// spare, and is read more often than it is written.
+/// At least 8 KiB: smaller ones cost more and gain little (docs/codec.md). Of a frame of 32 KiB, quarters cost 1.0 per cent
+/// of ratio and take a fifth off a read. What is compressed strongly has ratio to spare, and is read more often than it is
+/// written. At low levels the tables that each zstd block brings cost a tenth of the speed, so those frames stay whole.
 fn cut_bytes(frame_bytes: usize, level: i8) -> usize {
-    let parts = if level < QUARTERS_FROM_LEVEL { 2 } else { 4 };
-    (frame_bytes / parts).next_multiple_of(4096).max(8192)
+    if level < CUT_FROM_LEVEL {
+        return BLOCK_BYTES_MAX;
+    }
+    (frame_bytes / 4).next_multiple_of(4096).max(8192)
 }
 
-/// From this level on frames are cut into quarters.
-const QUARTERS_FROM_LEVEL: i8 = 6;
+/// From this level on frames are cut.
+const CUT_FROM_LEVEL: i8 = 6;
 
 /// zstd's largest block (`ZSTD_BLOCKSIZE_MAX`).
 const BLOCK_BYTES_MAX: usize = 128 << 10;

@@ -96,11 +96,12 @@ proptest! {
     }
 }
 
-/// What lies behind the wanted blocks is not looked at: that is how a test can see that decoding stops early.
+/// What lies behind the wanted blocks is not looked at: that is how a test can see that decoding stops early. zstd's low
+/// levels do not cut frames.
 #[test]
 fn decoding_stops_early() {
     let frame = testdata::text_like(8, 8 * BLOCK);
-    for policy in [Policy::Lz4, Policy::Zstd(1), Policy::Zstd(9)] {
+    for policy in [Policy::Lz4, Policy::Zstd(6), Policy::Zstd(9)] {
         let mut payload = Vec::new();
         let id = Compressor::new(policy).compress(&frame, None, &mut payload);
         let end = payload.len();

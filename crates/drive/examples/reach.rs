@@ -215,70 +215,124 @@ fn fio() {
     }
 }
 
-/// MB/s of sequential writes with two threads, and of the bare codec on as many; medians of five rounds, taking turns.
-fn speed(files: &[Vec<u8>]) {
-    let mixed: Vec<u8> = files.iter().flat_map(|data| data[..data.len().min(8 << 20)].to_vec()).collect();
-    let random = codec::testdata::random(1, 128 << 20);
-    let timed = |bytes: usize, work: &(dyn Fn(usize) + Sync)| {
-        let begun = std::time::Instant::now();
+/// One way to write in [`speed`].
+struct Column {
+    name: &'static str,
+    /// Writes everything once, with two threads.
+    once: Box<dyn Fn()>,
+    bytes: usize,
+    /// Of each round.
+    speeds: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+/// CPU time of the process in seconds.
+fn process_cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// MB/s of sequential writes with two threads, and of the bare codec on as many: medians of seven rounds, taking turns. Each
+/// drive is written over again and again. `only` names the one way that is looked at, for profiles.
+fn speed(files: &[(String, Vec<u8>)], only: Option<&str>) {
+    const ROUNDS: usize = 7;
+    /// Written in a round, at least: the quick ones would be over too soon to be measured.
+    const QUICK_BYTES: usize = 2 << 30;
+    let mixed = files.iter().flat_map(|(_, data)| data[..data.len().min(8 << 20)].to_vec());
+    let mixed: Arc<Vec<u8>> = Arc::new(mixed.collect());
+    let random = Arc::new(codec::testdata::random(1, 128 << 20));
+    let compressed = files.iter().find(|(name, _)| name == "compressed");
+    let compressed = Arc::new(compressed.map_or_else(Vec::new, |(_, data)| data.clone()));
+    let threads = |work: &(dyn Fn(usize) + Sync)| {
         std::thread::scope(|scope| {
             for thread in 0..2 {
                 scope.spawn(move || work(thread));
             }
         });
-        bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
     };
-    let bare = |data: &[u8]| {
+    let mut columns: Vec<Column> = Vec::new();
+    let mut add = |name, bytes, once| {
+        if only.is_none_or(|only| only == name) {
+            columns.push(Column { name, once, bytes, speeds: Vec::new(), cpu: Vec::new() });
+        }
+    };
+    let data = mixed.clone();
+    let bare = move || {
         let half = data.len() / 2 / BLOCK * BLOCK;
-        timed(2 * half, &|thread| {
+        threads(&|thread| {
             let mut compressor = Compressor::new(Policy::Zstd(1));
             let mut out = Vec::new();
             for block in data[thread * half..][..half].chunks_exact(BLOCK) {
                 out.clear();
                 compressor.compress(block, None, &mut out);
             }
-        })
+        });
     };
-    let drive = |data: &[u8], policy| {
+    add("bare zstd 1 at 4 KiB, mixed data", mixed.len(), Box::new(bare) as Box<dyn Fn()>);
+    for (name, data, policy) in [
+        ("auto, mixed data", &mixed, Policy::Auto),
+        ("lz4, mixed data", &mixed, Policy::Lz4),
+        ("auto, random data", &random, Policy::Auto),
+        ("none, random data", &random, Policy::None),
+        ("auto, compressed data", &compressed, Policy::Auto),
+        ("none, compressed data", &compressed, Policy::None),
+    ] {
+        if data.is_empty() || only.is_some_and(|only| only != name) {
+            continue;
+        }
+        let quick = policy == Policy::None || !Arc::ptr_eq(data, &mixed);
+        let times = if quick { QUICK_BYTES.div_ceil(data.len()) } else { 1 };
         let drive = new_drive(data.len() as u64);
         run(drive.set_codec(policy)).expect("set the codec");
         let half = data.len() / 2 / (128 << 10) * (128 << 10);
-        timed(2 * half, &|thread| {
-            for (i, piece) in data[thread * half..][..half].chunks(128 << 10).enumerate() {
-                run(drive.write((thread * half + (i << 17)) as u64, piece, false)).expect("write");
-            }
-        })
-    };
-    let mut rounds: Vec<[f64; 5]> = (0..5)
-        .map(|_| {
-            [
-                bare(&mixed),
-                drive(&mixed, Policy::Auto),
-                drive(&mixed, Policy::Lz4),
-                drive(&random, Policy::Auto),
-                drive(&random, Policy::None),
-            ]
-        })
-        .collect();
-    let mut median = |column: usize| {
-        rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
-        rounds[2][column]
-    };
-    let names = [
-        "bare zstd 1 at 4 KiB, mixed data",
-        "drive, auto",
-        "drive, lz4",
-        "drive, auto, random data",
-        "drive, none",
-    ];
-    for (column, name) in names.into_iter().enumerate() {
-        println!("{name}: {:.0} MB/s", median(column));
+        let data = data.clone();
+        let once = move || {
+            threads(&|thread| {
+                for _ in 0..times {
+                    for (i, piece) in data[thread * half..][..half].chunks(128 << 10).enumerate() {
+                        run(drive.write((thread * half + (i << 17)) as u64, piece, false)).expect("write");
+                    }
+                }
+            });
+        };
+        // Tables are allocated, segments filled for the first time.
+        once();
+        add(name, 2 * half * times, Box::new(once));
     }
-    println!(
-        "auto against bare: {:.2}; random against none: {:.2}",
-        median(1) / median(0),
-        median(3) / median(4)
-    );
+    for _ in 0..ROUNDS {
+        for column in &mut columns {
+            let (begun, cpu) = (std::time::Instant::now(), process_cpu());
+            (column.once)();
+            column.speeds.push(column.bytes as f64 / 1e6 / begun.elapsed().as_secs_f64());
+            column.cpu.push((process_cpu() - cpu) * 1e9 / (column.bytes / BLOCK) as f64);
+        }
+    }
+    let median = |values: &mut dyn Iterator<Item = f64>| {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    println!("| two threads | MB/s | CPU, ns a block |\n| --- | --- | --- |");
+    for column in &columns {
+        let of = |values: &[f64]| median(&mut values.iter().copied());
+        println!("| {} | {:.0} | {:.0} |", column.name, of(&column.speeds), of(&column.cpu));
+    }
+    let column = |name: &str| columns.iter().find(|column| column.name.starts_with(name));
+    for (name, over) in [
+        ("auto, mixed", "bare"),
+        ("auto, random", "none, random"),
+        ("auto, compressed", "none, compressed"),
+    ] {
+        let (Some(one), Some(two)) = (column(name), column(over)) else { continue };
+        let pairs = || (0..ROUNDS).map(|round| (one.speeds[round], two.speeds[round]));
+        let cpu = || (0..ROUNDS).map(|round| (one.cpu[round], two.cpu[round]));
+        println!(
+            "{name} against {over}: speed {:.2}, by CPU time {:.2}; CPU {:+.0} ns a block",
+            median(&mut pairs().map(|(one, two)| one / two)),
+            median(&mut cpu().map(|(one, two)| two / one)),
+            median(&mut cpu().map(|(one, two)| one - two)),
+        );
+    }
 }
 
 fn main() {
@@ -296,8 +350,12 @@ fn main() {
     match how.as_str() {
         "fio" => return fio(),
         "speed" => {
-            let files: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a file")).collect();
-            return speed(&files);
+            let read = |path: &std::path::PathBuf| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                (name, std::fs::read(path).expect("a file"))
+            };
+            let files: Vec<(String, Vec<u8>)> = files.iter().map(read).collect();
+            return speed(&files, args.next().as_deref());
         }
         _ => {}
     }

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use codec::{CodecId, Dictionary};
-use layout::entry::FRAME_BLOCKS_MAX;
+use codec::{CodecId, Dictionary, Kind, frame_blocks};
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
@@ -38,6 +37,8 @@ pub(crate) struct Batch {
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
+    /// Of the blocks of a run.
+    kinds: Vec<Kind>,
     /// The dictionaries that its records need.
     pub(crate) dictionaries: Vec<u16>,
 }
@@ -49,10 +50,10 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Answers codec and dictionary (0: none).
+    /// Answers codec and dictionary (0: none). The data was tested: it does not look incompressible.
     fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
         let dictionary = self.recipe.dictionary_for(data);
-        let id = self.compressor.compress(data, dictionary, out);
+        let id = self.compressor.compress_tested(data, dictionary, out);
         (id, dictionary.filter(|_| id == CodecId::Zstd).map_or(0, Dictionary::id))
     }
 }
@@ -102,22 +103,25 @@ impl Batch {
     /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` says where in
     /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
     pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
-        let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
+        let mut kinds = std::mem::take(&mut self.kinds);
+        kinds.clear();
+        kinds.extend(data.chunks_exact(BLOCK_BYTES).map(Kind::of));
         codec::with_compressor(recipe.policy, |compressor, _| {
             let mut making = Making { compressor, recipe };
             let mut done = 0;
             while done < kinds.len() {
                 let (rest, first) = (&data[done * BLOCK_BYTES..], block + done as u64);
-                let mut blocks = frame_at(first, &kinds[done..], recipe.frame_blocks);
-                let bytes = &rest[..blocks as usize * BLOCK_BYTES];
+                let mut blocks = frame_blocks(first, &kinds[done..], recipe.frame_blocks);
+                let bytes = &rest[..blocks * BLOCK_BYTES];
                 if blocks == 1 || !self.add_frame(&mut making, first, bytes) {
                     blocks = 1;
                     let at = source_at.map(|at| at + done * BLOCK_BYTES);
                     self.add_block(&mut making, first, &rest[..BLOCK_BYTES], kinds[done], at);
                 }
-                done += blocks as usize;
+                done += blocks;
             }
         });
+        self.kinds = kinds;
     }
 
     /// Adds one block whose contents were put together in a buffer of our own; it must still have the entry
@@ -224,35 +228,6 @@ struct Coding {
     id: CodecId,
     dictionary: u16,
     settled: bool,
-}
-
-/// What a block looks like before it is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Fill(u32),
-    Incompressible,
-    Other,
-}
-
-impl Kind {
-    pub(crate) fn of(data: &[u8]) -> Kind {
-        match codec::fill_word(data) {
-            Some(word) => Kind::Fill(word),
-            None if codec::looks_incompressible(data) => Kind::Incompressible,
-            None => Kind::Other,
-        }
-    }
-}
-
-/// How many blocks from `first` on go into one frame: as many as `most` at a multiple of their number, none of them a fill
-/// or incompressible.
-pub(crate) fn frame_at(first: u64, kinds: &[Kind], most: u64) -> u64 {
-    let alike = kinds.iter().take(most as usize).take_while(|kind| **kind == Kind::Other).count() as u64;
-    let mut blocks = most.min(FRAME_BLOCKS_MAX);
-    while blocks > 1 && (blocks > alike || !first.is_multiple_of(blocks)) {
-        blocks /= 2;
-    }
-    blocks
 }
 
 /// A header with the (unmasked) checksum over itself and its payload.

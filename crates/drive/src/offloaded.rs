@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use codec::{CodecId, Policy};
+use codec::{CodecId, Kind, Policy, frame_blocks};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 use media::Media;
 use offload::{Done, Job, Offload};
 
-use crate::batch::{Batch, Kind, frame_at};
+use crate::batch::Batch;
 use crate::shared::Shared;
 
 /// What a write will store, before it is compressed.
@@ -55,7 +55,7 @@ impl Plan {
         let mut done = 0;
         while done < kinds.len() {
             let first = block + done as u64;
-            let blocks = frame_at(first, &kinds[done..], self.frame_blocks) as usize;
+            let blocks = frame_blocks(first, &kinds[done..], self.frame_blocks);
             let at = source_at.map(|at| at + done * BLOCK_BYTES);
             let bytes = &data[done * BLOCK_BYTES..][..blocks * BLOCK_BYTES];
             let (stage, bytes) = match kinds[done] {
@@ -78,7 +78,7 @@ impl Plan {
     /// Has everything compressed and adds it to the batch. `source` is the host's buffer. Dropped while it waits, it has
     /// changed nothing but the batch.
     pub(crate) async fn carry_out(self, batch: &mut Batch, source: &[u8]) {
-        let Plan { offload, frame_blocks, mut pieces } = self;
+        let Plan { offload, frame_blocks: most, mut pieces } = self;
         loop {
             let waiting = pieces.iter().filter(|piece| matches!(piece.stage, Stage::Waiting));
             let jobs: Vec<Job> = waiting.map(|piece| Job { input: piece.bytes.clone() }).collect();
@@ -95,7 +95,7 @@ impl Plan {
             let mut next = Vec::with_capacity(pieces.len());
             for piece in pieces {
                 match piece.stage {
-                    Stage::Waiting => piece.settle(done.next(), frame_blocks, &mut next),
+                    Stage::Waiting => piece.settle(done.next(), most, &mut next),
                     _ => next.push(piece),
                 }
             }
@@ -129,7 +129,7 @@ impl Piece {
         let mut from = 0;
         while from < blocks {
             let first = self.first + from as u64;
-            let len = if from == 0 { 1 } else { frame_at(first, &kinds[from..], most) as usize };
+            let len = if from == 0 { 1 } else { frame_blocks(first, &kinds[from..], most) };
             next.push(Piece {
                 first,
                 bytes: self.bytes[from * BLOCK_BYTES..][..len * BLOCK_BYTES].into(),

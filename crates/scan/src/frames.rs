@@ -1,9 +1,10 @@
 //! Frames: adjacent blocks that the drive compresses together.
 //!
-//! The rule is the one by which the drive makes a batch of a write; `tests/frames.rs` holds what comes of it against
-//! drives that were written to.
+//! Which blocks go together is [`codec::frame_blocks`]'s to say, for the drive as for this; `tests/frames.rs` holds what
+//! comes of it against drives that were written to. Not modelled: dictionaries, and that a drive with `auto` falls back to
+//! LZ4 while it is short of processors.
 
-use codec::{CodecId, Compressor, Policy, fill_word, looks_incompressible};
+use codec::{CodecId, Compressor, Kind, Policy, frame_blocks};
 use layout::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
@@ -93,24 +94,6 @@ impl Cost {
     }
 }
 
-/// What a block looks like before it is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Fill(u32),
-    Incompressible,
-    Other,
-}
-
-impl Kind {
-    fn of(block: &[u8]) -> Kind {
-        match fill_word(block) {
-            Some(word) => Kind::Fill(word),
-            None if looks_incompressible(block) => Kind::Incompressible,
-            None => Kind::Other,
-        }
-    }
-}
-
 /// Puts adjacent blocks into frames.
 pub(crate) struct Framer {
     compressor: Compressor,
@@ -129,7 +112,7 @@ impl Framer {
         let mut done = 0;
         while done < kinds.len() {
             let rest = &data[done * BLOCK_BYTES..];
-            let blocks = frame_at(first + done as u64, &kinds[done..]);
+            let blocks = frame_blocks(first + done as u64, &kinds[done..], GROUP_BLOCKS);
             let frame = (blocks > 1).then(|| self.compressed(&rest[..blocks * BLOCK_BYTES])).flatten();
             let next = frame.unwrap_or_else(|| match kinds[done] {
                 Kind::Fill(word) => Kept::Fill(word),
@@ -145,22 +128,11 @@ impl Framer {
     fn compressed(&mut self, data: &[u8]) -> Option<Kept> {
         self.payload.clear();
         let blocks = data.len() / BLOCK_BYTES;
-        let id = self.compressor.compress(data, None, &mut self.payload);
+        let id = self.compressor.compress_tested(data, None, &mut self.payload);
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };
         let saves = id != CodecId::Raw && self.payload.len() + RECORD_HEADER_BYTES <= most;
         saves.then(|| Kept::record(self.payload.len(), blocks))
     }
-}
-
-/// How many blocks from `first` on go into one frame: the largest power of two up to [`GROUP_BLOCKS`] at a multiple of
-/// which it begins, none of the blocks a fill or incompressible.
-fn frame_at(first: u64, kinds: &[Kind]) -> usize {
-    let alike = kinds.iter().take(GROUP_BLOCKS as usize).take_while(|kind| **kind == Kind::Other).count();
-    let mut blocks = GROUP_BLOCKS;
-    while blocks > 1 && (blocks > alike as u64 || !first.is_multiple_of(blocks)) {
-        blocks /= 2;
-    }
-    blocks as usize
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod dictionaries;
 mod error;
 mod extents;
 mod flush;
+mod frames;
 mod load;
 mod log;
 mod maintain;

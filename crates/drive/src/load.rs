@@ -67,6 +67,10 @@ impl Bounds {
 pub(crate) struct Fetch {
     pub(crate) entry: Entry,
     pub(crate) mask: u32,
+    /// Of the segment's filling.
+    pub(crate) generation: u32,
+    /// A frame that is to be kept, decompressed.
+    pub(crate) keep: bool,
     pub(crate) _pin: Pin,
 }
 
@@ -76,7 +80,7 @@ impl Core {
         let segment = self.segments.of(entry);
         let generation = self.segments.get(segment).generation;
         let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
-        Fetch { entry, mask, _pin: self.segments.pin(segment) }
+        Fetch { entry, mask, generation, keep: false, _pin: self.segments.pin(segment) }
     }
 }
 

@@ -41,7 +41,8 @@ pub struct OpenOptions {
     /// A number never used before for this drive (random): makes what this run writes distinguishable from all that
     /// earlier runs left behind.
     pub entropy: u64,
-    /// Memory for map nodes, in bytes. At least 64 KiB are used.
+    /// Memory for map nodes and, a sixteenth of it up to 512 KiB, for frames read lately, in bytes. At least 64 KiB are
+    /// used for each.
     pub map_budget_bytes: u64,
     /// Nothing is written; recovery happens in memory.
     pub read_only: bool,
@@ -113,4 +114,6 @@ pub enum PlantedBug {
     IgnoreTornPack,
     /// TRIM changes the map but leaves no record in the log.
     DropTrim,
+    /// A frame kept decompressed is found by its block, whatever its record is by now.
+    StaleFrame,
 }

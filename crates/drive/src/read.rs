@@ -1,6 +1,7 @@
 //! Reading: look up and pin inside the lock; fetch, verify and decompress outside it.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use codec::{CodecId, Dictionary};
 use futures::future::join_all;
@@ -10,6 +11,7 @@ use media::{IoBuf, Media};
 
 use crate::dictionaries::Dictionaries;
 use crate::error::Error;
+use crate::frames::{Found, Key};
 use crate::load::Fetch;
 use crate::log::InMemory;
 use crate::segments::State;
@@ -33,6 +35,37 @@ pub(crate) enum Source {
     Media(Fetch),
     /// The frame that the block before comes from.
     Same,
+    /// Was there, and is in the host's buffer.
+    Done,
+}
+
+/// What one source fills of the host's buffer.
+struct Part {
+    source: usize,
+    /// The next one that is not the same.
+    next: usize,
+    /// Its first block.
+    block: u64,
+    /// In the host's buffer.
+    range: Range<usize>,
+    /// Bytes of the record's contents before that.
+    skip: usize,
+}
+
+/// The part of a buffer (which begins at `offset` and is `len` bytes long) that the source of that number fills, with those
+/// behind it that are the same.
+fn part_at(source: usize, offset: u64, len: usize, sources: &[Source]) -> Option<Part> {
+    let entry = match sources.get(source)? {
+        Source::Memory(_, fetch) | Source::Media(fetch) => fetch.entry,
+        _ => Entry::UNMAPPED,
+    };
+    let same = sources[source + 1..].iter().take_while(|source| matches!(source, Source::Same)).count();
+    let next = source + 1 + same;
+    let (first, end) = (offset / BLOCK, offset + len as u64);
+    let block = first + source as u64;
+    let (from, to) = ((block * BLOCK).max(offset), ((first + next as u64) * BLOCK).min(end));
+    let skip = (from - entry.first_block(block) * BLOCK) as usize;
+    Some(Part { source, next, block, range: (from - offset) as usize..(to - offset) as usize, skip })
 }
 
 /// One read of the medium that brings several records.
@@ -114,7 +147,8 @@ impl<M: Media> Shared<M> {
     }
 
     /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
-    async fn carry_out(&self, offset: u64, buf: &mut [u8], sources: Vec<Source>) -> Result<(), Error> {
+    async fn carry_out(&self, offset: u64, buf: &mut [u8], mut sources: Vec<Source>) -> Result<(), Error> {
+        self.take_kept(offset, buf, &mut sources);
         let runs = runs_of(&sources);
         let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
         if let [run] = &runs[..] {
@@ -127,34 +161,72 @@ impl<M: Media> Shared<M> {
                 fetched.push((run.position, bytes, at));
             }
         }
-        let first = offset / BLOCK;
-        let end = offset + buf.len() as u64;
-        let mut i = 0;
-        while i < sources.len() {
-            let source = &sources[i];
-            let block = first + i as u64;
-            i += 1;
-            while matches!(sources.get(i), Some(Source::Same)) {
-                i += 1;
-            }
-            let (from, to) = ((block * BLOCK).max(offset), ((first + i as u64) * BLOCK).min(end));
-            let out = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            let (record, fetch) = match source {
+        let mut next = 0;
+        while let Some(part) = part_at(next, offset, buf.len(), &sources) {
+            next = part.next;
+            let out = &mut buf[part.range.clone()];
+            let (record, fetch) = match &sources[part.source] {
                 Source::Fill(word) => {
                     codec::fill(out, *word);
                     continue;
                 }
                 Source::Memory(memory, fetch) => (memory.bytes(fetch.entry.len_bytes()), fetch),
                 Source::Media(fetch) => (bytes_of(&fetched, fetch), fetch),
+                Source::Done => continue,
                 Source::Same => unreachable!("stepped over"),
             };
-            let skip = from - fetch.entry.first_block(block) * BLOCK;
-            if let Err(error) = decode_data(&self.dictionaries, block, record, fetch, skip as usize, out) {
+            let decoded = if fetch.keep {
+                self.decode_and_keep(&part, record, fetch, out)
+            } else {
+                decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out)
+            };
+            if let Err(error) = decoded {
                 Self::count(&self.corrupt_records, 1);
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// Fills what comes from frames that were read lately, and marks those that were wanted before as worth keeping.
+    fn take_kept(&self, offset: u64, buf: &mut [u8], sources: &mut [Source]) {
+        let mut next = 0;
+        while let Some(part) = part_at(next, offset, buf.len(), sources) {
+            next = part.next;
+            let (Source::Memory(_, fetch) | Source::Media(fetch)) = &mut sources[part.source] else { continue };
+            let bytes = fetch.entry.blocks() as usize * BLOCK_BYTES;
+            if !fetch.entry.is_frame() || part.range.len() == bytes {
+                continue;
+            }
+            match self.frames.read(&fetch.key(part.block), part.skip, &mut buf[part.range]) {
+                Found::Hit => sources[part.source] = Source::Done,
+                Found::Again => fetch.keep = true,
+                Found::First => {}
+            }
+        }
+    }
+
+    /// As [`decode_data`], of a whole frame, which is kept.
+    fn decode_and_keep(
+        &self,
+        part: &Part,
+        record: &[u8],
+        fetch: &Fetch,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let key = fetch.key(part.block);
+        let mut contents = self.frames.room(&key);
+        decode_data(&self.dictionaries, part.block, record, fetch, 0, &mut contents)?;
+        out.copy_from_slice(&contents[part.skip..part.skip + out.len()]);
+        self.frames.keep(key, contents);
+        Ok(())
+    }
+}
+
+impl Fetch {
+    /// What the frame that holds a block is kept by.
+    fn key(&self, block: u64) -> Key {
+        Key { entry: self.entry, generation: self.generation, first: self.entry.first_block(block) }
     }
 }
 

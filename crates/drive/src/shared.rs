@@ -15,6 +15,7 @@ use crate::options::Clock;
 use crate::core::Core;
 use crate::dictionaries::Dictionaries;
 use crate::error::Error;
+use crate::frames::Frames;
 use crate::log::SealedPack;
 use crate::options::{Compute, OpenOptions, Spawner};
 use crate::recovery::{policy_numbers, policy_of};
@@ -43,6 +44,8 @@ pub(crate) struct Shared<M> {
     /// See [`Drive::set_hurried`].
     pub(crate) hurried: AtomicBool,
     pub(crate) dictionaries: Dictionaries,
+    /// Read lately.
+    pub(crate) frames: Frames,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
     /// Compresses what hosts write.
@@ -98,7 +101,19 @@ impl Drop for Entered<'_> {
 }
 
 impl<M: Media> Shared<M> {
-    pub(crate) fn new(media: Arc<M>, core: Core, codec: codec::Policy, options: &OpenOptions) -> Shared<M> {
+    pub(crate) fn new(
+        media: Arc<M>,
+        mut core: Core,
+        codec: codec::Policy,
+        options: &OpenOptions,
+    ) -> Shared<M> {
+        #[allow(unused_mut, reason = "for planted mistakes")]
+        let mut frames = Frames::new();
+        core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
+        #[cfg(feature = "planted-bugs")]
+        {
+            frames.stale = options.planted_bug == Some(crate::PlantedBug::StaleFrame);
+        }
         Shared {
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
@@ -109,6 +124,7 @@ impl<M: Media> Shared<M> {
             codec: AtomicU16::new(packed(codec)),
             hurried: AtomicBool::new(false),
             dictionaries: Dictionaries::default(),
+            frames,
             sampler: Sampler::new(options.sample_blocks, options.entropy),
             compute: options.compute.clone(),
             offload: options.offload.clone(),

@@ -108,7 +108,10 @@ pub struct Status {
     pub segments_count: u32,
     pub segments_free_count: u32,
     pub map_memory_bytes: u64,
+    /// Memory for the map and for frames read lately.
     pub map_budget_bytes: u64,
+    /// Reads of a part of a frame that was there, decompressed, since the drive was opened.
+    pub frame_hits_count: u64,
     pub map_dirty_bytes: u64,
     pub map_hits_count: u64,
     pub map_loads_count: u64,
@@ -194,7 +197,8 @@ impl<M: Media> Drive<M> {
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),
             map_memory_bytes: core.map.memory_bytes(),
-            map_budget_bytes: core.map.budget_bytes(),
+            map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),
+            frame_hits_count: self.0.frames.hits_count(),
             map_dirty_bytes: core.map.dirty_bytes(),
             map_hits_count: core.map.hits_count,
             map_loads_count: core.map.loads_count,
@@ -232,9 +236,10 @@ impl<M: Media> Drive<M> {
         self.0.core().superblock.sector_bytes
     }
 
-    /// Changes the memory for map nodes, in bytes (64 KiB at the least). A smaller cache shrinks as it is used.
+    /// Changes the memory for map nodes and frames, in bytes (see [`OpenOptions`](crate::OpenOptions)). A smaller cache
+    /// shrinks as it is used.
     pub fn set_map_budget_bytes(&self, bytes: u64) {
-        self.0.core().map.set_budget_bytes(bytes);
+        self.0.core().map.set_budget_bytes(self.0.frames.set_budget_bytes(bytes));
     }
 
     /// Whether the drive takes changes; the reason if not.

@@ -13,12 +13,20 @@ pub enum Bug {
     IgnoreTornPack,
     /// TRIM leaves nothing in the log.
     DropTrim,
+    /// Reads are answered by what a block held before.
+    StaleFrame,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 5] =
-        [Bug::SkipFlush, Bug::ApplyStaleMove, Bug::ReuseSegmentEarly, Bug::IgnoreTornPack, Bug::DropTrim];
+    pub const ALL: [Bug; 6] = [
+        Bug::SkipFlush,
+        Bug::ApplyStaleMove,
+        Bug::ReuseSegmentEarly,
+        Bug::IgnoreTornPack,
+        Bug::DropTrim,
+        Bug::StaleFrame,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -28,6 +36,7 @@ impl Bug {
             Bug::ReuseSegmentEarly => "reuse-segment-early",
             Bug::IgnoreTornPack => "ignore-torn-pack",
             Bug::DropTrim => "drop-trim",
+            Bug::StaleFrame => "stale-frame",
         }
     }
 

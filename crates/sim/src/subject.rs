@@ -203,6 +203,7 @@ impl Subject for Drive<SimMedia> {
             ("drive: corrupt records met", counters.corrupt_records_count),
             ("drive: map nodes loaded", status.map_loads_count),
             ("drive: map nodes evicted", status.map_evictions_count),
+            ("drive: reads out of kept frames", status.frame_hits_count),
         ]
     }
 
@@ -221,5 +222,6 @@ fn planted(bug: Bug) -> drive::PlantedBug {
         Bug::ReuseSegmentEarly => drive::PlantedBug::ReuseSegmentEarly,
         Bug::IgnoreTornPack => drive::PlantedBug::IgnoreTornPack,
         Bug::DropTrim => drive::PlantedBug::DropTrim,
+        Bug::StaleFrame => drive::PlantedBug::StaleFrame,
     }
 }

@@ -8,9 +8,15 @@ const GRAM_BYTES: usize = 6;
 const SELECTED_BITS: u32 = 3;
 /// Bits of a filter, as a power of two: 60 KiB have 7700 selected grams, which set one bit in 17.
 const FILTER_BITS: u32 = 17;
-/// Windows of the data that are looked at, spread evenly, and their length: 512 places.
+/// Windows of the data that are looked at, spread evenly, and their length: 512 places of a block, 1024 of a frame.
 const WINDOWS: usize = 8;
+const WINDOWS_MAX: usize = 16;
 const WINDOW_BYTES: usize = 64;
+/// What is as long as this is looked at in more places.
+const FRAME_BYTES: usize = 8192;
+/// Where in its part of the data each window lies, in parts of [`PLACES_OF`]: far from those of its neighbours.
+const PLACES: [usize; 8] = [0, 5, 2, 7, 4, 1, 6, 3];
+const PLACES_OF: usize = 7;
 /// A dictionary fits if it has one in this many of the selected grams; chance gives one in 17.
 const FITS_FROM: u32 = 8;
 
@@ -52,10 +58,14 @@ fn selected(bytes: &[u8]) -> impl Iterator<Item = usize> {
 /// drive of several kinds of data can choose every time.
 pub fn choose<'a>(dictionaries: &'a [Dictionary], input: &[u8]) -> Option<&'a Dictionary> {
     // More than any input has; no allocation.
-    let mut grams = [0_u32; WINDOWS * WINDOW_BYTES];
+    let mut grams = [0_u32; WINDOWS_MAX * WINDOW_BYTES];
     let mut count = 0;
-    let step = (input.len() / WINDOWS).max(WINDOW_BYTES);
-    for window in input.chunks(step).take(WINDOWS) {
+    let windows = if input.len() < FRAME_BYTES { WINDOWS } else { WINDOWS_MAX };
+    let step = (input.len() / windows).max(WINDOW_BYTES);
+    for (number, part) in input.chunks(step).take(windows).enumerate() {
+        // Not at the same place of each part: that would be the head of each page of a database.
+        let room = part.len().saturating_sub(WINDOW_BYTES);
+        let window = &part[room * PLACES[number % PLACES.len()] / PLACES_OF..];
         for at in selected(&window[..window.len().min(WINDOW_BYTES)]) {
             grams[count] = at as u32;
             count += 1;

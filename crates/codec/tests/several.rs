@@ -88,3 +88,22 @@ fn one_kind_of_data_is_one_dictionary_or_more_and_never_none() {
     assert!(!train_several(&vec![samples[0]; 500], 5, 8 << 10, 1).is_ok_and(|trained| trained.is_empty()));
     assert!(matches!(train_several(&[], 5, 8 << 10, 1), Err(TrainError::Samples { .. })));
 }
+
+/// Pages of a database: each begins with what is the page's own, and like records follow.
+#[test]
+fn what_each_page_begins_with_does_not_hide_what_follows() {
+    let pages = |seed| {
+        let mut data = kind(1, seed);
+        for page in data.chunks_mut(BLOCK) {
+            page[..256].copy_from_slice(&testdata::random(seed + 7, 256));
+        }
+        data
+    };
+    let data = pages(1);
+    let samples: Vec<&[u8]> = data.chunks(BLOCK).collect();
+    let one = dictionaries(vec![train(&samples, 8 << 10, 1).expect("enough")]);
+    for frame in pages(2).chunks(8 * BLOCK) {
+        assert!(choose(&one, frame).is_some());
+        assert!(choose(&one, &frame[..4 * BLOCK]).is_some());
+    }
+}

@@ -7,24 +7,16 @@
 mod common;
 
 mod checkpoint;
-mod mutate;
+mod harness;
 mod node;
 mod pack;
 mod record;
 mod superblock;
 
-use std::time::{Duration, Instant};
-
 use common::seal;
+use harness::fuzz;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-
-/// For each of the five targets: two seconds in all.
-const SECONDS: f64 = 0.4;
-/// However fast the machine is.
-const CASES_MAX: u64 = 1 << 40;
 
 /// Valid structures, the same in every run.
 fn some<S: Strategy>(strategy: S, encode: impl Fn(S::Value) -> Vec<u8>) -> Vec<Vec<u8>> {
@@ -64,51 +56,6 @@ fn nodes() -> Vec<Vec<u8>> {
     })
 }
 
-fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
-}
-
-/// Says how to repeat a case that panicked.
-struct Case {
-    target: &'static str,
-    seed: u64,
-    number: u64,
-}
-
-impl Drop for Case {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Case { target, seed, number } = self;
-            eprintln!(
-                "repeat with PUMICE_FUZZ_SEED={seed} PUMICE_FUZZ_CASE={number} cargo test -p layout --test fuzz {target}"
-            );
-        }
-    }
-}
-
-fn fuzz(target: &'static str, seeds: &[Vec<u8>], run: fn(&[u8])) {
-    for seed in seeds {
-        run(seed);
-    }
-    let seed = setting("PUMICE_FUZZ_SEED").unwrap_or(1);
-    let (cases, limit) = match setting("PUMICE_FUZZ_CASE") {
-        Some(number) => (number..number + 1, Duration::MAX),
-        None => (0..CASES_MAX, Duration::from_secs_f64(setting("PUMICE_FUZZ_SECONDS").unwrap_or(SECONDS))),
-    };
-    let start = Instant::now();
-    for number in cases {
-        // A generator for each case: a case can be repeated without those before it.
-        let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let case = Case { target, seed, number };
-        run(&mutate::mutate(seeds, &mut rng));
-        drop(case);
-        if start.elapsed() >= limit {
-            break;
-        }
-    }
-}
-
 #[test]
 fn superblock_target() {
     fuzz("superblock_target", &superblocks(), superblock::run);
@@ -134,23 +81,13 @@ fn node_target() {
     fuzz("node_target", &nodes(), node::run);
 }
 
-/// Writes the valid structures to where the fuzzer looks for a corpus: `fuzz/corpus/<target>/`.
+/// See fuzz/README.md.
 #[test]
 #[ignore = "prepares longer runs: see fuzz/README.md"]
 fn write_corpus() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let all = [
-        ("superblock", superblocks()),
-        ("checkpoint", checkpoints()),
-        ("pack", packs()),
-        ("record", records()),
-        ("node", nodes()),
-    ];
-    for (target, seeds) in all {
-        let folder = root.join(target);
-        std::fs::create_dir_all(&folder).expect("a folder for the corpus");
-        for (i, seed) in seeds.iter().enumerate() {
-            std::fs::write(folder.join(format!("valid-{i}")), seed).expect("a file of the corpus");
-        }
-    }
+    harness::write_corpus("superblock", &superblocks());
+    harness::write_corpus("checkpoint", &checkpoints());
+    harness::write_corpus("pack", &packs());
+    harness::write_corpus("record", &records());
+    harness::write_corpus("node", &nodes());
 }

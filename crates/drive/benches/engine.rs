@@ -1,5 +1,7 @@
 //! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one run.
 //!
+//! Where requests are long enough that the drive compresses blocks together, the bare side compresses the same frames.
+//!
 //! `cargo bench -p drive` prints the table of docs/performance.md. Each figure is the median of several rounds in which
 //! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and
 //! kind of data, `-- engine` and `-- cores` the other tables.
@@ -75,15 +77,20 @@ fn scattered(i: usize, count: usize) -> usize {
     (i.wrapping_mul(0x9e37_79b1) ^ i >> 3) % count
 }
 
-/// Seconds to compress and sum every block.
-fn bare_write(policy: Policy, data: &[u8], scatter: bool) -> f64 {
+/// Bytes that a drive compresses as one of requests of that size, at a multiple of it: blocks alone, or frames.
+fn unit_of(request: usize) -> usize {
+    request.min(32 * 1024)
+}
+
+/// Seconds to compress and sum every unit.
+fn bare_write(policy: Policy, data: &[u8], unit: usize, scatter: bool) -> f64 {
     let start = Instant::now();
     let mut sum = 0;
-    let count = data.len() / 4096;
+    let count = data.len() / unit;
     codec::with_compressor(policy, |compressor, out| {
         for i in 0..count {
-            let at = if scatter { scattered(i, count) } else { i } * 4096;
-            let block = &data[at..at + 4096];
+            let at = if scatter { scattered(i, count) } else { i } * unit;
+            let block = &data[at..at + unit];
             out.clear();
             let payload = match compressor.compress(block, None, out) {
                 CodecId::Raw => block,
@@ -97,11 +104,12 @@ fn bare_write(policy: Policy, data: &[u8], scatter: bool) -> f64 {
 }
 
 struct Compressed {
+    unit: usize,
     payloads: Vec<(CodecId, std::ops::Range<usize>)>,
     bytes: Vec<u8>,
 }
 
-fn compressed(policy: Policy, data: &[u8]) -> Compressed {
+fn compressed(policy: Policy, data: &[u8], unit: usize) -> Compressed {
     let mut bytes = Vec::new();
     let payloads = codec::with_compressor(policy, |compressor, _| {
         let one = |block: &[u8]| {
@@ -112,15 +120,15 @@ fn compressed(policy: Policy, data: &[u8]) -> Compressed {
             }
             (id, start..bytes.len())
         };
-        data.chunks_exact(4096).map(one).collect()
+        data.chunks_exact(unit).map(one).collect()
     });
-    Compressed { payloads, bytes }
+    Compressed { unit, payloads, bytes }
 }
 
-/// Seconds to sum and decompress every block, in scattered order or not.
+/// Seconds to sum and decompress every unit, in scattered order or not.
 fn bare_read(compressed: &Compressed, scatter: bool) -> f64 {
     let start = Instant::now();
-    let mut out = [0; 4096];
+    let mut out = vec![0; compressed.unit];
     let count = compressed.payloads.len();
     for i in 0..count {
         let (id, range) = &compressed.payloads[if scatter { scattered(i, count) } else { i }];
@@ -194,7 +202,8 @@ fn single_core(only: Option<&str>) {
             }
             let drive = new_drive(policy, false);
             warm_up(&drive, &data);
-            let payloads = compressed(policy, &data);
+            let (frames, blocks) = (unit_of(128 * 1024), unit_of(4096));
+            let payloads = compressed(policy, &data, frames);
             let line = |what: &str, (bare, speed, ratio): (f64, f64, f64)| {
                 let beside = 4096.0 * 1e3 * (1.0 / speed - 1.0 / bare);
                 println!(
@@ -204,7 +213,7 @@ fn single_core(only: Option<&str>) {
             line(
                 "128 KiB write",
                 compare(
-                    || bare_write(policy, &data, false),
+                    || bare_write(policy, &data, frames, false),
                     || drive_write(&drive, &data, 128 * 1024, false),
                 ),
             );
@@ -215,9 +224,13 @@ fn single_core(only: Option<&str>) {
             );
             line(
                 "4 KiB random write",
-                compare(|| bare_write(policy, &data, true), || drive_write(&drive, &data, 4096, true)),
+                compare(
+                    || bare_write(policy, &data, blocks, true),
+                    || drive_write(&drive, &data, 4096, true),
+                ),
             );
             wait(drive.flush());
+            let payloads = compressed(policy, &data, blocks);
             line(
                 "4 KiB random read",
                 compare(|| bare_read(&payloads, true), || drive_read(&drive, DATA_BYTES, 4096, true)),
@@ -299,24 +312,35 @@ fn two_cores() {
             start.elapsed().as_secs_f64()
         };
         // The same jobs without a drive: what the machine gives at best.
-        let payloads: Vec<Compressed> = data.chunks(parts).map(|part| compressed(policy, part)).collect();
-        let bare = |cores: &[usize], read: bool, scatter: bool| {
+        let payloads = |unit| -> Vec<Compressed> {
+            data.chunks(parts).map(|part| compressed(policy, part, unit)).collect()
+        };
+        let bare = |cores: &[usize], read: bool, scatter: bool, payloads: &[Compressed]| {
             let start = Instant::now();
             std::thread::scope(|scope| {
-                for (part, payloads) in data.chunks(parts).zip(&payloads) {
+                for (part, payloads) in data.chunks(parts).zip(payloads) {
                     scope.spawn(move || {
                         pin_to(cores);
-                        if read { bare_read(payloads, scatter) } else { bare_write(policy, part, scatter) }
+                        if read {
+                            bare_read(payloads, scatter)
+                        } else {
+                            bare_write(policy, part, payloads.unit, scatter)
+                        }
                     });
                 }
             });
             start.elapsed().as_secs_f64()
         };
         for request in [128 * 1024, 4096] {
+            let payloads = payloads(unit_of(request));
             for read in [false, true] {
                 let scatter = request == 4096;
                 let bare_factor = median(
-                    (0..ROUNDS).map(|_| bare(&[0], read, scatter) / bare(&[0, 1], read, scatter)).collect(),
+                    (0..ROUNDS)
+                        .map(|_| {
+                            bare(&[0], read, scatter, &payloads) / bare(&[0, 1], read, scatter, &payloads)
+                        })
+                        .collect(),
                 );
                 let pairs: Vec<(f64, f64)> =
                     (0..ROUNDS).map(|_| (jobs(&[0], read, request), jobs(&[0, 1], read, request))).collect();
@@ -364,7 +388,7 @@ fn space() {
         }
     }
     wait(drive.checkpoint());
-    let payloads = compressed(Policy::Zstd(1), &data).bytes.len() as f64 * 4.0;
+    let payloads = compressed(Policy::Zstd(1), &data, unit_of(128 * 1024)).bytes.len() as f64 * 4.0;
     let status = drive.status();
     let logical = status.logical_used_bytes as f64;
     println!(

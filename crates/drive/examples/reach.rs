@@ -324,11 +324,9 @@ fn speed(files: &[(String, Vec<u8>)], only: Option<&str>) {
         println!("| {} | {:.0} | {:.0} |", column.name, of(&column.speeds), of(&column.cpu));
     }
     let column = |name: &str| columns.iter().find(|column| column.name.starts_with(name));
-    for (name, over) in [
-        ("auto, mixed", "bare"),
-        ("auto, random", "none, random"),
-        ("auto, compressed", "none, compressed"),
-    ] {
+    for (name, over) in
+        [("auto, mixed", "bare"), ("auto, random", "none, random"), ("auto, compressed", "none, compressed")]
+    {
         let (Some(one), Some(two)) = (column(name), column(over)) else { continue };
         let pairs = || (0..ROUNDS).map(|round| (one.speeds[round], two.speeds[round]));
         let cpu = || (0..ROUNDS).map(|round| (one.cpu[round], two.cpu[round]));

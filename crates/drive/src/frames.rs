@@ -188,7 +188,9 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_the_oldest_goes() {
         let frames = Frames::new();
-        for (budget, left) in [(0, 0), (1 << 20, (1 << 20) - (64 << 10)), (128 << 20, (128 << 20) - (512 << 10))] {
+        for (budget, left) in
+            [(0, 0), (1 << 20, (1 << 20) - (64 << 10)), (128 << 20, (128 << 20) - (512 << 10))]
+        {
             assert_eq!(frames.set_budget_bytes(budget), left);
         }
         assert_eq!(frames.max_bytes(), 512 << 10);

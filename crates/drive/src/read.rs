@@ -193,7 +193,9 @@ impl<M: Media> Shared<M> {
         let mut next = 0;
         while let Some(part) = part_at(next, offset, buf.len(), sources) {
             next = part.next;
-            let (Source::Memory(_, fetch) | Source::Media(fetch)) = &mut sources[part.source] else { continue };
+            let (Source::Memory(_, fetch) | Source::Media(fetch)) = &mut sources[part.source] else {
+                continue;
+            };
             let bytes = fetch.entry.blocks() as usize * BLOCK_BYTES;
             if !fetch.entry.is_frame() || part.range.len() == bytes {
                 continue;

@@ -22,8 +22,9 @@ const GROUP_BLOCKS: u64 = 8;
 /// zstd level and blocks of settled frames where a dictionary helps: it brings what neighbours would, and smaller frames
 /// are read sooner (docs/codec.md has the measurements).
 const WITH_DICTIONARY: (i8, u64) = (6, 4);
-/// The same where there is none.
-const WITHOUT_DICTIONARY: (i8, u64) = (9, GROUP_BLOCKS);
+/// The same where there is none: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing
+/// at this size.
+const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
 /// Leaves stepped over in one step, where there is nothing to do.
 const LEAVES_A_STEP: usize = 64;
 /// Blocks compressed in one step: 512 KiB.

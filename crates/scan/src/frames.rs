@@ -13,6 +13,9 @@ use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 /// reaches beyond an aligned group of so many: what is sampled.
 pub const GROUP_BLOCKS: u64 = FRAME_BLOCKS_MAX;
 
+/// Most blocks in a frame of what was compressed again as cold data.
+pub(crate) const SETTLED_BLOCKS: u64 = 4;
+
 /// Sums over blocks whose records are shared out among 1 to 8 blocks count in such parts of a byte: 840 is divisible by all
 /// of these.
 pub(crate) const PARTS_A_BYTE: u64 = 840;
@@ -97,13 +100,14 @@ impl Cost {
 /// Puts adjacent blocks into frames.
 pub(crate) struct Framer {
     compressor: Compressor,
+    most_blocks: u64,
     payload: Vec<u8>,
 }
 
 impl Framer {
-    /// For a drive with this codec.
-    pub(crate) fn new(codec: Policy) -> Framer {
-        Framer { compressor: Compressor::new(codec), payload: Vec::new() }
+    /// For a drive with this codec that puts up to so many blocks into a frame.
+    pub(crate) fn new(codec: Policy, most_blocks: u64) -> Framer {
+        Framer { compressor: Compressor::new(codec), most_blocks, payload: Vec::new() }
     }
 
     /// Appends what is kept of whole blocks, the first of which is block `first` of the drive, written at once.
@@ -112,7 +116,7 @@ impl Framer {
         let mut done = 0;
         while done < kinds.len() {
             let rest = &data[done * BLOCK_BYTES..];
-            let blocks = frame_blocks(first + done as u64, &kinds[done..], GROUP_BLOCKS);
+            let blocks = frame_blocks(first + done as u64, &kinds[done..], self.most_blocks);
             let frame = (blocks > 1).then(|| self.compressed(&rest[..blocks * BLOCK_BYTES])).flatten();
             let next = frame.unwrap_or_else(|| match kinds[done] {
                 Kind::Fill(word) => Kept::Fill(word),
@@ -141,7 +145,7 @@ mod tests {
 
     fn framed(first: u64, data: &[u8]) -> Vec<Kept> {
         let mut kept = Vec::new();
-        Framer::new(Policy::Auto).run(first, data, &mut kept);
+        Framer::new(Policy::Auto, GROUP_BLOCKS).run(first, data, &mut kept);
         kept
     }
 

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Engine;
 use crate::estimate::Tally;
-use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE};
+use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE, SETTLED_BLOCKS};
 use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
 
 /// Bytes of the longest record of a block: the most that any codec makes of one.
@@ -179,8 +179,8 @@ impl Meter {
             engines: codecs.iter().copied().map(Engine::new).collect(),
             rivals,
             rival_engines: used.into_iter().map(Engine::new).collect(),
-            framer: Framer::new(codecs.first().copied().unwrap_or_default()),
-            settler: Framer::new(settled_codec(codecs.first().copied().unwrap_or_default())),
+            framer: Framer::new(codecs.first().copied().unwrap_or_default(), GROUP_BLOCKS),
+            settler: Framer::new(settled_codec(codecs.first().copied().unwrap_or_default()), SETTLED_BLOCKS),
             kept: Vec::new(),
             payloads: Vec::new(),
             spans: Vec::new(),
@@ -290,9 +290,9 @@ impl Meter {
     }
 }
 
-/// How a drive without dictionaries compresses cold data: zstd at level 9 at least.
+/// How a drive without dictionaries compresses cold data: zstd at level 8 at least.
 pub(crate) fn settled_codec(codec: Policy) -> Policy {
-    const LEVEL: i8 = 9;
+    const LEVEL: i8 = 8;
     match codec {
         Policy::Zstd(level) => Policy::Zstd(level.max(LEVEL)),
         _ => Policy::Zstd(LEVEL),

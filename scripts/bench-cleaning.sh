@@ -7,22 +7,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 writes=${1:-400000}
 rate=${2:-4000}
-program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
-[ -x "$program" ] || cargo build --release -q -p pumice
-dir=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/pumice-bench.XXXXXX")
-pid=
-finish() {
-    [ -z "$pid" ] || { kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; }
-    rm -rf "$dir"
-}
-trap finish EXIT
+. scripts/bench-lib.sh
 status() { "$program" status "$dir/drive" --json | jq ".drives[0] | $1"; }
-# job RW WRITES ARGUMENTS...: prints requests a second, and the 50th, 99th, 99.9th percentile and the longest, in ms
-job() {
-    fio --name=bench --ioengine=nbd --uri="nbd+unix:///?socket=$dir/s" --thread --rw="$1" --bs=4k --iodepth=16 --norandommap \
-        --randrepeat=0 --refill_buffers --size="$extent" --number_ios="$2" --lat_percentiles=1 --clat_percentiles=0 \
-        --percentile_list=50:99:99.9 --output-format=json "${@:3}" 2>/dev/null | sed -n '/^{/,$p' |
-        jq -r '.jobs[0].write | [.iops, (.lat_ns | (.percentile["50.000000", "99.000000", "99.900000"], .max) / 1e6)] | @tsv'
+# writes RW WRITES ARGUMENTS...: prints requests a second, and the 50th, 99th, 99.9th percentile and the longest, in ms
+writes() {
+    job "$dir/s" --rw="$1" --bs=4k --norandommap --randrepeat=0 --refill_buffers --size="$extent" --number_ios="$2" \
+        --lat_percentiles=1 --clat_percentiles=0 --percentile_list=50:99:99.9 "${@:3}" |
+        jq -r '.write | [.iops, (.lat_ns | (.percentile["50.000000", "99.000000", "99.900000"], .max) / 1e6)] | @tsv'
 }
 # counters: bytes written by the host; to the backing, of these by cleaning, and for the map
 counters() {
@@ -35,25 +26,21 @@ extent=
 for case in "cleaning 1G" "none 8G"; do
     read -r name size <<<"$case"
     "$program" create "$dir/drive" --size "$size" --capacity 8G --codec lz4 >/dev/null
-    "$program" serve "$dir/drive" --nbd "unix:$dir/s" >/dev/null 2>"$dir/log" &
-    pid=$!
-    for _ in $(seq 100); do [ -S "$dir/s" ] && break; sleep 0.1; done
+    serve "$dir/drive" "$dir/s"
     # The first drive says how much 90 % is: a record takes 16 bytes more than its block.
     [ -n "$extent" ] || extent=$(status '(.physical_size_bytes - .physical_reserve_bytes - .physical_fixed_bytes) * 0.9 / 4112 | floor * 4096')
-    job write $((extent / 4096)) >/dev/null
-    [ "$name" = none ] || job randwrite $((extent / 4096)) >/dev/null
+    writes write $((extent / 4096)) >/dev/null
+    [ "$name" = none ] || writes randwrite $((extent / 4096)) >/dev/null
     for load in "as fast as they come" "$rate/s"; do
         few=$writes limit=()
         case $load in */s) few=$((rate * 20)) limit=(--rate_iops="$rate" --rate_process=poisson) ;; esac
         before=$(counters)
-        row=$(job randwrite "$few" "${limit[@]}")
+        row=$(writes randwrite "$few" "${limit[@]}")
         awk -v name="$name" -v load="$load" '{
             host = $10 - $6
             printf "| %s | %s | %.0f | %.2f | %.2f | %.2f | %.1f | %.2f (%.2f, %.2f) |\n", name, load, $1, $2, $3, $4, $5,
                 ($11 - $7) / host, ($12 - $8) / host, ($13 - $9) / host }' <<<"$row $before $(counters)"
     done
-    kill "$pid"
-    wait "$pid" || true
-    pid=
+    stop_servers
     rm -f "$dir/drive" "$dir/s"
 done

@@ -17,10 +17,10 @@ stop_servers() {
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
     pids=()
 }
-# await_socket PATH: waits ten seconds at most for a server to be there
+# await_socket PATH: waits for a server to be there and to answer; sockets come before drives are open
 await_socket() {
     for _ in $(seq 100); do
-        [ ! -S "$1" ] || return 0
+        if [ -S "$1" ] && timeout 60 nbdinfo --size "nbd+unix:///?socket=$1" >/dev/null 2>&1; then return; fi
         sleep 0.1
     done
     echo "${0##*/}: no server at $1" >&2

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Pumice and its rivals over NBD: the same client, the same data, the same disk, taking turns; medians of several rounds, as
 # Markdown. Usage: scripts/bench-rivals.sh CORPUS [ROUNDS] [CONTESTANT...]. CORPUS is a folder made by scripts/corpus.sh.
-# Wants fio, nbdcopy, jq, python3 and root (loop devices, mounting, dropping the page cache); a contestant whose programs are
-# missing is skipped with a line that names the package. Four times the data of free disk, 8 GiB with Ceph. BENCH_MIB is how
-# much is taken of each kind of data (24).
+# Wants fio, nbdcopy, nbdinfo, nbdkit, jq, python3 and root (loop devices, mounting, dropping the page cache); a contestant
+# whose programs are missing is skipped with a line that names the package. 2 GiB of free disk, 4 with Ceph, and 1 GiB of
+# free memory. BENCH_MIB is how many MiB are taken of each kind of data (24).
 #
-# One turn: a new store is filled by requests of 128 KiB, read back, read in 4 KiB at random, overwritten in 4 KiB at random, all at
-# queue depth 16; before each reading the page cache (Ceph's own) is dropped. Flushes are part of the time. CPU of the client is
-# that of fio or nbdcopy; CPU of the server is that of its processes and of all kernel threads, which do the work of btrfs,
-# loop, zram and of write-back.
-set -euo pipefail
+# One turn: a new store is filled by requests of 128 KiB, read back, read in 4 KiB at random, overwritten in 4 KiB at random,
+# all at queue depth 16; before each reading the page cache (Ceph's own, too) is dropped. Flushes are part of the time. CPU of the client
+# is that of fio or nbdcopy; CPU of the server is that of its processes and of all kernel threads, which do the work of btrfs,
+# loop and write-back.
+set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 usage() {
     echo "bench-rivals: $1; usage: scripts/bench-rivals.sh CORPUS [ROUNDS] [CONTESTANT...]" >&2
@@ -27,16 +27,31 @@ for contestant in "${contestants[@]}"; do
     [[ " ${all[*]} " == *" $contestant "* ]] || usage "no contestant $contestant; there are ${all[*]}"
 done
 [ "$(id -u)" = 0 ] || usage "must be root"
-for tool in fio nbdcopy nbdkit jq python3; do
+for tool in fio nbdcopy nbdinfo nbdkit jq python3; do
     command -v $tool >/dev/null || usage "$tool is missing; scripts/deps.sh installs it"
 done
 . scripts/bench-lib.sh
 
+loop= mounted= zram= ceph= ceph_pids=()
+leave() {
+    stop_servers
+    release || true
+    umount "$dir/memory" || true
+    pids=("${ceph_pids[@]}")
+    finish
+}
+trap leave EXIT
+trap 'echo "bench-rivals: line $LINENO failed" >&2' ERR
+
 socket=$dir/socket
 uri="nbd+unix:///?socket=$socket"
-# Longest time for one reading or one overwriting at random; who is stopped by it has read or written less than the others.
-random_max_seconds=10
-image=$dir/image
+# Longest time for one reading and one overwriting at random; who is stopped by it has read or written less than the others.
+randread_max_seconds=5
+randwrite_max_seconds=10
+# In memory: dropping the page cache must not make the client read a disk.
+mkdir "$dir/memory"
+mount -t tmpfs tmpfs "$dir/memory"
+image=$dir/memory/image
 for kind in "$corpus"/*; do head -c "${BENCH_MIB:-24}M" "$kind"; done >"$image"
 bytes=$(($(stat -c %s "$image") / 131072 * 131072))
 truncate -s "$bytes" "$image"
@@ -44,7 +59,6 @@ blocks=$((bytes / 4096))
 
 # --- contestants: lacks, start, filled, cold, physical, stop ---
 
-loop= mounted= zram= ceph=
 # lacks CONTESTANT: prints why it cannot take part, nothing if it can
 lacks() {
     case $1 in
@@ -193,9 +207,8 @@ release() {
     [ -z "$zram" ] || echo "${zram#zram}" >/sys/class/zram-control/hot_remove
     zram=
 }
-# One monitor and one OSD with BlueStore on a file, on loopback, without authentication; a pool for each codec. Blobs are compressed
-# in 64 KiB at least, which keeps more of the ratio than the default for SSDs.
-ceph_pids=()
+# One monitor and one OSD with BlueStore on a file, on loopback, without authentication; a pool for each codec. What is
+# compressed together has 64 KiB at least, which keeps more of the ratio than the default for SSDs.
 start_ceph() {
     local id osd codec
     id=$(cat /proc/sys/kernel/random/uuid)
@@ -257,7 +270,8 @@ clocks() {
     echo "real $EPOCHREALTIME"
     echo "servers $(processes_cpu "${pids[@]}")"
     awk -v ticks="$ticks" '/^cpu / { print "busy", ($2 + $3 + $4 + $7 + $8) / ticks }' /proc/stat
-    cat /proc/[0-9]*/stat 2>/dev/null | awk -v ticks="$ticks" '
+    # Processes end while they are listed.
+    { cat /proc/[0-9]*/stat 2>/dev/null || true; } | awk -v ticks="$ticks" '
         { pid = $1; sub(/.*\) /, "") }
         int($7 / 2097152) % 2 { print "thread-" pid "." $20, ($12 + $13) / ticks } # PF_KTHREAD'
 }
@@ -296,8 +310,8 @@ measure() {
     fi
 }
 random() {
-    measure "$1" job "$socket" --rw="$1" --bs=4k --size="$bytes" --number_ios="$2" --norandommap --runtime=$random_max_seconds \
-        --end_fsync=1 --refill_buffers --buffer_compress_percentage=60 --buffer_compress_chunk=4096
+    measure "$1" job "$socket" --rw="$1" --bs=4k --size="$bytes" --number_ios="$2" --runtime="$3" --norandommap --end_fsync=1 \
+        --refill_buffers --buffer_compress_percentage=60 --buffer_compress_chunk=4096
 }
 turn() {
     start "$contestant"
@@ -307,19 +321,12 @@ turn() {
     cold "$contestant"
     measure read copy --no-extents "$uri" null:
     cold "$contestant"
-    random randread $((blocks / 2))
-    random randwrite $((blocks / 4))
+    random randread $((blocks / 2)) $randread_max_seconds
+    random randwrite $((blocks / 4)) $randwrite_max_seconds
     note overwritten $(($(physical "$contestant") - empty))
     note reclaimable "$(reclaimable "$contestant")"
     stop "$contestant"
 }
-leave() {
-    stop_servers
-    release || true
-    pids=("${ceph_pids[@]}")
-    finish
-}
-trap leave EXIT
 
 taking_part=() skipped=()
 for contestant in "${contestants[@]}"; do

@@ -6,8 +6,8 @@
 # free memory. BENCH_MIB is how many MiB are taken of each kind of data (24).
 #
 # One turn: a new store is filled by requests of 128 KiB, read back, read in 4 KiB at random, overwritten in 4 KiB at random,
-# all at queue depth 16; before each reading the page cache (Ceph's own, too) is dropped. Flushes are part of the time. CPU of the client
-# is that of fio or nbdcopy; CPU of the server is that of its processes and of all kernel threads, which do the work of btrfs,
+# all at queue depth 16; before each reading the page cache (Ceph's own, too) is dropped. Flushes are part of the
+# time. CPU of the client is that of fio or nbdcopy; CPU of the server is that of its processes and of all kernel threads, which do the work of btrfs,
 # loop and write-back.
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
@@ -282,6 +282,12 @@ spent() {
         { spent[$1] = $2 - before[$1] }
         END { print spent["real"], spent["servers"], kernel + 0, spent["busy"] }' "$1" "$2"
 }
+# A virtual machine may give memory that is free back to its host, and to have it again costs several times what writing to
+# it does: so as much as the data takes is used, and left free, right before. Dropping the page cache does as well.
+warm_memory() {
+    cp "$image" "$dir/warm"
+    rm "$dir/warm"
+}
 # measure FIGURE COMMAND...: runs a client. Its CPU time, if it is fio, is that of the job, without what starting it takes.
 measure() {
     local figure=$1 real client server kernel busy result
@@ -315,6 +321,7 @@ random() {
 }
 turn() {
     start "$contestant"
+    warm_memory
     measure write copy --no-extents --sparse=0 "$image" "$uri"
     filled "$contestant"
     note filled $(($(physical "$contestant") - empty))

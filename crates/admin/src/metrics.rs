@@ -134,6 +134,8 @@ const SINGLES: &[Single] = singles! {
         = |d| server(d, |server| server.settling.before_bytes);
     Counter "pumice_settled_after_bytes_total" "What they took then."
         = |d| server(d, |server| server.settling.after_bytes);
+    Counter "pumice_settled_again_bytes_total" "Of the bytes settled, those that were settled before."
+        = |d| server(d, |server| server.settling.again_bytes);
     Counter "pumice_request_errors_total" "Requests that ended in an error, since the drive was opened."
         = |d| server(d, |server| server.requests.errors_count);
     Counter "pumice_no_space_errors_total"
@@ -171,6 +173,8 @@ pub fn render(drives: &[StatusReport]) -> String {
     states_and_warnings(&mut out, drives);
     estimates(&mut out, drives);
     live(&mut out, drives);
+    written(&mut out, drives);
+    survey(&mut out, drives);
     devices(&mut out, drives);
     requests(&mut out, drives);
     offload(&mut out, drives);
@@ -234,6 +238,69 @@ fn live(out: &mut Exposition, drives: &Drives<'_>) {
                 let blocks = live.frame_blocks.to_string();
                 let labels: [Label<'_>; 3] =
                     [("drive", path), ("kind", &live.kind), ("frame_blocks", &blocks)];
+                out.sample(&labels, of(live) as f64);
+            }
+        }
+    }
+}
+
+fn written(out: &mut Exposition, drives: &Drives<'_>) {
+    type Of = fn(&service::WrittenReport) -> u64;
+    let families: [(&str, &str, Of); 2] = [
+        (
+            "pumice_compressed_logical_bytes_total",
+            "Data written since the drive was opened, by how it was compressed, in logical space.",
+            |it| it.logical_bytes,
+        ),
+        ("pumice_compressed_physical_bytes_total", "The same in physical space, headers in.", |it| {
+            it.physical_bytes
+        }),
+    ];
+    for (name, help, of) in families {
+        out.family(name, Type::Counter, help);
+        for (drive, path) in drives {
+            for way in &drive.compression.written {
+                let level = way.level.map_or(String::new(), |level| level.to_string());
+                let dictionary = way.dictionary.map_or("other".to_string(), |id| id.to_string());
+                let by = if way.settled { "settling" } else { "hosts" };
+                let labels: [Label<'_>; 5] = [
+                    ("drive", path),
+                    ("codec", &way.codec),
+                    ("level", &level),
+                    ("dictionary", &dictionary),
+                    ("by", by),
+                ];
+                out.sample(&labels, of(way) as f64);
+            }
+        }
+    }
+}
+
+fn survey(out: &mut Exposition, drives: &Drives<'_>) {
+    type Of = fn(&service::SurveyedReport) -> u64;
+    let families: [(&str, &str, Of); 2] = [
+        (
+            "pumice_estimated_live_logical_bytes",
+            "Live data by what it needs to be read, in logical space: an estimate from records drawn at random.",
+            |it| it.logical_bytes,
+        ),
+        ("pumice_estimated_live_physical_bytes", "The same in physical space, headers in.", |it| {
+            it.physical_bytes
+        }),
+    ];
+    for (name, help, of) in families {
+        out.family(name, Type::Gauge, help);
+        for (drive, path) in drives {
+            let surveys = drive.server.iter().filter_map(|server| server.survey.as_ref());
+            for live in surveys.flat_map(|survey| &survey.live) {
+                let dictionary = live.dictionary.to_string();
+                let settled = if live.settled { "true" } else { "false" };
+                let labels: [Label<'_>; 4] = [
+                    ("drive", path),
+                    ("codec", &live.codec),
+                    ("dictionary", &dictionary),
+                    ("settled", settled),
+                ];
                 out.sample(&labels, of(live) as f64);
             }
         }

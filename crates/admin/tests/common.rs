@@ -7,7 +7,8 @@ use std::process::Command;
 
 use service::{
     BackingReport, BucketReport, CompressionReport, DeviceReport, EventCount, EventsReport, KindReport,
-    LatencyReport, LiveReport, OffloadReport, ServerReport, StatusReport, TimeToFull, WearReport,
+    LatencyReport, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport, SurveyedReport,
+    TimeToFull, WearReport, WrittenReport,
 };
 
 /// A file of the project.
@@ -54,6 +55,14 @@ pub fn full_report(path: &str) -> StatusReport {
                 logical_bytes: 32_768,
                 physical_bytes: 9000,
             }],
+            written: vec![WrittenReport {
+                codec: "zstd".into(),
+                level: Some(6),
+                dictionary: Some(3),
+                settled: true,
+                logical_bytes: 32_768,
+                physical_bytes: 9000,
+            }],
             to_gain_bytes: Some(5),
             ..CompressionReport::default()
         },
@@ -77,6 +86,16 @@ pub fn full_report(path: &str) -> StatusReport {
             ..BackingReport::default()
         },
         server: Some(ServerReport {
+            survey: Some(SurveyReport {
+                live: vec![SurveyedReport {
+                    codec: "zstd".into(),
+                    dictionary: 3,
+                    settled: true,
+                    logical_bytes: 70,
+                    physical_bytes: 20,
+                }],
+                ..SurveyReport::default()
+            }),
             latency,
             events,
             throttle_bytes_per_second: Some(4 << 20),

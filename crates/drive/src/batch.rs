@@ -8,6 +8,7 @@ use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
 use crate::recipe::Recipe;
+use crate::written::level_of;
 
 /// Where an item's payload is.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct Batch {
     kinds: Vec<Kind>,
     /// The dictionaries that its records need.
     pub(crate) dictionaries: Vec<u16>,
+    /// At which its records are compressed, if their codec has levels.
+    pub(crate) level: Option<i8>,
 }
 
 /// What compresses, and how.
@@ -87,6 +90,7 @@ impl Batch {
         self.log_bytes = 0;
         self.data_bytes = 0;
         self.dictionaries.clear();
+        self.level = None;
         self.reserved = false;
     }
 
@@ -103,6 +107,7 @@ impl Batch {
     /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` says where in
     /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
     pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
+        self.level = level_of(recipe.policy);
         let mut kinds = std::mem::take(&mut self.kinds);
         kinds.clear();
         kinds.extend(data.chunks_exact(BLOCK_BYTES).map(Kind::of));

@@ -60,12 +60,16 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
-    /// Data records written by the host's requests and by settling since the drive was opened, by number of their codec.
-    pub(crate) written: [crate::status::Share; 4],
+    /// Data records written by the host's requests and by settling since the drive was opened.
+    pub(crate) written: crate::written::Tally,
     /// The dictionaries that new records may be compressed with.
     pub(crate) dictionaries: Vec<u16>,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::train::Schedule,
+    /// Training found dictionaries worth keeping, and no place for them.
+    pub(crate) dictionary_places_wanted: bool,
+    /// Places for dictionaries are being made.
+    pub(crate) freeing: Option<crate::again::Freeing>,
     /// Segments (with their generations) that heads were in when the dictionary before was retired.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// A discard is under way.
@@ -161,14 +165,6 @@ impl Core {
         (first..first + entry.blocks()).for_each(|block| self.publish(block, entry));
     }
 
-    /// Counts a data record by its codec.
-    pub(crate) fn tally(&mut self, header: &layout::RecordHeader) {
-        if let Some(written) = self.written.get_mut(usize::from(header.codec_number())) {
-            written.logical_bytes += header.blocks() * layout::BLOCK_BYTES as u64;
-            written.physical_bytes += header.record_len() as u64;
-        }
-    }
-
     /// Points a range of blocks to one entry that is no record.
     pub(crate) fn publish_range(&mut self, block: u64, count: u64, entry: Entry) {
         let end = block + count;
@@ -231,7 +227,7 @@ impl Core {
                         Payload::Source(range) => &source[range.clone()],
                     };
                     let entry = self.log.append(Head::Host, header, payload);
-                    self.tally(header);
+                    self.written.add(header, batch.level);
                     self.publish_record(header.block, entry);
                 }
                 Item::Range { header, payload, count, entry } => {

@@ -18,7 +18,7 @@ use crate::recipe::Recipe;
 use crate::shared::Shared;
 
 /// Retired, but records with it may still be appended to segments.
-const NOT_YET: u64 = u64::MAX;
+pub(crate) const NOT_YET: u64 = u64::MAX;
 
 /// What records need to be decompressed, and what new ones are compressed with.
 #[derive(Default)]
@@ -218,12 +218,14 @@ impl<M: Media> Shared<M> {
             self.write_own(&before, Some((slot, &padded))).await?;
             active.push(dictionary);
         }
+        catalog.adopted_at = self.core().log.sequence();
         self.write_own(&catalog, None).await?;
         let ids: Vec<u16> = active.iter().map(Dictionary::id).collect();
         self.dictionaries.known.write().extend(active.iter().map(|d| (d.id(), Ok(d.clone()))));
         *self.dictionaries.catalog.lock() = catalog;
         *self.dictionaries.active.write() = active.into();
         let mut core = self.core();
+        core.dictionary_places_wanted = false;
         core.dictionaries.clone_from(&ids);
         // They may hold records with those before. An earlier run's are sealed.
         core.open_at_retirement = core.log.open_segments();
@@ -231,8 +233,8 @@ impl<M: Media> Shared<M> {
     }
 
     /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
-    /// anew since. Answers how many.
-    pub(crate) async fn forget_dictionaries(self: &Arc<Self>) -> Result<usize, Error> {
+    /// anew since, or whoever calls has `looked` through all of it. Answers how many.
+    pub(crate) async fn forget_dictionaries(self: &Arc<Self>, looked: &[u16]) -> Result<usize, Error> {
         let _changing = self.dictionaries.changing.lock().await;
         let left = std::mem::take(&mut *self.dictionaries.leaving.lock());
         left.iter().for_each(|id| drop(self.dictionaries.known.write().remove(id)));
@@ -249,7 +251,9 @@ impl<M: Media> Shared<M> {
             match slot {
                 // All that was written with it lies in segments that no head appends to any more.
                 Some(entry) if entry.retired_at == NOT_YET && left => entry.retired_at = now,
-                Some(entry) if entry.retired_at > 0 && entry.retired_at < oldest => {
+                Some(entry)
+                    if entry.retired_at > 0 && (entry.retired_at < oldest || looked.contains(&entry.id)) =>
+                {
                     gone.push(entry.id);
                     *slot = None;
                 }
@@ -258,6 +262,11 @@ impl<M: Media> Shared<M> {
         }
         if catalog == before {
             return Ok(0);
+        }
+        if !gone.is_empty() {
+            // What took the place of the last that needed them may stand in cleaning's open pack: a power cut must not take that
+            // and leave the catalog.
+            self.flush_moved().await?;
         }
         self.write_own(&catalog, None).await?;
         *self.dictionaries.catalog.lock() = catalog;

@@ -39,12 +39,24 @@ impl<M: Media> Shared<M> {
         self.durable(target).await
     }
 
+    /// Makes what was moved durable too.
+    pub(crate) async fn flush_moved(self: &Arc<Self>) -> Result<(), Error> {
+        let target = self.seal(&[Head::Cleaning, Head::Host]);
+        self.durable(target).await
+    }
+
     /// Seals the host's open pack and sends it out. Answers what has to be durable for it to be.
     fn seal_host(self: &Arc<Self>) -> u64 {
+        self.seal(&[Head::Host])
+    }
+
+    fn seal(self: &Arc<Self>, heads: &[Head]) -> u64 {
         let (target, packs) = {
             let mut core = self.core();
             let core = &mut *core;
-            core.log.seal(Head::Host, &mut core.segments);
+            for head in heads {
+                core.log.seal(*head, &mut core.segments);
+            }
             (core.log.filled(), core.log.take_outbox())
         };
         self.write_out(packs);

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 mod batch;
 mod check;
 mod checkpoint;
@@ -15,8 +16,10 @@ mod create;
 mod dictionaries;
 mod error;
 mod extents;
+mod fetched;
 mod flush;
 mod frames;
+mod live_sample;
 mod load;
 mod log;
 mod maintain;
@@ -38,9 +41,11 @@ mod shared;
 mod slots;
 pub mod space;
 mod status;
+mod survey;
 mod train;
 mod wipe;
 mod write;
+mod written;
 
 pub use check::{
     CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, find_copies,
@@ -55,8 +60,10 @@ pub use recovery::READ_ONLY_REQUESTED;
 pub use settle::{Settle, SettleStep};
 pub use shared::Drive;
 pub use status::{Composition, Recovered, Share, State, Status};
+pub use survey::{Survey, Surveyed};
 pub use train::{DictionaryStatus, Trained};
 pub use wipe::WipeOptions;
+pub use written::Written;
 
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: u64 = layout::ATOMIC_WRITE_BYTES as u64;

@@ -57,6 +57,9 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Blocks of 4096 bytes in the sample that dictionaries are trained on; 0: none are trained.
     pub sample_blocks: usize,
+    /// Dictionaries are kept, and what was settled is settled again with them, if data gets smaller by this factor: 1.03 unless the
+    /// simulator wants more to happen.
+    pub dictionary_gain_min: f64,
     /// Compresses what hosts write, in the processor's place; the processor does all other work. `None`: there is none.
     pub offload: Option<Arc<dyn offload::Offload>>,
     /// Background runner.
@@ -74,6 +77,8 @@ pub struct OpenOptions {
 pub const DEFAULT_MAP_BUDGET_BYTES: u64 = 128 << 20;
 /// Default of [`OpenOptions::sample_blocks`]: 4 MiB.
 pub(crate) const DEFAULT_SAMPLE_BLOCKS: usize = 1024;
+/// Default of [`OpenOptions::dictionary_gain_min`]: writing anew and memory have their price.
+pub(crate) const DEFAULT_DICTIONARY_GAIN_MIN: f64 = 1.03;
 /// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
 pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
@@ -90,6 +95,7 @@ impl OpenOptions {
             write_cache: true,
             frame_blocks: DEFAULT_FRAME_BLOCKS,
             sample_blocks: DEFAULT_SAMPLE_BLOCKS,
+            dictionary_gain_min: DEFAULT_DICTIONARY_GAIN_MIN,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             offload: None,

@@ -146,10 +146,9 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
-    async fn carry_out(&self, offset: u64, buf: &mut [u8], mut sources: Vec<Source>) -> Result<(), Error> {
-        self.take_kept(offset, buf, &mut sources);
-        let runs = runs_of(&sources);
+    /// Reads from the medium what a plan needs: the bytes of each run, with its position and where in the buffer it begins.
+    pub(crate) async fn fetch_runs(&self, sources: &[Source]) -> Result<Vec<(u64, IoBuf, usize)>, Error> {
+        let runs = runs_of(sources);
         let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
         if let [run] = &runs[..] {
             let (bytes, at) = self.read_range(run.position, run.len).await?;
@@ -161,6 +160,13 @@ impl<M: Media> Shared<M> {
                 fetched.push((run.position, bytes, at));
             }
         }
+        Ok(fetched)
+    }
+
+    /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
+    async fn carry_out(&self, offset: u64, buf: &mut [u8], mut sources: Vec<Source>) -> Result<(), Error> {
+        self.take_kept(offset, buf, &mut sources);
+        let fetched = self.fetch_runs(&sources).await?;
         let mut next = 0;
         while let Some(part) = part_at(next, offset, buf.len(), &sources) {
             next = part.next;
@@ -258,7 +264,7 @@ fn runs_of(sources: &[Source]) -> Vec<Run> {
 }
 
 /// The bytes of a record in what was fetched.
-fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
+pub(crate) fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
     let position = fetch.entry.position_bytes();
     let run = fetched.partition_point(|(start, _, _)| *start <= position) - 1;
     let (start, bytes, at) = &fetched[run];
@@ -267,7 +273,7 @@ fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
 }
 
 /// Verifies the record that holds a block and decompresses it; `out` may be a part of its contents, which begins at `skip`.
-fn decode_data(
+pub(crate) fn decode_data(
     dictionaries: &Dictionaries,
     block: u64,
     bytes: &[u8],

@@ -177,6 +177,8 @@ fn recover(
         last_host_tick: 0,
         discarding: false,
         written: Default::default(),
+        dictionary_places_wanted: false,
+        freeing: None,
         dictionaries: Vec::new(),
         schedule: crate::train::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),

@@ -1,5 +1,6 @@
 //! A sample of what is written, for training dictionaries: every block has the same chance to be in it, whenever it came.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use layout::BLOCK_BYTES;
@@ -18,25 +19,34 @@ pub(crate) struct Sampler {
 }
 
 struct Reservoir {
-    blocks: Vec<Box<[u8]>>,
-    random: u64,
+    blocks: Vec<Arc<[u8]>>,
+    random: Random,
 }
 
-impl Reservoir {
-    /// splitmix64 (Steele et al. 2014).
+/// splitmix64 (Steele et al. 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
     fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
+    }
+
+    /// Fisher and Yates.
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, (self.draw() % (last as u64 + 1)) as usize);
+        }
     }
 }
 
 impl Sampler {
     /// A sampler of `size` blocks; `entropy` decides which.
     pub(crate) fn new(size: usize, entropy: u64) -> Sampler {
-        let reservoir = Reservoir { blocks: Vec::new(), random: entropy };
+        let reservoir = Reservoir { blocks: Vec::new(), random: Random(entropy) };
         Sampler { seen: AtomicU64::new(0), next: AtomicU64::new(0), reservoir: Mutex::new(reservoir), size }
     }
 
@@ -57,10 +67,10 @@ impl Sampler {
                 next = next.max(first) + 1;
                 continue;
             }
-            let at = (reservoir.draw() % self.size as u64) as usize;
-            reservoir.blocks[at].copy_from_slice(block);
+            let at = (reservoir.random.draw() % self.size as u64) as usize;
+            reservoir.blocks[at] = block.into();
             // Uniform in (0, 1].
-            let uniform = ((reservoir.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+            let uniform = ((reservoir.random.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             let seen = next.max(first) + 1;
             next = seen.max((seen as f64 * uniform.powf(-1.0 / self.size as f64)) as u64);
         }
@@ -72,9 +82,14 @@ impl Sampler {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// The sample, in no order that means anything.
-    pub(crate) fn blocks(&self) -> Vec<Box<[u8]>> {
+    /// The sample, in no order that means anything. Whoever writes waits for no copy of it.
+    pub(crate) fn blocks(&self) -> Vec<Arc<[u8]>> {
         self.reservoir.lock().blocks.clone()
+    }
+
+    /// How many blocks make a whole sample.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     /// Forgets what was seen: the next sample is of what comes from now on.

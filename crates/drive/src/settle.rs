@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use layout::entry::RAW_UNITS;
-use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId};
+use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
 use media::Media;
 
 use crate::batch::{Batch, Item, Payload};
@@ -15,20 +15,22 @@ use crate::error::Error;
 use crate::map::Missing;
 use crate::recipe::Recipe;
 use crate::segments::{Pin, State};
-use crate::shared::{Drive, Shared};
+use crate::shared::{Drive, Shared, yield_now};
 
 /// Blocks of a settled frame at most: groups of so many are looked at together.
-const GROUP_BLOCKS: u64 = 8;
+pub(crate) const GROUP_BLOCKS: u64 = 8;
 /// zstd level and blocks of settled frames where a dictionary helps: it brings what neighbours would, and smaller frames
 /// are read sooner (docs/codec.md has the measurements).
 const WITH_DICTIONARY: (i8, u64) = (6, 4);
 /// The same where there is none: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing
 /// at this size.
 const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
-/// Leaves stepped over in one step, where there is nothing to do.
-const LEAVES_A_STEP: usize = 64;
-/// Blocks compressed in one step: 512 KiB.
-const BLOCKS_A_STEP: u64 = 128;
+/// Leaves looked at in one step, where there is nothing to do: one in each critical section, and some that map nothing.
+const LEAVES_A_STEP: usize = 16;
+/// Leaves that map nothing, stepped over in one critical section.
+const ABSENT_A_LOOK: usize = 64;
+/// Blocks read and compressed in one step: as many reads at the same time at most, which a request may have to wait for.
+const BLOCKS_A_STEP: u64 = 32;
 
 /// Which records a step may settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,20 @@ pub enum Settle {
     All,
     /// Only what lies in segments that nothing was written to since so many packs.
     OlderThan(u64),
+    /// What was settled before the dictionaries in use came, as far as it becomes smaller by 3 % now. See
+    /// [`Drive::gain_of_settling_again`].
+    Again,
+}
+
+/// The same, and why.
+#[derive(Clone, Debug)]
+pub(crate) enum Pick {
+    /// What is not settled; if told, in sealed segments whose newest pack is so many behind.
+    Unsettled(Option<u64>),
+    /// What gains, in segments whose newest pack is not above this.
+    Again(u64),
+    /// What needs one of these dictionaries, in segments whose newest pack is not above this.
+    Needing(u64, Vec<u16>),
 }
 
 /// What a step of settling did.
@@ -71,25 +87,47 @@ impl<M: Media> Drive<M> {
     /// # Errors
     /// What the medium answered; the drive is as it was, but for what earlier steps did.
     pub async fn settle_step(&self, block: u64, which: Settle) -> Result<SettleStep, Error> {
-        let shared = &self.0;
+        let pick = match which {
+            Settle::All => Pick::Unsettled(None),
+            Settle::OlderThan(packs) => Pick::Unsettled(Some(packs)),
+            Settle::Again => match self.0.dictionaries.catalog().adopted_at {
+                0 => return Ok(SettleStep::default()),
+                adopted_at => Pick::Again(adopted_at),
+            },
+        };
+        self.0.settle_step(block, &pick).await
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// See [`Drive::settle_step`].
+    pub(crate) async fn settle_step(self: &Arc<Self>, block: u64, pick: &Pick) -> Result<SettleStep, Error> {
+        let shared = self;
         shared.core().writable()?;
-        if shared.codec() == Policy::None {
+        if shared.codec() == Policy::None && !matches!(pick, Pick::Needing(..)) {
             return Ok(SettleStep::default());
         }
         if !shared.core().segments.host_may_take() {
             return Ok(SettleStep { next_block: Some(block), no_room: true, ..SettleStep::default() });
         }
+        let (mut block, mut looks) = (block, 0);
         let (first, expected, _pins) = loop {
-            let looked = shared.core().look_for_unsettled(block, which);
+            let looked = shared.core().look_for_unsettled(block, pick);
             match looked {
                 Looked::Work(first, expected, pins) => break (first, expected, pins),
                 Looked::Nothing(next) => {
-                    return Ok(SettleStep { next_block: shared.next_block(next), ..SettleStep::default() });
+                    looks += 1;
+                    let next_block = shared.next_block(next);
+                    if looks == LEAVES_A_STEP || next_block.is_none() {
+                        return Ok(SettleStep { next_block, ..SettleStep::default() });
+                    }
+                    block = next;
+                    yield_now().await;
                 }
                 Looked::Missing(missing) => {
                     if let Err(error) = shared.load(missing).await {
                         // What it maps cannot be had: on behind it.
-                        if !matches!(error, Error::Corrupt(_)) {
+                        if !matches!(error, Error::Corrupt(_)) || matches!(pick, Pick::Needing(..)) {
                             return Err(error);
                         }
                         let span = (NODE_ENTRIES as u64) << (9 * u32::from(missing.id.level));
@@ -101,31 +139,13 @@ impl<M: Media> Drive<M> {
         };
         let end = first + expected.len() as u64;
         let mut step = SettleStep { next_block: shared.next_block(end), ..SettleStep::default() };
-        let mut contents = vec![0; expected.len() * BLOCK_BYTES];
-        match shared.read_span(first * BLOCK_BYTES as u64, &mut contents).await {
-            Ok(()) => {}
-            // Told to whoever reads it, and by a scrub.
-            Err(Error::Corrupt(_)) => return Ok(step),
-            Err(error) => return Err(error),
-        }
-        let recipes = shared.strong_recipes();
-        let runs = runs_of(&expected);
-        let made = shared.compute(move || {
-            let mut batch = Batch::take();
-            for run in runs {
-                let bytes = &contents[run.start * BLOCK_BYTES..run.end * BLOCK_BYTES];
-                let [with, without] = &recipes;
-                let recipe = if with.dictionary_for(bytes).is_some() { with } else { without };
-                batch.add_run(recipe, first + run.start as u64, bytes, None);
-            }
-            batch
-        });
-        let batch = made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
+        let Made { batch, levels, .. } = shared.make_settled(first, &expected, pick).await?;
         let mut at = 0;
         while at < batch.items.len() {
             let (stop, packs) = {
                 let mut core = shared.core();
-                (core.append_settled(&batch, &mut at, first, &expected, &mut step), core.log.take_outbox())
+                let stop = core.append_settled(&batch, &levels, &mut at, first, &expected, &mut step);
+                (stop, core.log.take_outbox())
             };
             shared.write_out(packs);
             match stop {
@@ -135,17 +155,91 @@ impl<M: Media> Drive<M> {
                     step.next_block = Some(first);
                     break;
                 }
+                Stop::Changed => {
+                    step.next_block = Some(first);
+                    break;
+                }
                 Stop::Wait => shared.relieve().await?,
             }
         }
         // Not given back: it was made on another thread, and is larger than those that requests need.
         Ok(step)
     }
+
+    /// Reads blocks and compresses them as well as the drive can, the latter where that disturbs nobody. Runs of which
+    /// something is corrupt are left out: that is told to whoever reads it, and by a scrub.
+    pub(crate) async fn make_settled(
+        self: &Arc<Self>,
+        first: u64,
+        expected: &[Entry],
+        pick: &Pick,
+    ) -> Result<Made, Error> {
+        let (_, fetched) = self.fetch_blocks(first, expected.len()).await?;
+        let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
+        let (expected, pick) = (expected.to_vec(), pick.clone());
+        let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
+        // What was fetched comes back: its buffers and pins are let go of here, not at the other thread's leisure.
+        let made = self.compute(move || {
+            let mut batch = Batch::take();
+            let mut levels = Vec::new();
+            let (mut gained_bytes, mut corrupt) = (0, 0);
+            for run in runs_of(&expected) {
+                let at = first + run.start as u64;
+                if let Pick::Needing(_, ids) = &pick {
+                    let mut headers = (at..at + run.len() as u64).map(|block| fetched.header_of(block));
+                    // Of what cannot be read it is not known.
+                    if !headers.any(|header| header.is_none_or(|header| ids.contains(&header.extra))) {
+                        continue;
+                    }
+                }
+                let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+                if fetched.decode(&dictionaries, at, &mut bytes).is_err() {
+                    corrupt += 1;
+                    continue;
+                }
+                let [with, without] = &recipes;
+                let recipe = if with.dictionary_for(&bytes).is_some() { with } else { without };
+                let (items, log_bytes) = (batch.items.len(), batch.log_bytes);
+                batch.add_run(recipe, at, &bytes, None);
+                let units: u64 = (at..)
+                    .zip(&expected[run])
+                    .map(|(block, entry)| u64::from(entry.share_units(block)))
+                    .sum();
+                let (before, after) = (units * UNIT_BYTES as u64, (batch.log_bytes - log_bytes) as u64);
+                if matches!(pick, Pick::Again(_)) && after as f64 * gain_min > before as f64 {
+                    batch.items.truncate(items);
+                    batch.log_bytes = log_bytes;
+                } else {
+                    gained_bytes += before.saturating_sub(after);
+                }
+                levels.push((batch.items.len(), batch.level));
+            }
+            (Made { batch, levels, gained_bytes }, corrupt, fetched)
+        });
+        let (made, corrupt, fetched) =
+            made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
+        drop(fetched);
+        Self::count(&self.corrupt_records, corrupt);
+        if corrupt > 0 && needing {
+            return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
+        }
+        Ok(made)
+    }
+}
+
+/// Blocks compressed again.
+pub(crate) struct Made {
+    batch: Batch,
+    /// At which level, up to which item.
+    levels: Vec<(usize, Option<i8>)>,
+    /// How much less space it takes than what is there.
+    pub(crate) gained_bytes: u64,
 }
 
 enum Stop {
     Done,
     NoRoom,
+    Changed,
     Wait,
 }
 
@@ -180,13 +274,13 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// The next groups of blocks of which some can be settled. Of a group, which becomes a frame if nothing in it is in the
+    /// The next groups of blocks of which some can be settled, in the leaf at hand. Of a group, which becomes a frame if nothing in it is in the
     /// way, settled blocks are taken too if half of it is not settled.
-    fn look_for_unsettled(&mut self, block: u64, which: Settle) -> Looked {
+    fn look_for_unsettled(&mut self, block: u64, pick: &Pick) -> Looked {
         let blocks = self.blocks();
         let group = GROUP_BLOCKS;
         let mut at = block / group * group;
-        for _ in 0..LEAVES_A_STEP {
+        for _ in 0..ABSENT_A_LOOK {
             if at >= blocks {
                 break;
             }
@@ -196,47 +290,57 @@ impl Core {
                 at = leaf_end;
                 continue;
             }
-            let until = leaf_end.min(at + BLOCKS_A_STEP);
-            let mut entries = Vec::with_capacity((until - at) as usize);
-            if let Err(missing) = self.map.lookup(at, (until - at) as usize, |_, entry| entries.push(entry)) {
+            let mut entries = Vec::with_capacity((leaf_end - at) as usize);
+            let looked = self.map.lookup(at, (leaf_end - at) as usize, |_, entry| entries.push(entry));
+            if let Err(missing) = looked {
                 return Looked::Missing(missing);
             }
-            for group in entries.chunks_mut(group as usize) {
-                self.pick(group, which);
-            }
-            let mut segments: Vec<u32> =
-                entries.iter().filter(|e| e.is_record()).map(|entry| self.segments.of(*entry)).collect();
-            segments.sort_unstable();
-            segments.dedup();
-            if !segments.is_empty() {
+            for (first, some) in
+                (at..).step_by(BLOCKS_A_STEP as usize).zip(entries.chunks_mut(BLOCKS_A_STEP as usize))
+            {
+                some.chunks_mut(group as usize).for_each(|group| self.pick(group, pick));
+                let records = some.iter().filter(|entry| entry.is_record());
+                let mut segments: Vec<u32> = records.map(|entry| self.segments.of(*entry)).collect();
+                if segments.is_empty() {
+                    continue;
+                }
+                segments.sort_unstable();
+                segments.dedup();
                 let pins = segments.into_iter().map(|segment| self.segments.pin(segment)).collect();
-                return Looked::Work(at, entries, pins);
+                return Looked::Work(first, some.to_vec(), pins);
             }
-            at = until;
+            return Looked::Nothing(leaf_end);
         }
         Looked::Nothing(at)
     }
 
     /// Leaves of a group's entries only those that are to be settled.
-    fn pick(&self, group: &mut [Entry], which: Settle) {
+    pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) {
         let may = |entry: &Entry| {
             if !entry.is_record() || entry.units() == RAW_UNITS && !entry.is_frame() {
                 return false;
             }
             let segment = self.segments.get(self.segments.of(*entry));
-            let old = match which {
-                Settle::All => true,
-                Settle::OlderThan(packs) => {
+            let old = match pick {
+                Pick::Unsettled(None) => true,
+                Pick::Unsettled(Some(packs)) => {
                     segment.state == State::Sealed && segment.last_sequence + packs <= self.log.sequence()
                 }
+                Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence <= *until,
             };
             old && self.log.in_memory(*entry).is_none()
         };
+        // What decides: of the others, neighbours come along.
+        let wants = |entry: &Entry| match pick {
+            Pick::Unsettled(_) => !entry.is_settled(),
+            Pick::Again(_) => entry.is_settled(),
+            Pick::Needing(..) => true,
+        };
         let records = group.iter().filter(|entry| entry.is_record()).count();
-        let wanted = group.iter().filter(|entry| !entry.is_settled() && may(entry)).count();
+        let wanted = group.iter().filter(|entry| wants(entry) && may(entry)).count();
         let whole = wanted > 0 && wanted * 2 >= records;
         for entry in group.iter_mut() {
-            if wanted == 0 || !may(entry) || entry.is_settled() && !whole {
+            if wanted == 0 || !may(entry) || !wants(entry) && !whole {
                 *entry = Entry::UNMAPPED;
             }
         }
@@ -246,12 +350,14 @@ impl Core {
     fn append_settled(
         &mut self,
         batch: &Batch,
+        levels: &[(usize, Option<i8>)],
         at: &mut usize,
         first: u64,
         expected: &[Entry],
         step: &mut SettleStep,
     ) -> Stop {
-        const ITEMS_A_STEP: usize = 16;
+        // Each is copied, 32 KiB at the most.
+        const ITEMS_A_STEP: usize = 4;
         if self.writable().is_err() {
             return Stop::NoRoom;
         }
@@ -269,7 +375,11 @@ impl Core {
             };
             let place = (header.block - first) as usize;
             let before = &expected[place..place + header.blocks() as usize];
-            let mut same = self.is_current(header);
+            if !self.is_current(header) {
+                // The dictionaries changed meanwhile: to be made anew.
+                return Stop::Changed;
+            }
+            let mut same = true;
             for (block, entry) in (header.block..).zip(before) {
                 same &= self.map.peek(block) == crate::node::Slot::Known(*entry);
             }
@@ -286,7 +396,8 @@ impl Core {
             if !self.append_to_cleaning(header, &batch.scratch[range.clone()]) {
                 return Stop::NoRoom;
             }
-            self.tally(header);
+            let level = levels[levels.partition_point(|(end, _)| *end <= *at)].1;
+            self.written.add(header, level);
             step.blocks_count += header.blocks();
             step.before_bytes += units * layout::UNIT_BYTES as u64;
             step.after_bytes += header.record_len() as u64;

@@ -43,11 +43,13 @@ pub(crate) struct Shared<M> {
     codec: AtomicU16,
     /// See [`Drive::set_hurried`].
     pub(crate) hurried: AtomicBool,
-    pub(crate) dictionaries: Dictionaries,
+    pub(crate) dictionaries: Arc<Dictionaries>,
     /// Read lately.
     pub(crate) frames: Frames,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
+    /// See [`OpenOptions::dictionary_gain_min`].
+    pub(crate) dictionary_gain_min: f64,
     /// Compresses what hosts write.
     pub(crate) offload: Option<Arc<dyn Offload>>,
     /// Most blocks that a write compresses as one frame.
@@ -123,10 +125,11 @@ impl<M: Media> Shared<M> {
             spawner: options.spawner.clone(),
             codec: AtomicU16::new(packed(codec)),
             hurried: AtomicBool::new(false),
-            dictionaries: Dictionaries::default(),
+            dictionaries: Arc::default(),
             frames,
             sampler: Sampler::new(options.sample_blocks, options.entropy),
             compute: options.compute.clone(),
+            dictionary_gain_min: options.dictionary_gain_min,
             offload: options.offload.clone(),
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,

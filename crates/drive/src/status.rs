@@ -5,6 +5,7 @@ use media::Media;
 
 use crate::core::Core;
 use crate::shared::Drive;
+use crate::written::Written;
 
 /// How opening went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,8 +103,8 @@ pub struct Status {
     pub waf: f64,
     /// Live data records by kind: see [`Composition`]. The drive's own blocks are not among them.
     pub composition: Composition,
-    /// What was written since the drive was opened, by requests and by settling, by codec. Fills are not among it.
-    pub written: Vec<(codec::CodecId, Share)>,
+    /// What was written since the drive was opened, by how it was compressed. Fills are not among it.
+    pub written: Vec<Written>,
     pub out_of_space: bool,
     pub segments_count: u32,
     pub segments_free_count: u32,
@@ -140,11 +141,6 @@ impl Core {
             State::Online
         }
     }
-}
-
-/// All codecs, in the order of their numbers.
-fn codecs() -> impl Iterator<Item = codec::CodecId> {
-    (0..).map_while(|number| codec::CodecId::try_from(number).ok())
 }
 
 impl<M: Media> Drive<M> {
@@ -192,7 +188,7 @@ impl<M: Media> Drive<M> {
             compression_ratio: ratio(logical_used, live),
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
             composition: Composition::of(&core.map.mix),
-            written: codecs().zip(core.written).collect(),
+            written: core.written.ways(),
             out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),

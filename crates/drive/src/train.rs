@@ -9,15 +9,13 @@ use layout::catalog::DICTIONARY_BYTES_MAX;
 use media::Media;
 
 use crate::error::Error;
+use crate::sample::Random;
 use crate::shared::{Drive, Shared};
 
-/// A dictionary stays if a sample that it was not trained on gets smaller by this factor, against none and against the one
-/// in use.
-const GAIN_MIN: f64 = 1.03;
 /// Every so many blocks of the sample one is kept from training, to judge by.
 const HOLD_OUT: usize = 4;
 /// Dictionaries in use at a time, at most: as many again can be retired and still needed, twice nearly.
-const DICTIONARIES_MAX: usize = 6;
+pub(crate) const DICTIONARIES_MAX: usize = 6;
 /// Several dictionaries have to be so much better than one.
 const SEVERAL_FROM: f64 = 1.005;
 /// Fewer blocks teach nothing.
@@ -42,6 +40,8 @@ pub struct Trained {
     pub gain_before: f64,
     /// Blocks of the sample that could be compressed, of which a quarter was held out.
     pub sample_blocks: usize,
+    /// The sample was read back from what the drive holds: too little was written for one of that.
+    pub sample_read: bool,
     /// In words, for people.
     pub outcome: String,
 }
@@ -50,15 +50,22 @@ pub struct Trained {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     due_blocks: u64,
+    first_blocks: u64,
 }
 
 impl Schedule {
     pub(crate) fn new(sample_blocks: usize) -> Schedule {
-        Schedule { due_blocks: sample_blocks as u64 }
+        Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
+    }
+
+    /// What was seen is enough.
+    pub(crate) fn now(&mut self) {
+        self.due_blocks = 0;
     }
 
     fn next(&mut self) {
-        self.due_blocks = (self.due_blocks * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(self.due_blocks);
+        let due = self.due_blocks.max(self.first_blocks);
+        self.due_blocks = (due * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(due);
     }
 }
 
@@ -70,25 +77,40 @@ impl<M: Media> Drive<M> {
         core.writable().is_ok() && self.0.uses_dictionaries() && seen >= core.schedule.due_blocks && seen > 0
     }
 
-    /// Trains a dictionary on a sample of what was written since the last time, and takes it for new records if it helps.
+    /// Trains a dictionary on a sample of what was written since the drive was opened, or since the last time, and takes it for
+    /// new records if it helps. If that sample is not full, one is read from places all over the drive instead, where there
+    /// is more to be had.
     ///
     /// # Errors
     /// What the medium answered, or [`Error::NoSpace`]; nothing was changed then.
     pub async fn train(&self) -> Result<Trained, Error> {
         let shared = &self.0;
         shared.core().writable()?;
-        let sample = shared.sampler.blocks();
+        let mut sample = shared.sampler.blocks();
+        let mut read = false;
+        if sample.len() < shared.sampler.size() {
+            let mut random = Random(shared.entropy ^ shared.core().log.sequence());
+            let live = shared.live_sample(shared.sampler.size(), &mut random).await;
+            if live.len() > sample.len() {
+                (sample, read) = (live, true);
+            }
+        }
         let active = shared.dictionaries.active();
-        let made = shared.compute(move || attempt(&sample, &active));
+        let gain_min = shared.dictionary_gain_min;
+        let made = shared.compute(move || attempt(&sample, &active, gain_min));
         let (mut trained, bytes) = made.await.map_err(|_| Error::Io("training was given up".into()))?;
+        trained.sample_read = read;
         let mut keep_sample = false;
         if !bytes.is_empty() {
-            shared.forget_dictionaries().await?;
+            shared.forget_dictionaries(&[]).await?;
             trained.ids = shared.replace_dictionaries(bytes).await?;
             if trained.ids.is_empty() {
                 trained.outcome =
-                    "all places for dictionaries are taken by those that old records need".into();
+                    "all places for dictionaries are taken by those that old records need; in the background they \
+                     will be made free"
+                        .into();
                 keep_sample = true;
+                shared.core().dictionary_places_wanted = true;
             }
         }
         if !keep_sample {
@@ -104,7 +126,7 @@ impl<M: Media> Drive<M> {
     /// What the medium answered, or [`Error::NoSpace`].
     pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
         self.0.core().writable()?;
-        self.0.forget_dictionaries().await
+        self.0.forget_dictionaries(&[]).await
     }
 
     /// The dictionaries that the drive holds, in the order of their places.
@@ -139,13 +161,15 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Trains and judges. Answers the dictionaries' bytes if they are worth keeping.
-fn attempt(sample: &[Box<[u8]>], active: &[Dictionary]) -> (Trained, Vec<Vec<u8>>) {
+/// Trains and judges. Answers the dictionaries' bytes if they are worth keeping: a sample that they were not trained on has to get
+/// smaller by the factor `gain_min`, against none and against those in use.
+fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Trained, Vec<Vec<u8>>) {
     let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
     let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
     let nothing = |outcome: String| {
         let sample_blocks = blocks.len();
-        (Trained { ids: Vec::new(), gain: 0.0, gain_before: 1.0, sample_blocks, outcome }, Vec::new())
+        let (gain, gain_before, sample_read) = (0.0, 1.0, false);
+        (Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome }, Vec::new())
     };
     if blocks.len() < SAMPLE_BLOCKS_MIN {
         return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
@@ -169,7 +193,7 @@ fn attempt(sample: &[Box<[u8]>], active: &[Dictionary]) -> (Trained, Vec<Vec<u8>
     let (dictionaries, gain) =
         if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
     let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
-    let keep = gain >= GAIN_MIN && gain >= gain_before * GAIN_MIN;
+    let keep = gain >= gain_min && gain >= gain_before * gain_min;
     let percent = |gain: f64| (gain - 1.0) * 100.0;
     let outcome = match keep {
         true => format!("ratio of a sample held out: {:+.1} %", percent(gain)),
@@ -179,7 +203,8 @@ fn attempt(sample: &[Box<[u8]>], active: &[Dictionary]) -> (Trained, Vec<Vec<u8>
             percent(gain_before)
         ),
     };
-    let trained = Trained { ids: Vec::new(), gain, gain_before, sample_blocks: blocks.len(), outcome };
+    let (sample_blocks, sample_read) = (blocks.len(), false);
+    let trained = Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome };
     let bytes = dictionaries.iter().filter(|_| keep).map(|dictionary| dictionary.bytes().to_vec()).collect();
     (trained, bytes)
 }

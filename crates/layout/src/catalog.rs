@@ -37,7 +37,8 @@ pub struct CatalogEntry {
 /// All dictionaries, by slot.
 ///
 /// ```text
-///   0  8  magic "PUMICDIC"       8  4  CRC32C of the block, this field as zero      12  2  id last given    14 18  zero
+///   0  8  magic "PUMICDIC"       8  4  CRC32C of the block, this field as zero      12  2  id last given    14  2  zero
+///  16  8  adopted at       24  8  zero
 ///  32     15 slots of 24 bytes:  0  2  id (0: empty)   2  2  zero   4  4  length   8  4  CRC32C   12  4  zero
 ///                               16  8  retired at
 /// ```
@@ -45,6 +46,9 @@ pub struct CatalogEntry {
 pub struct Catalog {
     /// The id given last: ids are not used again before all others were.
     pub last_id: u16,
+    /// When the dictionaries in use came: packs above this sequence number were written with them. 0: not known (a
+    /// program that did not tell wrote it), or there are none.
+    pub adopted_at: u64,
     /// Slots; `None`: empty.
     pub slots: [Option<CatalogEntry>; CATALOG_SLOTS],
 }
@@ -65,6 +69,7 @@ impl Catalog {
         let mut b = [0; BLOCK_BYTES];
         put(&mut b, 0, &MAGIC);
         put(&mut b, 12, &self.last_id.to_le_bytes());
+        put(&mut b, 16, &self.adopted_at.to_le_bytes());
         for (i, slot) in self.slots.iter().enumerate() {
             let Some(entry) = slot else { continue };
             let at = ENTRIES_AT + i * ENTRY_BYTES;
@@ -92,7 +97,8 @@ impl Catalog {
         if crc32c::crc32c(&b) != u32_at(block, 8) {
             return Err(DecodeError::Checksum(WHAT));
         }
-        let mut catalog = Catalog { last_id: u16_at(&b, 12), ..Catalog::default() };
+        let mut catalog =
+            Catalog { last_id: u16_at(&b, 12), adopted_at: u64_at(&b, 16), ..Catalog::default() };
         for (i, slot) in catalog.slots.iter_mut().enumerate() {
             let at = ENTRIES_AT + i * ENTRY_BYTES;
             let id = u16_at(&b, at);

@@ -7,24 +7,21 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{
-    Change, IoChoice, OpenSettings, ServedDrive, SettleRunReport, StatusReport, Workers, change, find_served,
-    inspect, run_here,
-};
+use service::{Change, ServedDrive, SettleRunReport, StatusReport, change, find_served};
 
+use crate::alone::with_drive;
 use crate::human;
 
 /// How often it is looked how far it is.
 const POLL: Duration = Duration::from_millis(200);
-/// How long what is in flight is waited for when a drive is closed that nobody else serves: nothing is.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice settle /srv/drive\n\
     What was not compressed as well as the drive can is compressed again: harder, with the dictionary in use, neighbours \
     together. A server does so with cold data by itself, at --background-cpu; this does it now, with all data, on one \
-    processor. Hosts may go on; interrupting this command leaves a server at it. The space of what lay there before comes \
-    back as cleaning passes over it.")]
+    processor. Hosts may go on; interrupting this command leaves a server at it. A drive that is not served is opened for it; \
+    Ctrl-C or SIGTERM ends that, closes the drive, and what was settled until then stays. The space of what lay there before \
+    comes back as cleaning passes over it.")]
 pub(crate) struct Args {
     /// File or block device with the drive, served or not
     path: PathBuf,
@@ -85,22 +82,15 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
 
 /// Opens it, settles it, closes it.
 fn unserved(args: &Args) -> Result<()> {
-    // Opening and closing a drive leaves its marks: not on what is none.
-    run_here(IoChoice::Auto, |spawner| inspect(&args.path, false, spawner))??;
     let bar = bar()?;
-    let workers = Workers::start(None, IoChoice::Auto)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // For the user's run alone.
-    let settings = OpenSettings { background_cpu_percent: 0.0, ..OpenSettings::default() };
-    let done = runtime.block_on(async {
-        let drive = ServedDrive::open(&args.path, &settings, &workers, 0).await?;
-        let before = drive.report().compression_ratio;
-        let report = follow(&drive, &bar).await;
-        drive.close(PATIENCE).await?;
-        Ok::<_, anyhow::Error>((before, report))
-    });
-    drop(runtime);
-    workers.stop();
+    let done = with_drive(
+        &args.path,
+        |drive| drive.stop_settle(),
+        async |drive| {
+            let before = drive.report().compression_ratio;
+            (before, follow(drive, &bar).await)
+        },
+    );
     bar.finish_and_clear();
     let (before, report) = done?;
     tell(args, before, &report)

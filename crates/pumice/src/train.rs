@@ -4,15 +4,18 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, change, find_served};
+use service::{Change, StatusReport, change, find_served};
+
+use crate::alone::with_drive;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
     What the drive's blocks have in common is learned, as a dictionary or several, from a sample of what was written since the server \
-    opened the drive, or since the last training. They are taken for new data if another sample becomes at least 3 % smaller. \
-    A server does so by itself, when enough was written; this does it now.")]
+    opened the drive, or since the last training; if too little was, from blocks read all over the drive. They are taken for new \
+    data if another sample becomes at least 3 % smaller. A server does so by itself, when enough was written; this does it \
+    now. A drive that is not served is opened for it, and closed.")]
 pub(crate) struct Args {
-    /// File or block device with the drive, which is being served
+    /// File or block device with the drive, served or not
     path: PathBuf,
     /// Print JSON: {"path": ..., "training": {...}, "dictionaries": [{...}]}
     #[arg(long)]
@@ -21,12 +24,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = args.path.display();
-    if find_served(Some(&args.path)).is_empty() {
-        // If that is no drive, it is said first.
-        crate::status::idle(&args.path)?;
-        bail!("{path}: nobody serves it; what is learned from is what is written while it is served");
-    }
-    let drive = change(&args.path, &Change::Train)?.ok_or_else(|| anyhow!("{path}: its server is gone"))?;
+    let drive: StatusReport = if find_served(Some(&args.path)).is_empty() {
+        // Training takes seconds and changes nothing before its end: it is not cut short.
+        with_drive(&args.path, |_| {}, async |drive| drive.train().await.map(|_| drive.report()))??
+    } else {
+        change(&args.path, &Change::Train)?.ok_or_else(|| anyhow!("{path}: its server is gone"))?
+    };
     let Some(training) = drive.server.and_then(|server| server.training) else {
         bail!("{path}: its server tells nothing of the training; is it of another version?");
     };
@@ -40,10 +43,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
+    let of = if training.sample == "live" { "what it holds" } else { "what was written" };
+    let outcome = format!("{} (from {} blocks of {of})", training.outcome, training.sample_blocks_count);
     match training.dictionary_ids.len() {
-        0 => writeln!(out, "{path}: no new dictionary; {}", training.outcome)?,
-        1 => writeln!(out, "{path}: a new dictionary for new data; {}", training.outcome)?,
-        count => writeln!(out, "{path}: {count} new dictionaries for new data; {}", training.outcome)?,
+        0 => writeln!(out, "{path}: no new dictionary; {outcome}")?,
+        1 => writeln!(out, "{path}: a new dictionary for new data; {outcome}")?,
+        count => writeln!(out, "{path}: {count} new dictionaries for new data; {outcome}")?,
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::busy::Hurry;
 use crate::pacer::Pacer;
+use crate::pause::rest_unless_stopped;
 use crate::throttle::{Throttle, ThrottleSettings};
 use crate::workers::Workers;
 
@@ -68,11 +69,10 @@ async fn tick(
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
-        let next = async {
-            interval.tick().await;
-        };
-        if ended(&mut stopped, next).await {
-            return;
+        tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stop| *stop) => return,
+            _ = interval.tick() => {}
         }
         drive.tick();
         let now = Instant::now();
@@ -106,13 +106,7 @@ async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Re
             // Read-only, for as long as it is open: there will be no work. The monitor tells of it.
             return;
         }
-        let rest = async {
-            match pause {
-                Duration::ZERO => tokio::task::yield_now().await,
-                pause => tokio::time::sleep(pause).await,
-            }
-        };
-        if ended(&mut stopped, rest).await {
+        if rest_unless_stopped(pause, &mut stopped).await {
             return;
         }
     }
@@ -125,15 +119,6 @@ fn pause_after(took: Duration, share: f64) -> Duration {
         return Duration::ZERO;
     }
     TICK.min(took.mul_f64((1.0 / share - 1.0).min(1000.0)))
-}
-
-/// Waits for `pause`; true if the drive is to be closed.
-async fn ended(stopped: &mut watch::Receiver<bool>, pause: impl Future<Output = ()>) -> bool {
-    tokio::select! {
-        biased;
-        _ = stopped.wait_for(|stop| *stop) => true,
-        () = pause => false,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a drive tells of how it compresses, and of what it does to compress better. Bytes unless the name says otherwise.
 
-use drive::{Composition, DictionaryStatus, Share, Trained};
+use drive::{Composition, DictionaryStatus, Share, Survey, Trained, Written};
 use serde::{Deserialize, Serialize};
 
 /// How what a drive holds is compressed.
@@ -11,7 +11,7 @@ pub struct CompressionReport {
     pub dictionaries: Vec<DictionaryReport>,
     /// Live data by how it is stored, kind by kind.
     pub live: Vec<LiveReport>,
-    /// What was written since the drive was opened, by hosts and by settling, codec by codec.
+    /// What was written since the drive was opened, by hosts and by settling, by how it was compressed.
     pub written: Vec<WrittenReport>,
     /// What data takes that compresses and is not settled.
     pub unsettled_bytes: u64,
@@ -19,16 +19,61 @@ pub struct CompressionReport {
     pub to_gain_bytes: Option<u64>,
 }
 
-/// What was written by one codec.
+/// What was written in one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct WrittenReport {
     /// `raw`, `lz4`, `zstd` or `deflate`.
     pub codec: String,
+    /// None for codecs that have none.
+    pub level: Option<i8>,
+    /// Id of the dictionary, 0: without; none: one of several that are not told apart any more.
+    pub dictionary: Option<u16>,
+    /// By settling; otherwise by hosts.
+    pub settled: bool,
     pub logical_bytes: u64,
     /// With headers.
     pub physical_bytes: u64,
+}
+
+/// What live data needs to be read, estimated from records drawn at random. What is stored as it came is not among it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct SurveyReport {
+    pub unix_seconds: u64,
+    /// Records that were read for it.
+    pub records_count: u64,
+    pub live: Vec<SurveyedReport>,
+}
+
+/// About how much live data is compressed in one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct SurveyedReport {
+    /// `lz4`, `zstd` or `deflate`.
+    pub codec: String,
+    /// Id of the dictionary, 0: without.
+    pub dictionary: u16,
+    pub settled: bool,
+    pub logical_bytes: u64,
+    /// With headers.
+    pub physical_bytes: u64,
+}
+
+impl SurveyReport {
+    pub(crate) fn new(survey: &Survey, unix_seconds: u64) -> SurveyReport {
+        let live = survey.live.iter().map(|it| SurveyedReport {
+            codec: it.codec.to_string(),
+            dictionary: it.dictionary,
+            settled: it.settled,
+            logical_bytes: it.share.logical_bytes,
+            physical_bytes: it.share.physical_bytes,
+        });
+        SurveyReport { unix_seconds, records_count: survey.records_count, live: live.collect() }
+    }
 }
 
 /// Live data of one kind.
@@ -49,12 +94,15 @@ impl CompressionReport {
     pub(crate) fn new(
         dictionaries: &[DictionaryStatus],
         composition: &Composition,
-        written: &[(codec::CodecId, Share)],
+        written: &[Written],
     ) -> CompressionReport {
-        let written = written.iter().map(|(id, share)| WrittenReport {
-            codec: id.to_string(),
-            logical_bytes: share.logical_bytes,
-            physical_bytes: share.physical_bytes,
+        let written = written.iter().map(|it| WrittenReport {
+            codec: it.codec.to_string(),
+            level: it.level,
+            dictionary: it.dictionary,
+            settled: it.settled,
+            logical_bytes: it.share.logical_bytes,
+            physical_bytes: it.share.physical_bytes,
         });
         let Composition { raw, fresh, settled } = composition;
         let live = |kind: &str, class: usize, share: &Share| LiveReport {
@@ -134,6 +182,9 @@ pub struct TrainingReport {
     pub gain_before: f64,
     /// Blocks of the sample that compress.
     pub sample_blocks_count: u64,
+    /// What it is a sample of: `written` (what was written since the drive was opened, or since the training before) or `live`
+    /// (what the drive holds, read back).
+    pub sample: String,
     /// One line for people.
     pub outcome: String,
 }
@@ -147,6 +198,7 @@ impl TrainingReport {
             gain: trained.gain,
             gain_before: trained.gain_before,
             sample_blocks_count: trained.sample_blocks as u64,
+            sample: if trained.sample_read { "live" } else { "written" }.to_string(),
             outcome: trained.outcome.clone(),
         }
     }
@@ -172,6 +224,8 @@ pub struct SettlingReport {
     pub settled_bytes: u64,
     pub before_bytes: u64,
     pub after_bytes: u64,
+    /// Of these, what was settled before, with other dictionaries or none.
+    pub again_bytes: u64,
     /// The last run that a user asked for since the drive was opened, or the one under way.
     pub run: Option<SettleRunReport>,
 }

@@ -4,6 +4,9 @@
 //! One task a drive does all of it, one thing at a time. What keeps a processor busy is done by the thread of
 //! [`crate::compute`], the rest (reading, decompressing, appending) by the worker that the task lives on; both count.
 
+mod again;
+mod pass;
+
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,10 +20,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::compression::{SettleRunReport, SettlingReport, TrainingReport};
+use crate::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
 use crate::compute::{Meter, thread_time};
 use crate::events::EventKind;
 use crate::monitor::EventSender;
+use crate::pause::{rest, rest_after};
 use crate::requests::Requests;
 use crate::workers::Workers;
 
@@ -30,17 +34,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after a pass that found nothing to do, and after an error.
 const REST: Duration = Duration::from_secs(60);
-/// A drive that nothing was written to for so long is settled altogether.
-const IDLE: Duration = Duration::from_secs(30);
-/// Of the packs that fill a drive, the part that data lies untouched before it counts as cold.
-const COLD_PART: u64 = 4;
 /// How often dictionaries that nothing needs any more are looked for.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
 /// How often a user's run looks whether there is room again, and how long it waits for that.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of a pack, from the least to the most.
-const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
+
+use pass::{Pass, Reason, cold_packs};
 
 type Answer = oneshot::Sender<Result<Trained, Error>>;
 
@@ -69,6 +69,7 @@ struct Memory {
     wanted: Vec<Answer>,
     training: Option<TrainingReport>,
     settling: SettlingReport,
+    survey: Option<SurveyReport>,
     /// Time that the worker spent.
     worker_time: Duration,
 }
@@ -153,6 +154,10 @@ impl Improver {
         self.shared.memory.lock().training.clone()
     }
 
+    pub(crate) fn survey_report(&self) -> Option<SurveyReport> {
+        self.shared.memory.lock().survey.clone()
+    }
+
     pub(crate) fn settling_report(&self) -> SettlingReport {
         let memory = self.shared.memory.lock();
         let mut report = memory.settling.clone();
@@ -175,39 +180,12 @@ impl Memory {
     }
 }
 
-/// Where a pass is, and when the next thing may be done.
-#[derive(Default)]
-struct Pass {
-    /// `None`: between passes.
-    next: Option<u64>,
-    found: bool,
-    /// Nothing was found in all of the drive, and nothing will be as long as this is so.
-    nothing: Option<Reason>,
-    begun: Option<Reason>,
-    /// Another pass for a reason of this kind begins at this time at the earliest.
-    rest_until: Option<Instant>,
-    not_before: Option<Instant>,
-    /// Time to rest that is not rested yet.
-    owed: Duration,
-    forget_at: Option<Instant>,
-    /// Writes and trims seen, and since when there were no others.
-    seen: u64,
-    quiet_since: Option<Instant>,
-}
-
-/// What decides on whether there is something to settle.
-#[derive(Clone, Copy, PartialEq)]
-enum Reason {
-    /// Everything may be, and so much was written.
-    All(u64),
-    /// What is older than so many packs may be, and so many there are.
-    Old(u64, u64),
-}
-
 /// A user's run.
 #[derive(Default)]
 struct Run {
     begun: bool,
+    /// It is at what was settled before the dictionaries in use came: the last part.
+    again: bool,
     no_room_since: Option<Instant>,
 }
 
@@ -217,17 +195,11 @@ async fn improve(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     loop {
         let step = shared.step(&mut pass, &mut run);
         let Some(pause) = shared.unless_closing(&mut stopped, step).await else { break };
-        let rest = async {
-            match pause {
-                Duration::ZERO => tokio::task::yield_now().await,
-                pause => tokio::time::sleep(pause).await,
-            }
-        };
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stop| *stop) => break,
             () = shared.wake.notified() => {}
-            () = rest => {}
+            () = rest(pause) => {}
         }
     }
     shared.end_run("stopped", Some("the drive was closed".into()));
@@ -267,11 +239,16 @@ impl Shared {
         if let Some(answer) = wanted {
             // Whoever asked may have gone.
             let _ = answer.send(self.train(true).await);
+            pass.counted = None;
             return Duration::ZERO;
         }
         let position = self.memory.lock().run().map(|run| run.position_bytes);
         match position {
-            Some(position) => self.run_step(run, position).await,
+            Some(position) => {
+                // A user's run takes what it takes.
+                pass.counted = None;
+                self.run_step(run, position).await
+            }
             None => {
                 *run = Run::default();
                 self.background_step(pass).await
@@ -348,15 +325,20 @@ impl Shared {
 
     /// A step of settling, counted.
     async fn settle(&self, block: u64, which: Settle) -> Result<SettleStep, Error> {
-        let step = self.timed(self.drive.settle_step(block, which)).await;
-        if let Ok(step) = &step {
-            let mut memory = self.memory.lock();
-            let settling = &mut memory.settling;
-            settling.settled_bytes += step.blocks_count * BLOCK_BYTES as u64;
-            settling.before_bytes += step.before_bytes;
-            settling.after_bytes += step.after_bytes;
+        let step = self.timed(self.drive.settle_step(block, which)).await?;
+        self.count(&step, which == Settle::Again);
+        Ok(step)
+    }
+
+    fn count(&self, step: &SettleStep, again: bool) {
+        let settling = &mut self.memory.lock().settling;
+        let bytes = step.blocks_count * BLOCK_BYTES as u64;
+        settling.settled_bytes += bytes;
+        settling.before_bytes += step.before_bytes;
+        settling.after_bytes += step.after_bytes;
+        if again {
+            settling.again_bytes += bytes;
         }
-        step
     }
 
     async fn run_step(&self, run: &mut Run, position: u64) -> Duration {
@@ -374,24 +356,31 @@ impl Shared {
                 return Duration::ZERO;
             }
         }
-        let step = match self.settle(position / BLOCK_BYTES as u64, Settle::All).await {
-            Ok(step) => step,
+        let which = if run.again { Settle::Again } else { Settle::All };
+        let settled = async {
+            let step = self.settle(position / BLOCK_BYTES as u64, which).await?;
+            let more = step.next_block.is_none() && !run.again && self.pays_again().await?;
+            Ok::<_, Error>((step, more))
+        };
+        let (step, more) = match settled.await {
+            Ok(done) => done,
             Err(error) => {
                 self.end_run("failed", Some(error.to_string()));
                 return Duration::ZERO;
             }
         };
+        run.again |= more;
         {
             let mut memory = self.memory.lock();
             let Some(report) = memory.run() else { return Duration::ZERO };
             report.total_bytes = self.drive.logical_capacity_bytes();
-            report.position_bytes =
-                step.next_block.map_or(report.total_bytes, |block| block * BLOCK_BYTES as u64);
+            let end = if more { 0 } else { report.total_bytes };
+            report.position_bytes = step.next_block.map_or(end, |block| block * BLOCK_BYTES as u64);
             report.settled_bytes += step.blocks_count * BLOCK_BYTES as u64;
             report.before_bytes += step.before_bytes;
             report.after_bytes += step.after_bytes;
         }
-        if step.next_block.is_none() {
+        if step.next_block.is_none() && !more {
             self.end_run("finished", None);
             return Duration::ZERO;
         }
@@ -413,9 +402,10 @@ impl Shared {
         pass.look_at_hosts(&self.requests, now);
         if share <= 0.0 || self.drive.writable().is_err() {
             self.set_state("off");
-            *pass = Pass { seen: pass.seen, quiet_since: pass.quiet_since, ..Pass::default() };
+            *pass = pass.switched_off();
             return LOOK;
         }
+        let counted = *pass.counted.get_or_insert_with(|| self.time());
         if let Some(left) = pass.not_before.and_then(|at| at.checked_duration_since(now)) {
             return left.min(LOOK);
         }
@@ -424,7 +414,6 @@ impl Shared {
             self.set_state("waiting");
             return LOOK;
         }
-        let before = self.time();
         let rest = match self.next_in_background(pass, now).await {
             Ok(rest) => rest,
             Err(Error::NoSpace) => {
@@ -436,7 +425,10 @@ impl Shared {
                 REST
             }
         };
-        pass.owed += rest_after(self.time().saturating_sub(before), share);
+        // Not only what was taken since this step began: the thread of its own answers before it has told what it took.
+        let taken = self.time();
+        pass.owed += rest_after(taken.saturating_sub(counted), share);
+        pass.counted = Some(taken);
         if rest.max(pass.owed) < PAUSE_MIN {
             return Duration::ZERO;
         }
@@ -455,10 +447,13 @@ impl Shared {
             pass.forget_at = Some(now + FORGET_INTERVAL);
             self.drive.forget_dictionaries().await?;
         }
+        if self.drive.wants_dictionary_places() {
+            return self.make_places().await;
+        }
+        self.survey_if_due(pass, now).await;
         let (which, reason) = self.what_to_settle(pass, now);
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {
-            self.set_state("resting");
-            return Ok(LOOK);
+            return self.settle_again(pass).await;
         };
         self.set_state("working");
         let step = self.settle(block, which).await?;
@@ -495,107 +490,5 @@ impl Shared {
             status.sequence,
         );
         (Settle::OlderThan(packs), Reason::Old(packs, status.sequence))
-    }
-}
-
-impl Pass {
-    fn look_at_hosts(&mut self, requests: &Requests, now: Instant) {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let seen = of(&requests.writes) + of(&requests.trims);
-        if seen != self.seen || self.quiet_since.is_none() {
-            self.seen = seen;
-            self.quiet_since = Some(now);
-        }
-    }
-
-    fn is_quiet(&self, now: Instant) -> bool {
-        self.quiet_since.is_some_and(|since| now.saturating_duration_since(since) >= IDLE)
-    }
-
-    /// Begins at the beginning, unless nothing could be found again, or nothing was found a moment ago.
-    fn begin(&mut self, reason: Reason, now: Instant) -> Option<u64> {
-        let same = |before: &Reason| matches!(before, Reason::All(_)) == matches!(reason, Reason::All(_));
-        let resting =
-            self.rest_until.is_some_and(|until| now < until) && self.nothing.as_ref().is_some_and(same);
-        if resting || self.nothing == Some(reason) {
-            return None;
-        }
-        self.nothing = None;
-        self.found = false;
-        self.begun = Some(reason);
-        Some(0)
-    }
-}
-
-/// Packs after which data that was left alone counts as cold, for a drive of so many bytes in segments that has written so
-/// many bytes in `sequence` packs.
-fn cold_packs(segments_bytes: u64, written_bytes: u64, sequence: u64) -> u64 {
-    let (least, most) = PACK_BYTES;
-    let pack_bytes = written_bytes.checked_div(sequence).unwrap_or(most).clamp(least, most);
-    segments_bytes / pack_bytes / COLD_PART
-}
-
-/// How long to rest after work that took `took`, so that it takes `share` of the time.
-fn rest_after(took: Duration, share: f64) -> Duration {
-    took.mul_f64((1.0 / share.clamp(0.001, 1.0)) - 1.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_takes_its_share_of_the_time() {
-        let took = Duration::from_millis(90);
-        assert_eq!(rest_after(took, 1.0), Duration::ZERO);
-        assert_eq!(rest_after(took, 0.5), took);
-        assert_eq!(rest_after(took, 0.1).as_millis(), 810);
-        assert_eq!(rest_after(took, 0.0), rest_after(took, 0.001), "bounded");
-    }
-
-    #[test]
-    fn cold_is_what_a_quarter_of_the_drive_was_written_after() {
-        // 1 GiB in packs of 64 KiB: 16384 of them.
-        assert_eq!(cold_packs(1 << 30, 10 << 30, 163_840), 4096);
-        // Nothing known: large packs, so that little time passes before something counts as cold.
-        assert_eq!(cold_packs(1 << 30, 0, 0), 512);
-        // Sequence numbers outlive a wipe, the counter does not.
-        assert_eq!(cold_packs(1 << 30, 0, 1000), 65_536);
-    }
-
-    #[test]
-    fn a_pass_that_found_nothing_is_not_repeated_for_the_same_reason() {
-        let (mut pass, now) = (Pass::default(), Instant::now());
-        assert_eq!(pass.begin(Reason::All(7), now), Some(0));
-        pass.nothing = pass.begun;
-        assert_eq!(pass.begin(Reason::All(7), now), None);
-        assert_eq!(pass.begin(Reason::All(8), now), Some(0), "something was written");
-        pass.nothing = Some(Reason::Old(10, 100));
-        assert_eq!(pass.begin(Reason::Old(10, 100), now), None);
-        assert_eq!(pass.begin(Reason::Old(10, 101), now), Some(0));
-    }
-
-    #[test]
-    fn a_pass_that_found_nothing_is_rested_from_unless_the_drive_becomes_idle() {
-        let (mut pass, now) = (Pass::default(), Instant::now());
-        assert_eq!(pass.begin(Reason::Old(10, 100), now), Some(0));
-        (pass.nothing, pass.rest_until) = (pass.begun, Some(now + REST));
-        assert_eq!(pass.begin(Reason::Old(10, 101), now), None);
-        assert_eq!(pass.begin(Reason::All(3), now), Some(0));
-        (pass.nothing, pass.rest_until) = (Some(Reason::Old(10, 100)), Some(now + REST));
-        assert_eq!(pass.begin(Reason::Old(10, 101), now + REST), Some(0));
-    }
-
-    #[test]
-    fn a_drive_is_idle_half_a_minute_after_the_last_write() {
-        let (mut pass, requests, start) = (Pass::default(), Requests::new(1), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        pass.look_at_hosts(&requests, at(0));
-        assert!(!pass.is_quiet(at(29)) && pass.is_quiet(at(30)));
-        requests.writes.fetch_add(1, Ordering::Relaxed);
-        pass.look_at_hosts(&requests, at(31));
-        requests.reads.fetch_add(1, Ordering::Relaxed);
-        pass.look_at_hosts(&requests, at(40));
-        assert!(!pass.is_quiet(at(60)) && pass.is_quiet(at(61)));
     }
 }

@@ -29,6 +29,7 @@ mod monitor;
 mod offload_report;
 mod open;
 mod pacer;
+mod pause;
 mod report;
 mod requests;
 mod resize;
@@ -41,8 +42,8 @@ mod workers;
 pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
 pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
 pub use compression::{
-    CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, TrainingReport,
-    WrittenReport,
+    CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
+    SurveyedReport, TrainingReport, WrittenReport,
 };
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use drives::Drives;

@@ -9,7 +9,7 @@ use media::AnyMedia;
 use serde::{Deserialize, Serialize};
 
 use crate::backing::{BackingReport, Prober};
-use crate::compression::{CompressionReport, SettlingReport, TrainingReport};
+use crate::compression::{CompressionReport, SettlingReport, SurveyReport, TrainingReport};
 use crate::events::{EventsReport, WarnAt};
 use crate::growth::TimeToFull;
 use crate::health::{CriticalWarning, Warning};
@@ -215,6 +215,8 @@ pub struct ServerReport {
     /// The last one since the drive was opened.
     pub training: Option<TrainingReport>,
     pub settling: SettlingReport,
+    /// The last one since the drive was opened: what live data needs to be read.
+    pub survey: Option<SurveyReport>,
     /// Only where the server has a device that compresses.
     pub offload: Option<OffloadReport>,
 }

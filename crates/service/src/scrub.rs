@@ -9,6 +9,7 @@ use media::AnyMedia;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::pause::rest_unless_stopped;
 use crate::report::ScrubReport;
 
 /// Bytes of records a second, unless told otherwise: little beside what a disk can do.
@@ -109,16 +110,8 @@ async fn scrub(
             let due = Duration::from_secs_f64(step.read_bytes as f64 / report.bytes_per_second as f64);
             pause = due.saturating_sub(begun.elapsed());
         }
-        let rest = async {
-            match pause {
-                Duration::ZERO => tokio::task::yield_now().await,
-                pause => tokio::time::sleep(pause).await,
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stop| *stop) => return,
-            () = rest => {}
+        if rest_unless_stopped(pause, &mut stopped).await {
+            return;
         }
     }
     if let Some(report) = report.lock().as_mut() {

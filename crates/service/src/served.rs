@@ -140,6 +140,7 @@ impl ServedDrive {
                 .map(|(name, offload)| OffloadReport::new(name, offload.statistics())),
             training: self.improver.training_report(),
             settling: self.improver.settling_report(),
+            survey: self.improver.survey_report(),
             ..ServerReport::default()
         });
         if let Some(server) = &report.server {

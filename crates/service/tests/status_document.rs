@@ -6,7 +6,7 @@ use serde_json::Value;
 use service::{
     BucketReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport, KindReport,
     LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport,
-    SettlingReport, StatusAnswer, StatusReport, TrainingReport,
+    SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport, TrainingReport,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
@@ -37,6 +37,7 @@ fn sample() -> StatusReport {
         offload: Some(OffloadReport::default()),
         training: Some(TrainingReport { dictionary_ids: vec![1], ..TrainingReport::default() }),
         settling,
+        survey: Some(SurveyReport { live: vec![SurveyedReport::default()], ..SurveyReport::default() }),
         ..ServerReport::default()
     });
     report
@@ -101,8 +102,15 @@ fn every_key_is_documented_with_its_type() {
             Some(told) if kind == "null" && told.ends_with(" or null") => {}
             // Null on a drive nobody serves, and before the first scrub, training, or run of settling.
             Some("object or null")
-                if ["server", "server.scrub", "server.training", "server.settling.run", "server.offload"]
-                    .contains(&&**key) => {}
+                if [
+                    "server",
+                    "server.scrub",
+                    "server.training",
+                    "server.settling.run",
+                    "server.survey",
+                    "server.offload",
+                ]
+                .contains(&&**key) => {}
             Some(told) if told != kind => wrong.push(format!("{key} is {kind}, not {told}")),
             Some(_) => {}
         }
@@ -174,6 +182,8 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         run.reason = Some("x".into());
     }
     report.compression.to_gain_bytes = Some(1);
+    report.compression.written[0].level = Some(1);
+    report.compression.written[0].dictionary = Some(1);
     report.compression.dictionaries[0].memory_bytes = Some(1);
     if let Some(scrub) = &mut server.scrub {
         scrub.finished_unix_seconds = Some(1);

@@ -49,18 +49,49 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     world.leave();
 }
 
+/// What the background does, each as often as it stands here.
+const USUAL: [&str; 11] = [
+    "maintain",
+    "maintain",
+    "maintain",
+    "clean",
+    "clean",
+    "checkpoint",
+    "settle",
+    "settle",
+    "train",
+    "settle again",
+    "free",
+];
+/// The same where dictionaries come and go.
+const LEARNING: [&str; 11] = [
+    "maintain",
+    "clean",
+    "checkpoint",
+    "settle",
+    "settle",
+    "settle",
+    "train",
+    "train",
+    "settle again",
+    "settle again",
+    "free",
+];
+
 /// The server's background: maintenance at some beats, until the last client has gone.
 pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     // Where settling goes on.
     let mut unsettled = 0;
+    let mut again = 0;
+    // In some lives there is much to do for who looks after dictionaries.
+    let learning = rng.chance(1, 4);
     while !world.is_stopped() {
         world.next_beat().await;
         if !rng.chance(world.config.maintenance, 16) {
             continue;
         }
         world.set_maintaining(true);
-        let names =
-            ["maintain", "maintain", "maintain", "clean", "clean", "checkpoint", "settle", "settle", "train"];
+        let names = if learning { LEARNING } else { USUAL };
         let name = names[rng.index(names.len())];
         let old_only = rng.chance(1, 3);
         let work = async {
@@ -73,6 +104,12 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                     unsettled = next;
                     Ok(did)
                 }
+                "settle again" => {
+                    let (next, did) = world.subject.settle_again(again).await?;
+                    again = next;
+                    Ok(did)
+                }
+                "free" => world.subject.free().await,
                 _ => world.subject.checkpoint().await.map(|()| true),
             }
         };
@@ -87,13 +124,15 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 "clean" => "op: clean, did something",
                 "settle" => "op: settle, did something",
                 "train" => "op: train, kept a dictionary",
+                "settle again" => "op: settle again, did something",
+                "free" => "op: free, a dictionary was forgotten",
                 _ => "op: checkpoint",
             }),
             Ok(false) if name == "train" => world.count("op: train, kept nothing"),
             Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
             // A full drive may have no room to move anything to.
             Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
-            Err(Error::NoSpace) if name == "train" => world.count("op: train, no space"),
+            Err(Error::NoSpace) if name == "train" || name == "free" => world.count("op: train, no space"),
             Err(error) => world.judge(name, &error),
         }
     }

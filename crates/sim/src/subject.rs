@@ -57,6 +57,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
         std::future::ready(Ok((0, false)))
     }
+    /// Compresses something that was settled before the dictionaries in use came again; as [`Subject::settle`].
+    fn settle_again(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
+        std::future::ready(Ok((0, false)))
+    }
+    /// Looks for what needs the oldest dictionaries; answers whether that ended with forgetting some.
+    fn free(&self) -> impl Future<Output = Result<bool, Error>> + Send {
+        std::future::ready(Ok(false))
+    }
     /// Trains a dictionary; answers whether it was kept.
     fn train(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
@@ -85,6 +93,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 }
 
+/// Steps of [`Subject::free`] in one piece of background work.
+const FREE_STEPS: usize = 8;
+
 impl Subject for Drive<SimMedia> {
     async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
         let options = CreateOptions {
@@ -111,6 +122,10 @@ impl Subject for Drive<SimMedia> {
         options.checkpoint_bytes = config.checkpoint_bytes;
         // Small enough that something is learnt in a run; and frames of all sizes.
         options.sample_blocks = 48;
+        if opening.entropy & 0x10 == 0 {
+            // Dictionaries come and go as often as they are trained.
+            options.dictionary_gain_min = 0.0;
+        }
         options.frame_blocks = 1 << (opening.entropy % 4);
         #[cfg(feature = "planted-bugs")]
         {
@@ -155,6 +170,25 @@ impl Subject for Drive<SimMedia> {
         let which = if old_only { Settle::OlderThan(16) } else { Settle::All };
         let step = self.settle_step(block, which).await?;
         Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+    }
+
+    async fn settle_again(&self, block: u64) -> Result<(u64, bool), Error> {
+        if block == 0 {
+            self.gain_of_settling_again().await?;
+        }
+        let step = self.settle_step(block, Settle::Again).await?;
+        Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+    }
+
+    async fn free(&self) -> Result<bool, Error> {
+        let before = self.dictionaries().len();
+        for _ in 0..FREE_STEPS {
+            let step = self.free_dictionaries_step().await?;
+            if step.next_block.is_none() || step.no_room {
+                break;
+            }
+        }
+        Ok(self.dictionaries().len() < before)
     }
 
     async fn train(&self) -> Result<bool, Error> {

@@ -119,9 +119,13 @@ fn compression(table: &mut Table, drive: &StatusReport) {
         let memory = dictionary
             .memory_bytes
             .map_or("cannot be read".to_string(), |it| human::bytes(it) + " of memory");
+        let needs = needing(drive, dictionary.id).map_or(String::new(), |bytes| {
+            // An estimate: the map does not say.
+            format!(", about {} of data need it", human::bytes(bytes))
+        });
         table.row(
             &format!("dictionary {}", dictionary.id),
-            &format!("{:>12}  {used}, {memory}", human::bytes(dictionary.bytes)),
+            &format!("{:>12}  {used}, {memory}{needs}", human::bytes(dictionary.bytes)),
         );
     }
     for live in drive.compression.live.iter().filter(|live| live.logical_bytes > 0) {
@@ -143,10 +147,17 @@ fn compression(table: &mut Table, drive: &StatusReport) {
     let written: u64 = drive.compression.written.iter().map(|it| it.logical_bytes).sum();
     for by in drive.compression.written.iter().filter(|it| it.logical_bytes > 0) {
         let share = by.logical_bytes as f64 * 100.0 / written as f64;
+        let level = by.level.map_or(String::new(), |level| format!(":{level}"));
+        let dictionary = match by.dictionary {
+            Some(0) => String::new(),
+            Some(id) => format!(" with dictionary {id}"),
+            None => " with other dictionaries".to_string(),
+        };
+        let who = if by.settled { "settled" } else { "written" };
         table.row(
-            &format!("written by {}", by.codec),
+            &format!("{who} by {}{level}", by.codec),
             &format!(
-                "{:>12}  in {}, {share:.0} % since it was opened",
+                "{:>12}  in {}{dictionary}, {share:.0} % of all since it was opened",
                 human::bytes(by.logical_bytes),
                 human::bytes(by.physical_bytes)
             ),
@@ -167,12 +178,19 @@ fn compression(table: &mut Table, drive: &StatusReport) {
     table.row("settling", &format!("{:>12}  {at_most}", settling.state));
     table.text("  processor time", &human::duration(settling.cpu_seconds));
     table.bytes("settled", settling.settled_bytes);
+    table.bytes("  of it again", settling.again_bytes);
     table.bytes("  before", settling.before_bytes);
     table.bytes("  now", settling.after_bytes);
 }
 
+/// About how much live data needs a dictionary, if that was looked at.
+fn needing(drive: &StatusReport, id: u16) -> Option<u64> {
+    let survey = drive.server.as_ref()?.survey.as_ref()?;
+    Some(survey.live.iter().filter(|it| it.dictionary == id).map(|it| it.logical_bytes).sum())
+}
+
 /// How long ago a moment was.
-fn ago(unix_seconds: u64) -> String {
+pub(super) fn ago(unix_seconds: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     format!("{} ago", human::duration(now.saturating_sub(unix_seconds) as f64))
 }

@@ -96,10 +96,10 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     };
     assert!(live("fresh") >= f64::from(24 << 20) && live("settled") == 0.0);
     assert_eq!(drive.status()["compression"]["to_gain_bytes"], Value::Null);
-    // Nothing was written since: too little to learn from, and the one there is stays.
+    // Nothing was written since: what is there is learned from, and brings nothing new.
     let run = drive.pumice(&["train", &path]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(run.stdout.contains("no new dictionary") && run.stdout.contains("too few"), "{run:?}");
+    assert!(run.stdout.contains("no new dictionary") && run.stdout.contains("of what it holds"), "{run:?}");
 
     write(&drive, &server, "data", &contents);
     let with_dictionary = number(&drive.status()["compression_ratio"]);
@@ -160,6 +160,115 @@ fn a_drive_that_nobody_serves_is_settled_too() {
     holds(&drive, &server, &contents);
 }
 
+/// Nobody serves it, and a server that has just begun has seen nothing: what the drive holds is learned from.
+#[test]
+fn a_drive_is_trained_on_what_it_holds() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M"]);
+    let path = text(&drive.path());
+    let run = drive.pumice(&["train", &path]);
+    assert!(run.code == Some(0) && run.stdout.contains("too few"), "{run:?}");
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let contents = log_lines(6, 8 << 20);
+    write(&drive, &server, "data", &contents);
+    assert!(server.stop().success());
+    let told = json(&drive, &["train", &path, "--json"]);
+    let training = &told["training"];
+    assert_eq!((&training["sample"], &training["dictionary_ids"][0]), (&"live".into(), &1.into()), "{told}");
+    assert_eq!(training["sample_blocks_count"], 1024, "{told}");
+    assert_eq!(told["dictionaries"][0]["in_use"], true);
+    // It is there for the server, and its first training finds nothing better.
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let told = json(&drive, &["train", &path, "--json"]);
+    assert_eq!(told["training"]["sample"], "live");
+    assert_eq!(told["training"]["dictionary_ids"], Value::Array(Vec::new()), "{told}");
+    let plain = number(&drive.status()["compression_ratio"]);
+    write(&drive, &server, "data", &contents);
+    assert!(number(&drive.status()["compression_ratio"]) > plain * 1.03);
+    let status = drive.status();
+    let written = status["compression"]["written"].as_array().expect("an array");
+    let with =
+        written.iter().find(|it| it["dictionary"] == 1 && it["settled"] == false).expect("written with it");
+    assert_eq!((&with["codec"], &with["level"]), (&"zstd".into(), &1.into()), "{with}");
+    holds(&drive, &server, &contents);
+    assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
+}
+
+/// What was settled without a dictionary is settled again by a run after one has come.
+#[test]
+fn a_run_settles_again_what_a_dictionary_makes_smaller() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M"]);
+    let path = text(&drive.path());
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let sentences: Vec<Vec<u8>> = (0..800)
+        .map(|n| codec::testdata::random(n, 48).into_iter().map(|byte| b'a' + byte % 26).collect())
+        .collect();
+    // Less than what would be trained on without being asked.
+    let draws = codec::testdata::random(7, 2 * 90_000);
+    let draw = |pair: &[u8]| usize::from(u16::from_le_bytes([pair[0], pair[1]])) % sentences.len();
+    let contents: Vec<u8> =
+        draws.chunks_exact(2).flat_map(|pair| sentences[draw(pair)].iter().copied()).take(3 << 20).collect();
+    write(&drive, &server, "data", &contents);
+    let told = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(told["settle"]["state"], "finished", "{told}");
+    let before = number(&told["compression_ratio"]);
+    let told = json(&drive, &["train", &path, "--json"]);
+    assert_eq!(told["training"]["dictionary_ids"][0], 1, "{told}");
+    let told = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(told["settle"]["state"], "finished", "{told}");
+    assert!(number(&told["settle"]["settled_bytes"]) > f64::from(2 << 20), "{told}");
+    assert!(number(&told["compression_ratio"]) > before * 1.03, "{before} {told}");
+    assert!(number(&drive.status()["server"]["settling"]["again_bytes"]) > f64::from(2 << 20));
+    let run = drive.pumice(&["settle", &path]);
+    assert!(run.code == Some(0) && run.stdout.contains("0 B settled"), "{run:?}");
+    holds(&drive, &server, &contents);
+    assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
+}
+
+/// Ctrl-C: what was settled until then stays, and the drive is closed as it should be.
+#[test]
+fn settling_a_drive_that_nobody_serves_is_interrupted() -> Outcome {
+    if !needs(&["nbdcopy", "kill"]) {
+        return Ok(());
+    }
+    for signal in ["INT", "TERM"] {
+        let drive = Drive::create(&["--size", "256M", "--capacity", "160M"]);
+        let path = text(&drive.path());
+        let server = drive.serve(&["--background-cpu", "0"]);
+        let contents = sample(3, 128 << 20);
+        write(&drive, &server, "data", &contents);
+        assert!(server.stop().success());
+        let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
+            .args(["settle", &path])
+            .env("PUMICE_RUNTIME_DIR", drive.folder())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        // It writes to the backing as soon as it is at it.
+        let modified = || std::fs::metadata(drive.path()).and_then(|it| it.modified()).expect("a time");
+        let before = modified();
+        wait_until("settling", || modified() > before);
+        succeed("kill", &["-s", signal, &running.id().to_string()]);
+        let ended = running.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.code() == Some(1) && said.contains("stopped before its end"), "{said}");
+        let status = drive.status();
+        assert_eq!(status["recovery"]["clean"], true, "{}", status["recovery"]);
+        let run = drive.pumice(&["check", &path, "--deep"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let server = drive.serve(&["--background-cpu", "0"]);
+        holds(&drive, &server, &contents);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_run_of_settling_is_stopped() {
     if !needs(&["nbdcopy"]) {
@@ -211,6 +320,7 @@ fn a_server_trains_and_settles_by_itself_and_its_share_changes_at_once() {
     // Nothing is written any more: after half a minute everything may be settled.
     wait_until("settling", || number(&of("settling")["settled_bytes"]) >= f64::from(16 << 20));
     wait_until("the end of a pass that finds nothing", || of("settling")["state"] == "resting");
+    assert!(number(&of("survey")["records_count"]) > 0.0, "{}", of("survey"));
     holds(&drive, &server, &contents);
     assert!(server.stop().success());
     assert_eq!(drive.pumice(&["check", &text(&drive.path()), "--deep"]).code, Some(0));
@@ -294,7 +404,6 @@ fn bad_input_changes_nothing() -> Outcome {
         assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
         assert!(run.stderr.contains(says) && run.stderr.lines().count() == 1, "{arguments:?}: {run:?}");
     }
-    fails(&drive.pumice(&["train", &path]), &["nobody serves it"]);
     fails(&drive.pumice(&["settle", &path, "--stop"]), &["nobody serves it"]);
     assert!(std::fs::read(drive.path())? == before, "something was changed");
     Ok(())

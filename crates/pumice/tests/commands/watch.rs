@@ -43,6 +43,7 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     let screen = String::from_utf8_lossy(&screen).into_owned();
     assert!(screen.contains("online") && screen.contains("0.0 %"), "{screen:?}");
     assert!(screen.contains(&text(&drive.path())), "{screen:?}");
+    assert!(screen.contains("settling") && screen.contains("dictionaries"), "{screen:?}");
     assert_eq!(status.code(), Some(0));
     Ok(())
 }

@@ -9,11 +9,11 @@ use service::{KindReport, StatusReport};
 
 use super::history::{History, Rates, Watched};
 use crate::human;
-use crate::status::table::time_to_full;
+use crate::status::table::{ago, time_to_full};
 
 const HELP: &str = " q quits, up and down choose a drive ";
 /// Lines of a drive in detail without its charts.
-const FACTS_HEIGHT: u16 = 7;
+const FACTS_HEIGHT: u16 = 9;
 /// Lines of latencies with their header.
 const LATENCY_HEIGHT: u16 = 5;
 
@@ -101,7 +101,7 @@ fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
 fn lines(drive: &Watched) -> Vec<Line<'static>> {
     let (report, now) = (&drive.report, drive.now());
     let fact = |name: &str, text: String| {
-        Line::from(vec![Span::from(format!("{name:<12}")).bold(), Span::from(text)])
+        Line::from(vec![Span::from(format!("{name:<13}")).bold(), Span::from(text)])
     };
     let space = format!(
         "{} used, {} reclaimable, {} free of {}",
@@ -140,8 +140,40 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
         fact("time to full", format!(" {}", time_to_full(&report.time_to_full))),
         fact("hosts", hosts),
         fact("WAF", amplification),
+        fact("settling", settling(report)),
+        fact("dictionaries", dictionaries(report)),
         fact("warnings", warnings),
     ]
+}
+
+/// What settling does, has gained, and may gain.
+fn settling(report: &StatusReport) -> String {
+    let compression = &report.compression;
+    let to_gain = compression.to_gain_bytes.map_or("unknown".to_string(), human::bytes);
+    let left = format!("{} not settled, to gain: {to_gain}", human::bytes(compression.unsettled_bytes));
+    let Some(server) = &report.server else { return left };
+    let settling = &server.settling;
+    let gained = settling.before_bytes.saturating_sub(settling.after_bytes);
+    let run = settling.run.as_ref().filter(|run| run.state == "running");
+    let state = run.map_or(settling.state.clone(), |run| {
+        format!("asked, at {:.0} %", run.position_bytes as f64 * 100.0 / run.total_bytes.max(1) as f64)
+    });
+    format!(
+        "{state}; {} settled, {} gained; {left}",
+        human::bytes(settling.settled_bytes),
+        human::bytes(gained)
+    )
+}
+
+/// How many there are, and how the last training went.
+fn dictionaries(report: &StatusReport) -> String {
+    let all = &report.compression.dictionaries;
+    let in_use = all.iter().filter(|dictionary| dictionary.in_use).count();
+    let there = format!("{in_use} for new data, {} for old", all.len() - in_use);
+    match report.server.as_ref().and_then(|server| server.training.as_ref()) {
+        Some(training) => format!("{there}; trained {}: {}", ago(training.unix_seconds), training.outcome),
+        None => there,
+    }
 }
 
 fn draw_chart(frame: &mut Frame<'_>, area: Rect, name: &str, drive: &Watched, of: fn(&Rates) -> f64) {

@@ -1,0 +1,88 @@
+//! What dictionaries that came later are good for: settling again what was settled before, and making places for more of
+//! them; and a survey of what live data needs.
+
+use std::time::{Duration, Instant};
+
+use drive::{Error, Settle};
+
+use super::pass::Pass;
+use super::{LOOK, Shared, unix_seconds};
+use crate::compression::SurveyReport;
+
+/// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
+const GAIN_MIN: f64 = 1.03;
+/// How often it is looked what live data needs, if something was written.
+const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
+/// Records read for that. Were they drawn one by one, a share of a half would be told to within 4.4 % of the whole, 19 times of
+/// 20 (1.96 standard deviations of a binomial); they are drawn leaf by leaf, so neighbours may be more alike.
+const SURVEY_RECORDS: usize = 512;
+
+impl Shared {
+    /// Whether settling again pays, by a sample.
+    pub(super) async fn pays_again(&self) -> Result<bool, Error> {
+        let gain = self.timed(self.drive.gain_of_settling_again()).await?;
+        if let Some(gain) = gain {
+            tracing::info!(drive = %self.path.display(), gain, "settling again, by a sample");
+        }
+        Ok(gain.is_some_and(|gain| gain >= GAIN_MIN))
+    }
+
+    /// Settles some of what was settled before the dictionaries in use came: one pass for each time that some came, and none
+    /// where it does not pay.
+    pub(super) async fn settle_again(&self, pass: &mut Pass) -> Result<Duration, Error> {
+        let adopted = self.drive.dictionaries_adopted_at();
+        if adopted == pass.again_done {
+            self.set_state("resting");
+            return Ok(LOOK);
+        }
+        let block = match pass.again {
+            Some(block) => block,
+            None if self.pays_again().await? => 0,
+            None => {
+                pass.again_done = adopted;
+                return Ok(Duration::ZERO);
+            }
+        };
+        self.set_state("working");
+        let step = self.settle(block, Settle::Again).await?;
+        pass.again = step.next_block;
+        if step.next_block.is_none() {
+            pass.again_done = adopted;
+            self.memory.lock().settling.passes_count += 1;
+        }
+        if step.no_room {
+            self.set_state("waiting");
+            return Ok(LOOK);
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Looks for what needs the dictionaries that were retired first, so that they can be forgotten.
+    pub(super) async fn make_places(&self) -> Result<Duration, Error> {
+        self.set_state("working");
+        let step = self.timed(self.drive.free_dictionaries_step()).await?;
+        self.count(&step, true);
+        if step.no_room {
+            self.set_state("waiting");
+            return Ok(LOOK);
+        }
+        // Still wanted after the last step: those that were retired just now have to wait for their segments.
+        let idle = step.next_block.is_none() && self.drive.wants_dictionary_places();
+        Ok(if idle { LOOK } else { Duration::ZERO })
+    }
+
+    /// Looks what live data needs, from time to time.
+    pub(super) async fn survey_if_due(&self, pass: &mut Pass, now: Instant) {
+        if pass.survey_at.is_some_and(|at| now < at) {
+            return;
+        }
+        pass.survey_at = Some(now + SURVEY_INTERVAL);
+        let written: u64 = self.drive.status().written.iter().map(|it| it.share.logical_bytes).sum();
+        if self.memory.lock().survey.is_some() && written == pass.surveyed {
+            return;
+        }
+        pass.surveyed = written;
+        let survey = self.timed(self.drive.survey(SURVEY_RECORDS)).await;
+        self.memory.lock().survey = Some(SurveyReport::new(&survey, unix_seconds()));
+    }
+}

@@ -10,6 +10,9 @@ use crate::load::Fetch;
 use crate::read::{Source, bytes_of, decode_data};
 use crate::shared::Shared;
 
+/// More would stand in the way of requests at the medium.
+const READS_AT_ONCE: usize = 4;
+
 /// Adjacent blocks with all that was read for them: what is left to do keeps a processor busy and needs no drive.
 pub(crate) struct Fetched {
     first: u64,
@@ -25,7 +28,7 @@ impl<M: Media> Shared<M> {
         count: usize,
     ) -> Result<(Vec<Entry>, Fetched), Error> {
         let (entries, sources) = self.plan(first, count).await?;
-        let runs = self.fetch_runs(&sources).await?;
+        let runs = self.fetch_runs(&sources, READS_AT_ONCE).await?;
         Ok((entries, Fetched { first, sources, runs }))
     }
 }

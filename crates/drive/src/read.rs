@@ -146,16 +146,23 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads from the medium what a plan needs: the bytes of each run, with its position and where in the buffer it begins.
-    pub(crate) async fn fetch_runs(&self, sources: &[Source]) -> Result<Vec<(u64, IoBuf, usize)>, Error> {
+    /// Reads from the medium what a plan needs, so many runs at once: the bytes of each, with its position and where in the
+    /// buffer it begins.
+    pub(crate) async fn fetch_runs(
+        &self,
+        sources: &[Source],
+        at_once: usize,
+    ) -> Result<Vec<(u64, IoBuf, usize)>, Error> {
         let runs = runs_of(sources);
         let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
         if let [run] = &runs[..] {
             let (bytes, at) = self.read_range(run.position, run.len).await?;
             fetched.push((run.position, bytes, at));
-        } else if !runs.is_empty() {
-            let reads = runs.iter().map(|run| self.read_range(run.position, run.len));
-            for (run, result) in runs.iter().zip(join_all(reads).await) {
+            return Ok(fetched);
+        }
+        for some in runs.chunks(at_once) {
+            let reads = some.iter().map(|run| self.read_range(run.position, run.len));
+            for (run, result) in some.iter().zip(join_all(reads).await) {
                 let (bytes, at) = result?;
                 fetched.push((run.position, bytes, at));
             }
@@ -166,7 +173,7 @@ impl<M: Media> Shared<M> {
     /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
     async fn carry_out(&self, offset: u64, buf: &mut [u8], mut sources: Vec<Source>) -> Result<(), Error> {
         self.take_kept(offset, buf, &mut sources);
-        let fetched = self.fetch_runs(&sources).await?;
+        let fetched = self.fetch_runs(&sources, usize::MAX).await?;
         let mut next = 0;
         while let Some(part) = part_at(next, offset, buf.len(), &sources) {
             next = part.next;

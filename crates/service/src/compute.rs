@@ -1,6 +1,6 @@
 //! The thread for what keeps a processor busy and what no request waits for: training dictionaries, compressing again.
 //!
-//! One for all drives of a server, at the lowest priority: it takes what requests leave. Each drive's share of it is
+//! One for all drives of a server, run by an idle processor only (`SCHED_IDLE`): it takes what requests leave. Each drive's share of it is
 //! measured, so that whoever gives it work can rest accordingly.
 
 use std::io;
@@ -13,9 +13,14 @@ use std::time::Duration;
 
 use drive::Compute;
 use rustix::time::{ClockId, clock_gettime};
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
 
-/// The lowest priority there is, for this thread alone: on Linux threads have their own.
-const NICE: i32 = 19;
+/// Runs only where nothing else wants the processor, of this program or of others, and makes room at once. A low priority
+/// (`nice`) would not do: it counts within a session only, so clients in another would wait for a whole slice.
+const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -34,8 +39,9 @@ impl ComputeThread {
     pub(crate) fn start() -> io::Result<ComputeThread> {
         let (queue, work) = channel::<Option<Work>>();
         let thread = Builder::new().name("pumice-compute".into()).spawn(move || {
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::debug!(%error, "background work has the priority of requests");
+            if let Err(error) = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, IDLE)
+            {
+                tracing::debug!(?error, "background work has the priority of requests");
             }
             while let Ok(Some(work)) = work.recv() {
                 // The panic has been told; whoever waits for the answer sees that it does not come.
@@ -117,6 +123,8 @@ pub(crate) fn thread_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use thread_priority::thread_schedule_policy;
+
     use super::*;
 
     #[test]
@@ -129,20 +137,20 @@ mod tests {
             let sender = sender.clone();
             run(Box::new(move || {
                 let name = std::thread::current().name().map(str::to_string);
-                let nice = rustix::process::getpriority_process(None);
+                let policy = thread_schedule_policy();
                 // Something to count.
                 let sum: u64 = (0..200_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
-                drop(sender.send((number, name, nice, sum)));
+                drop(sender.send((number, name, policy, sum)));
             }));
         }
         for number in 0..3 {
-            let (done, name, nice, _) = results.recv().expect("an answer");
-            assert_eq!((done, name.as_deref(), nice), (number, Some("pumice-compute"), Ok(NICE)));
+            let (done, name, policy, _) = results.recv().expect("an answer");
+            assert_eq!((done, name.as_deref(), policy), (number, Some("pumice-compute"), Ok(IDLE)));
         }
         thread.stop();
         assert!(!meter.is_under_way());
         assert!(meter.busy() > Duration::ZERO);
-        assert_ne!(rustix::process::getpriority_process(None), Ok(NICE), "this thread keeps its priority");
+        assert_ne!(thread_schedule_policy(), Ok(IDLE), "this thread keeps its priority");
     }
 
     #[test]

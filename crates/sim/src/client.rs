@@ -70,21 +70,51 @@ const LEARNING: [&str; 11] = [
     "checkpoint",
     "settle",
     "settle",
-    "settle",
-    "train",
+    "lesson",
+    "lesson",
     "train",
     "settle again",
     "settle again",
     "free",
 ];
+/// Steps of settling between two trainings of a lesson.
+const LESSON_STEPS: usize = 8;
+
+/// Dictionaries that replace each other, with data that needs each of them, until the first of them have to go: by single steps
+/// at random that takes longer than a life.
+async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
+    let subject = &world.subject;
+    for _ in 0..3 {
+        let kept = subject.train().await?;
+        world.count(if kept { "op: train, kept a dictionary" } else { "op: train, kept nothing" });
+        let mut block = 0;
+        for _ in 0..LESSON_STEPS {
+            let (next, did) = subject.settle_again(block).await?;
+            if did {
+                world.count("op: settle again, did something");
+            }
+            let (next, did) = if next == 0 { subject.settle(0, false).await? } else { (next, did) };
+            if did {
+                world.count("op: settle, did something");
+            }
+            block = next;
+            if block == 0 {
+                break;
+            }
+        }
+        subject.checkpoint().await?;
+    }
+    subject.free().await
+}
 
 /// The server's background: maintenance at some beats, until the last client has gone.
 pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     // Where settling goes on.
     let mut unsettled = 0;
     let mut again = 0;
-    // In some lives there is much to do for who looks after dictionaries.
-    let learning = rng.chance(1, 4);
+    // On some drives there is much to do for who looks after dictionaries, in all lives: only segments of an earlier one are
+    // sealed for sure.
+    let learning = world.config.is_learning();
     while !world.is_stopped() {
         world.next_beat().await;
         if !rng.chance(world.config.maintenance, 16) {
@@ -110,10 +140,12 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                     Ok(did)
                 }
                 "free" => world.subject.free().await,
+                "lesson" => lesson(&world).await,
                 _ => world.subject.checkpoint().await.map(|()| true),
             }
         };
-        let drops = MAINTENANCE_DROPS * world.config.drops;
+        // A lesson has many awaits.
+        let drops = if learning { world.config.drops } else { MAINTENANCE_DROPS * world.config.drops };
         let result = perhaps(&world, &mut rng, drops, "op: maintenance given up", work).await;
         world.set_maintaining(false);
         world.tell(|| format!("{name}: {result:?}"));
@@ -125,14 +157,16 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 "settle" => "op: settle, did something",
                 "train" => "op: train, kept a dictionary",
                 "settle again" => "op: settle again, did something",
-                "free" => "op: free, a dictionary was forgotten",
+                "free" | "lesson" => "op: free, a dictionary was forgotten",
                 _ => "op: checkpoint",
             }),
             Ok(false) if name == "train" => world.count("op: train, kept nothing"),
             Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
             // A full drive may have no room to move anything to.
             Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
-            Err(Error::NoSpace) if name == "train" || name == "free" => world.count("op: train, no space"),
+            Err(Error::NoSpace) if ["train", "free", "lesson"].contains(&name) => {
+                world.count("op: train, no space")
+            }
             Err(error) => world.judge(name, &error),
         }
     }

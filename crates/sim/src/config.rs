@@ -155,6 +155,11 @@ impl Config {
         rates.iter().any(|&ppm| ppm > 0) || f.full_pages.is_some()
     }
 
+    /// Whether dictionaries come and go on this drive, as often as they are trained.
+    pub fn is_learning(&self) -> bool {
+        self.uuid[0].is_multiple_of(4)
+    }
+
     /// How the next write shall look.
     pub fn draw_filler(&self, rng: &mut SimRng) -> Filler {
         self.fillers[rng.index(self.fillers.len())]

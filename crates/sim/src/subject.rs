@@ -122,8 +122,7 @@ impl Subject for Drive<SimMedia> {
         options.checkpoint_bytes = config.checkpoint_bytes;
         // Small enough that something is learnt in a run; and frames of all sizes.
         options.sample_blocks = 48;
-        if opening.entropy & 0x10 == 0 {
-            // Dictionaries come and go as often as they are trained.
+        if config.is_learning() {
             options.dictionary_gain_min = 0.0;
         }
         options.frame_blocks = 1 << (opening.entropy % 4);

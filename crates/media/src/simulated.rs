@@ -23,7 +23,7 @@
 //! 10. **Lost and misdirected writes.** A write reported durable turns out to hold what was there before it;
 //!     its data may lie at another page-aligned place, over what was there.
 //!
-//! Faults 9 and 10 spare what nothing vouches for: the newest writes, after which no other write was issued
+//! Faults 9 and 10 spare what nothing vouches for: the newest writes, after which no other write that could tell was issued
 //! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
 //! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`]. Nor can what was written twice, to be
 //! safe, be missed if both writes are lost and what was there before is whole: of such places fault 10 strikes one, once
@@ -119,6 +119,12 @@ impl SimMedia {
     pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
         let sync_lag = [0, 32, 60, 60][rng.index(4)];
         SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
+    }
+
+    /// Writes that begin before this byte are of a kind that tells nothing of those before them (see [`VOUCH_SYNCS`]).
+    pub fn vouching_from(self, byte: u64) -> SimMedia {
+        self.state.lock().vouching_from = byte;
+        self
     }
 
     /// Operations in flight.

@@ -16,6 +16,8 @@ use crate::{Bug, Config, Counts, Opening, Style, Subject, World};
 
 /// Steps that a wipe may take until the plug is pulled: about as many as it has.
 const WIPE_STEPS: u64 = 60;
+/// What lies before this on a backing is superblocks, which say nothing of the log.
+const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 /// Crashes during recovery in a row.
 const OPEN_CUTS_MAX: u32 = 3;
 
@@ -62,7 +64,8 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     if verbose {
         eprintln!("{config:#?}");
     }
-    let media = Arc::new(SimMedia::new(config.backing_bytes, rng.fork(), Faults::default()));
+    let media = SimMedia::new(config.backing_bytes, rng.fork(), Faults::default());
+    let media = Arc::new(media.vouching_from(SUPERBLOCKS_END_BYTES));
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = Executor::new(rng.fork());

@@ -86,10 +86,12 @@ pub(super) struct State {
     /// Of 64 times that a sync is picked to complete, how often it takes longer still. Over 32: it also waits for
     /// everything else.
     pub(super) sync_lag: u64,
-    /// The largest `syncs` at which a write was issued that is durable by now.
+    /// The largest `syncs` at which a write was issued that is durable by now and may tell of those before.
     pub(super) vouched: u64,
     /// Fault 10 has struck where it may only once.
     pub(super) misdirected_below: bool,
+    /// Writes that begin before this byte say nothing of others.
+    pub(super) vouching_from: u64,
     /// Failed writes and syncs of this life.
     pub(super) failures: u64,
     /// Failed writes and syncs that this life's user has been told of.
@@ -229,7 +231,9 @@ impl State {
                 past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
             }
             if !past.is_empty() {
-                self.vouched = self.vouched.max(write.issued_at);
+                if past[0].0 * PAGE_BYTES as u64 >= self.vouching_from {
+                    self.vouched = self.vouched.max(write.issued_at);
+                }
                 self.past.push_back(Past { pages: past });
             }
         }

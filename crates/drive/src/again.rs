@@ -25,7 +25,7 @@ const GROUPS_ON_TRIAL: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Freeing {
     ids: Vec<u16>,
-    /// Nothing behind segments whose newest pack is above this needs them.
+    /// What lies in segments whose newest pack is above this does not need them.
     until: u64,
     next_block: u64,
 }

@@ -274,8 +274,8 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// The next groups of blocks of which some can be settled, in the leaf at hand. Of a group, which becomes a frame if nothing in it is in the
-    /// way, settled blocks are taken too if half of it is not settled.
+    /// The next groups of blocks of which some can be settled, in the leaf at hand. Of a group, which becomes a frame if
+    /// nothing in it is in the way, settled blocks are taken too if half of it is not settled.
     fn look_for_unsettled(&mut self, block: u64, pick: &Pick) -> Looked {
         let blocks = self.blocks();
         let group = GROUP_BLOCKS;

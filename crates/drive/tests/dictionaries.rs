@@ -169,16 +169,21 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     assert_eq!(drive.dictionaries().len(), 1);
 }
 
+/// 600 pages, a dictionary, and 100 pages that need it.
+fn closed_with_a_dictionary() -> Arc<MemoryMedia> {
+    let (media, drive) = new_drive();
+    write_pages(&drive, 0, 600);
+    assert_eq!(run(drive.train()).expect("train").ids, [1]);
+    write_pages(&drive, 600, 100);
+    run(drive.close()).expect("close");
+    media
+}
+
 /// Either copy is enough. Without both, what needs it is lost, is told, and nothing else.
 #[test]
 fn a_copy_of_the_dictionary_may_rot() {
     for both in [false, true] {
-        let (media, drive) = new_drive();
-        write_pages(&drive, 0, 600);
-        assert_eq!(run(drive.train()).expect("train").ids, [1]);
-        write_pages(&drive, 600, 100);
-        run(drive.close()).expect("close");
-        drop(drive);
+        let media = closed_with_a_dictionary();
         let image = Image::of(&media);
         let firsts = [Catalog::dictionary_block(0, 0), Catalog::dictionary_block(0, 1)];
         // Found first: a pack with a rotten record is not looked into.
@@ -209,12 +214,7 @@ fn a_copy_of_the_dictionary_may_rot() {
 /// decode to wrong data.
 #[test]
 fn without_its_catalog_no_other_takes_its_place() {
-    let (media, drive) = new_drive();
-    write_pages(&drive, 0, 600);
-    assert_eq!(run(drive.train()).expect("train").ids, [1]);
-    write_pages(&drive, 600, 100);
-    run(drive.close()).expect("close");
-    drop(drive);
+    let media = closed_with_a_dictionary();
     let image = Image::of(&media);
     let copies = [0, 1].map(|copy| image.newest(RecordKind::Data, Catalog::block(copy)));
     copies.iter().for_each(|record| image.flip_bit(record.payload() + 20));

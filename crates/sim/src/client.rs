@@ -87,18 +87,19 @@ async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
     for _ in 0..3 {
         let kept = subject.train().await?;
         world.count(if kept { "op: train, kept a dictionary" } else { "op: train, kept nothing" });
-        let mut block = 0;
+        let (mut unsettled, mut again) = (0, 0);
         for _ in 0..LESSON_STEPS {
-            let (next, did) = subject.settle_again(block).await?;
-            if did {
-                world.count("op: settle again, did something");
-            }
-            let (next, did) = if next == 0 { subject.settle(0, false).await? } else { (next, did) };
+            let (next, did) = subject.settle(unsettled, false).await?;
+            unsettled = next;
             if did {
                 world.count("op: settle, did something");
             }
-            block = next;
-            if block == 0 {
+            let (next, did) = subject.settle_again(again).await?;
+            again = next;
+            if did {
+                world.count("op: settle again, did something");
+            }
+            if unsettled == 0 && again == 0 {
                 break;
             }
         }

@@ -102,7 +102,11 @@ fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
     if let Some(Size(size)) = args.size {
         *grown = grow(&args.path, size)?;
     }
-    Ok(AnyMedia::from(FileMedia::open(&args.path, false, Direct::Auto)?))
+    let media = FileMedia::open(&args.path, false, Direct::Auto)?;
+    if let Some(warning) = media.warning() {
+        eprintln!("pumice: warning: {warning}");
+    }
+    Ok(AnyMedia::from(media))
 }
 
 /// Grows a regular file that is empty, as `touch` or `mktemp` left it.

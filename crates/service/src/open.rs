@@ -102,10 +102,16 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
     let since = Instant::now();
     loop {
         match FileMedia::open(path, settings.read_only, settings.direct) {
-            Err(MediaError::InUse { .. }) if since.elapsed() < LOCK_PATIENCE => {
+            Err(error) if error.is_in_use() && since.elapsed() < LOCK_PATIENCE => {
                 tokio::time::sleep(LOCK_POLL).await;
             }
-            result => return result,
+            Ok(media) => {
+                if let Some(warning) = media.warning() {
+                    tracing::warn!("{warning}");
+                }
+                return Ok(media);
+            }
+            error => return error,
         }
     }
 }

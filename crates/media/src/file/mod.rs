@@ -1,7 +1,9 @@
 //! A regular file or block device as a backing.
 
 mod backing;
+mod below;
 mod error;
+mod lock;
 mod open;
 mod plain;
 mod uring;
@@ -32,6 +34,10 @@ impl FileMedia {
     ///
     /// A writer excludes everybody else; readers exclude writers. A block device that is opened for writing is
     /// also claimed against mounts.
+    ///
+    /// The backing file of a loop device, or of a partition of one, is locked too, and so on down a chain of loop
+    /// devices: the file and the device are one backing. A loop device whose backing file cannot be locked is not opened
+    /// for writing, unless that file is deleted; see [`FileMedia::warning`].
     ///
     /// # Errors
     /// See [`MediaError`].
@@ -78,6 +84,12 @@ impl FileMedia {
     /// Whether writes are refused.
     pub fn read_only(&self) -> bool {
         self.backing.read_only
+    }
+
+    /// What the lock does not cover, if anything: the backing file of a loop device that could not be locked. One line, to
+    /// be logged.
+    pub fn warning(&self) -> Option<&str> {
+        self.backing.below.warning()
     }
 
     /// Whether this is a block device rather than a regular file.

@@ -12,6 +12,7 @@ mod doctor;
 mod events;
 mod http;
 mod install;
+mod loop_device;
 mod offload;
 mod refusals;
 mod resize;

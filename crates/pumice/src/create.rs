@@ -12,6 +12,7 @@ use service::{IoChoice, run_here};
 use crate::human;
 use crate::signatures;
 use crate::size::Size;
+use crate::usage;
 
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
@@ -104,7 +105,7 @@ fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
     }
     let media = FileMedia::open(&args.path, false, Direct::Auto)?;
     if let Some(warning) = media.warning() {
-        eprintln!("pumice: warning: {warning}");
+        usage::complain(&format!("warning: {warning}"));
     }
     Ok(AnyMedia::from(media))
 }

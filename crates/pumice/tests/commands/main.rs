@@ -7,6 +7,7 @@ mod capacity;
 mod check;
 mod compression;
 mod config;
+mod connections;
 mod create;
 mod doctor;
 mod events;

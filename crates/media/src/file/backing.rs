@@ -26,6 +26,8 @@ pub(crate) struct Backing {
     pub(super) direct: bool,
     /// Set when the backing said that it cannot discard: it is not asked again.
     pub(super) discard_refused: AtomicBool,
+    /// Set when a write found no room in the file system or thin volume.
+    pub(super) out_of_space: AtomicBool,
     /// What a loop device takes its bytes from, locked like the device itself.
     pub(super) below: Below,
 }

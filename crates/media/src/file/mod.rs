@@ -92,9 +92,24 @@ impl FileMedia {
         self.backing.below.warning()
     }
 
+    /// Whether a write or sync ever failed because there was no room for it: a file system, a quota or a thin volume under a
+    /// sparse backing was full.
+    pub fn out_of_space(&self) -> bool {
+        self.backing.out_of_space.load(Ordering::Relaxed)
+    }
+
     /// Whether this is a block device rather than a regular file.
     pub fn block_device(&self) -> bool {
         self.backing.block_device
+    }
+
+    fn note(&self, result: &io::Result<()>) {
+        let full = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        if result.as_ref().is_err_and(full) {
+            self.backing.out_of_space.store(true, Ordering::Relaxed);
+        }
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -136,11 +151,16 @@ impl Media for FileMedia {
         if buf.is_empty() {
             return Ok(());
         }
-        self.perform(Request::Write { offset, buf }).await.1
+        let result = self.perform(Request::Write { offset, buf }).await.1;
+        self.note(&result);
+        result
     }
 
     async fn sync(&self) -> io::Result<()> {
-        self.perform(Request::Sync).await.1
+        let result = self.perform(Request::Sync).await.1;
+        // Where the file system allocates late.
+        self.note(&result);
+        result
     }
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -73,6 +73,7 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
         read_only,
         direct,
         discard_refused: AtomicBool::new(false),
+        out_of_space: AtomicBool::new(false),
         below,
     })
 }
@@ -98,6 +99,7 @@ pub(super) fn create(
             read_only: false,
             direct,
             discard_refused: AtomicBool::new(false),
+            out_of_space: AtomicBool::new(false),
             below: Below::default(),
         }),
         Err(error) => {

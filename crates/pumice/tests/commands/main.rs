@@ -11,6 +11,7 @@ mod connections;
 mod create;
 mod doctor;
 mod events;
+mod full_backing;
 mod http;
 mod install;
 mod loop_device;

@@ -240,8 +240,8 @@ impl Watcher {
         if seen.out_of_space || refused {
             self.refused_at = seen.at;
             if !self.out_of_space {
-                let message =
-                    "out of physical space: writes are refused until data is trimmed or the drive grows";
+                let message = "out of physical space: writes are refused until data is trimmed or the drive grows; run no fsck \
+                    before that (docs/space.md)";
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));
             }
             self.out_of_space = true;

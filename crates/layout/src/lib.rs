@@ -1,6 +1,6 @@
 //! Bytes on the backing: superblock, checkpoint, pack, record, map node. Pure encode and decode.
 //!
-//! `docs/design.md` gives the same format as tables, with the reasons. All integers are little-endian. Every
+//! `docs/format.md` gives the same format as tables, `docs/design.md` the reasons. All integers are little-endian. Every
 //! decoder takes bytes from outside: it answers an error for anything malformed and never panics.
 
 #![forbid(unsafe_code)]
@@ -14,15 +14,17 @@ pub mod node;
 pub mod pack;
 pub mod record;
 pub mod superblock;
+pub mod table;
 
 pub use catalog::{Catalog, CatalogEntry};
-pub use checkpoint::{Checkpoint, Counters, HeadPosition, Mix, SegmentRow, SegmentUse};
+pub use checkpoint::{Checkpoint, Counters, HeadPosition, Mix};
 pub use entry::Entry;
 pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 pub use pack::{Head, NextSegment, PackHeader};
 pub use record::{RecordHeader, RecordKind};
-pub use superblock::Superblock;
+pub use superblock::{Features, Superblock};
+pub use table::{SegmentRow, SegmentUse};
 
 /// Unit of mapping: bytes of logical space in a block.
 pub const BLOCK_BYTES: usize = 4096;
@@ -33,7 +35,7 @@ pub const UNIT_BYTES: usize = 16;
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: usize = 256 * 1024;
 /// Version of the format described here.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Why bytes from the backing were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

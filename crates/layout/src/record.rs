@@ -1,6 +1,6 @@
 //! Records: one compressed block (or another thing the log tells), with its header, in steps of 16 bytes.
 
-use crate::bytes::{put, u16_at, u32_at, u48_at, u64_at};
+use crate::bytes::{put, u16_at, u32_at, u40_at, u64_at};
 use crate::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use crate::{DecodeError, Entry, UNIT_BYTES};
 
@@ -34,7 +34,7 @@ pub enum RecordKind {
 ///
 /// ```text
 ///   0  4  CRC32C of bytes 4 to the end of the payload, XORed with the mask of its place (see [`place_mask`])
-///   4  6  block (or index)            10  2  payload length in bytes
+///   4  5  block (or index)   9  1  blocks left out   10  2  payload length in bytes
 ///  12  1  kind                        13  1  codec (or node coding)        14  2  extra
 ///  16     payload, padded with zeros to 16 bytes, that of a frame to 32
 /// ```
@@ -42,8 +42,11 @@ pub enum RecordKind {
 pub struct RecordHeader {
     /// Checksum, without or with its place's mask, as the caller handles it.
     pub crc: u32,
-    /// Block number, node index or leaf index: 48 bits.
+    /// Block number, node index or leaf index: 40 bits.
     pub block: u64,
+    /// Of a frame: blocks that the record says nothing of, a bit each from the first on, because they had another record when
+    /// this one was written. Zero in all other records.
+    pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,
     /// What it is.
@@ -67,6 +70,11 @@ impl RecordHeader {
     /// Blocks in a data record: 1, or of a frame 2, 4 or 8. 1 for all other kinds.
     pub fn blocks(&self) -> u64 {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
+    }
+
+    /// Whether the record says what a block of it holds; the block must be one of its blocks.
+    pub fn tells_of(&self, block: u64) -> bool {
+        self.left_out >> (block - self.block) & 1 == 0
     }
 
     /// The number of a data record's codec, without the number of blocks.
@@ -95,7 +103,8 @@ impl RecordHeader {
     /// Writes the header to the first 16 bytes of `out`.
     pub fn encode(&self, out: &mut [u8]) {
         put(out, 0, &self.crc.to_le_bytes());
-        put(out, 4, &self.block.to_le_bytes()[..6]);
+        put(out, 4, &self.block.to_le_bytes()[..5]);
+        out[9] = self.left_out;
         put(out, 10, &self.payload_len.to_le_bytes());
         out[12] = self.kind as u8;
         out[13] = self.codec;
@@ -116,7 +125,8 @@ impl RecordHeader {
         };
         let header = RecordHeader {
             crc: u32_at(b, 0),
-            block: u48_at(b, 4),
+            block: u40_at(b, 4),
+            left_out: b[9],
             payload_len: u16_at(b, 10),
             kind,
             codec: b[13],
@@ -128,6 +138,10 @@ impl RecordHeader {
         }
         if !header.block.is_multiple_of(blocks) {
             return Err(DecodeError::Field(WHAT, "frame that does not begin at a multiple of its blocks"));
+        }
+        let all = if blocks > 1 { u8::MAX >> (8 - blocks) } else { 0 };
+        if header.left_out & !all != 0 || all != 0 && header.left_out == all {
+            return Err(DecodeError::Field(WHAT, "leaves out blocks that it does not have, or all of them"));
         }
         // The length goes into a map entry, where it has 12 bits, in steps of two units 10.
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };

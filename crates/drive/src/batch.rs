@@ -7,6 +7,7 @@ use codec::{CodecId, Dictionary, Kind, frame_blocks};
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
+use crate::core::Seen;
 use crate::recipe::Recipe;
 use crate::written::level_of;
 
@@ -26,13 +27,41 @@ pub(crate) enum Item {
     Range { header: RecordHeader, payload: [u8; 16], count: u64, entry: Entry },
 }
 
+impl Item {
+    /// Bytes of log it takes.
+    pub(crate) fn record_len(&self) -> usize {
+        match self {
+            Item::Data { header, .. } | Item::Range { header, .. } => header.record_len(),
+        }
+    }
+
+    /// Its first block, and the one behind its last.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        match self {
+            Item::Data { header, .. } => (header.block, header.block + header.blocks()),
+            Item::Range { header, count, .. } => (header.block, header.block + count),
+        }
+    }
+}
+
+/// How far a batch was filled: to go back to.
+pub(crate) struct Mark {
+    items: usize,
+    last: Option<Item>,
+    scratch: usize,
+    expected: usize,
+    log_bytes: usize,
+    data_bytes: usize,
+    dictionaries: usize,
+}
+
 /// Records to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) scratch: Vec<u8>,
-    /// Blocks that must still have these entries when the batch is appended.
-    pub(crate) expected: Vec<(u64, Entry)>,
+    /// Blocks that must still be what they were when the batch is appended.
+    pub(crate) expected: Vec<Seen>,
     /// Its space was reserved: it is not refused for want of space.
     pub(crate) reserved: bool,
     /// Bytes of log all items take.
@@ -129,11 +158,52 @@ impl Batch {
         self.kinds = kinds;
     }
 
-    /// Adds one block whose contents were put together in a buffer of our own; it must still have the entry
-    /// `expected` when it is appended.
-    pub(crate) fn add_merged(&mut self, recipe: &Recipe, block: u64, data: &[u8], expected: Entry) {
-        self.expected.push((block, expected));
-        self.add_run(recipe, block, data, None);
+    /// Adds one block whose contents were put together in a buffer of our own; it must still be what it was when it is
+    /// appended.
+    pub(crate) fn add_merged(&mut self, recipe: &Recipe, data: &[u8], seen: Seen) {
+        self.expected.push(seen);
+        self.add_run(recipe, seen.block, data, None);
+    }
+
+    /// Adds adjacent whole blocks by whichever of the recipes makes them smallest.
+    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], block: u64, data: &[u8]) {
+        let mark = self.mark();
+        let bytes_by = |recipe: &Recipe, batch: &mut Batch| {
+            batch.add_run(recipe, block, data, None);
+            let bytes = batch.log_bytes;
+            batch.go_back(&mark);
+            bytes
+        };
+        let best = recipes.iter().min_by_key(|recipe| bytes_by(recipe, self));
+        if let Some(best) = best {
+            self.add_run(best, block, data, None);
+        }
+    }
+
+    /// How far it is filled.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            items: self.items.len(),
+            last: self.items.last().cloned(),
+            scratch: self.scratch.len(),
+            expected: self.expected.len(),
+            log_bytes: self.log_bytes,
+            data_bytes: self.data_bytes,
+            dictionaries: self.dictionaries.len(),
+        }
+    }
+
+    /// Takes out what was added since.
+    pub(crate) fn go_back(&mut self, mark: &Mark) {
+        self.items.truncate(mark.items);
+        // A range may have grown.
+        if let (Some(item), Some(last)) = (self.items.last_mut(), &mark.last) {
+            item.clone_from(last);
+        }
+        self.scratch.truncate(mark.scratch);
+        self.expected.truncate(mark.expected);
+        self.dictionaries.truncate(mark.dictionaries);
+        (self.log_bytes, self.data_bytes) = (mark.log_bytes, mark.data_bytes);
     }
 
     /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
@@ -237,7 +307,8 @@ struct Coding {
 
 /// A header with the (unmasked) checksum over itself and its payload.
 pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payload: &[u8]) -> RecordHeader {
-    let mut header = RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, codec, extra };
+    let payload_len = payload.len() as u16;
+    let mut header = RecordHeader { crc: 0, block, left_out: 0, payload_len, kind, codec, extra };
     sum(&mut header, payload);
     header
 }

@@ -21,6 +21,9 @@ use crate::options::{Compute, OpenOptions, Spawner};
 use crate::recovery::{policy_numbers, policy_of};
 use crate::sample::Sampler;
 
+/// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
+const FAILED_PACKS_MAX: u32 = 16;
+
 /// A drive; clones share it.
 ///
 /// Offsets and lengths are in bytes and multiples of the sector size. Requests may run concurrently and finish in any
@@ -78,6 +81,8 @@ fn packed(policy: codec::Policy) -> u16 {
 /// The critical section; left when dropped.
 pub(crate) struct Entered<'a> {
     core: MutexGuard<'a, Core>,
+    /// The thread was unwinding when it came in.
+    was_panicking: bool,
     since: Option<(Clock, u64, &'a AtomicU64)>,
 }
 
@@ -96,6 +101,10 @@ impl DerefMut for Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            // Whatever was begun is half done.
+            self.core.poison("a panic inside the engine: its state cannot be trusted".into());
+        }
         if let Some((clock, entered, sum)) = self.since {
             sum.fetch_add(clock() - entered, Ordering::Relaxed);
         }
@@ -155,9 +164,9 @@ impl<M: Media> Shared<M> {
 
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_> {
-        let core = self.core.lock();
-        let since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
-        Entered { core, since }
+        let mut entered = Entered { core: self.core.lock(), was_panicking: std::thread::panicking(), since: None };
+        entered.since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
+        entered
     }
 
     /// Time spent inside the critical section so far; 0 without a clock.
@@ -194,13 +203,7 @@ impl<M: Media> Shared<M> {
                     }
                     core.log.recycle(pack.buf);
                 }
-                Err(error) => {
-                    core.counters.write_errors_count += 1;
-                    core.poison(format!(
-                        "writing a pack at byte {:#x} of the backing failed: {error}",
-                        pack.position
-                    ));
-                }
+                Err(error) => core.pack_failed(pack, &error),
             }
         }
         self.progress.notify(usize::MAX);
@@ -231,6 +234,23 @@ impl<M: Media> Shared<M> {
                 return answer;
             }
             listener.await;
+        }
+    }
+}
+
+impl Core {
+    /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
+    /// way out.
+    fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
+        self.counters.write_errors_count += 1;
+        self.failed_packs += 1;
+        let (position, segment) = (pack.position, pack.segment);
+        let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
+        if error.kind() == std::io::ErrorKind::StorageFull || self.failed_packs > FAILED_PACKS_MAX {
+            self.poison(what);
+        } else {
+            self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));
+            self.log.pack_failed(pack, &mut self.segments);
         }
     }
 }

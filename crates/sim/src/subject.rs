@@ -107,6 +107,7 @@ impl Subject for Drive<SimMedia> {
             uuid: config.uuid,
             created_unix_seconds: 0,
             endurance_bytes: 0,
+            keep_allocated: false,
         };
         Drive::create(media, &options).await
     }

@@ -26,6 +26,7 @@ pub struct Faulty {
     /// Writes and syncs wait while set.
     pub hold_writes: AtomicBool,
     pub hold_syncs: AtomicBool,
+    pub hold_reads: AtomicBool,
     pub writes: AtomicU64,
     pub syncs: AtomicU64,
     pub discards: AtomicU64,
@@ -43,6 +44,7 @@ impl Faulty {
             fail_discards: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             hold_syncs: AtomicBool::new(false),
+            hold_reads: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
@@ -70,6 +72,7 @@ impl Media for Faulty {
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        held(&self.hold_reads).await;
         match fails(&self.fail_reads).and_then(|()| is_outside(&self.unreadable, offset)) {
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),

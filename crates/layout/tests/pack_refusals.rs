@@ -212,7 +212,7 @@ fn sequence_beyond_62_bits_is_refused() {
 #[test]
 fn unknown_head_and_version_are_refused() {
     let pack = sample_pack();
-    for (at, value) in [(4, 0), (4, 2), (5, 3), (5, 255)] {
+    for (at, value) in [(4, 0), (4, 1), (4, 3), (5, 3), (5, 255)] {
         let mut bytes = pack.bytes.clone();
         bytes[at] = value;
         seal::pack(&mut bytes);

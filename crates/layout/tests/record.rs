@@ -84,7 +84,7 @@ proptest! {
 }
 
 fn spec(kind: RecordKind) -> Spec {
-    Spec { kind, block: 5, codec: 0, extra: 0, payload: vec![7; 33] }
+    Spec { kind, block: 5, left_out: 0, codec: 0, extra: 0, payload: vec![7; 33] }
 }
 
 #[test]

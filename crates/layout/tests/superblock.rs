@@ -3,7 +3,8 @@
 mod common;
 
 use common::seal;
-use layout::{DecodeError, Geometry, PAGE_BYTES, Superblock};
+use layout::superblock::KNOWN_CODECS;
+use layout::{DecodeError, Features, Geometry, PAGE_BYTES, Superblock};
 use proptest::prelude::*;
 
 fn sample() -> Superblock {
@@ -19,6 +20,8 @@ fn sample() -> Superblock {
         endurance_bytes: 600_000_000_000_000,
         incarnation: 2,
         worn_bytes: 1 << 40,
+        features: Features { compatible: Features::KEEP_ALLOCATED, ..Features::default() },
+        codecs: KNOWN_CODECS,
     }
 }
 
@@ -92,17 +95,11 @@ fn other_version_is_named() {
 }
 
 #[test]
-fn fields_that_an_older_program_did_not_write_are_zero() {
-    let mut page = sample().encode();
-    // As a program wrote it that did not know the fields.
-    page[88..].fill(0);
-    seal::superblock(&mut page);
-    let old = Superblock::decode(&page);
-    let expected = Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() };
-    assert_eq!(expected.log_id(), expected.uuid);
-    assert_eq!(old, Ok(expected));
-    let told = with(88, &7_u64.to_le_bytes());
-    assert_eq!(told, Ok(Superblock { endurance_bytes: 7, ..sample() }));
+fn endurance_incarnation_and_wear_may_be_zero() {
+    let found = with(88, &[0; 24]).expect("a drive that was never wiped");
+    assert_eq!(found, Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() });
+    assert_eq!(found.log_id(), found.uuid);
+    assert_eq!(with(88, &7_u64.to_le_bytes()), Ok(Superblock { endurance_bytes: 7, ..sample() }));
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub(crate) fn run(data: &[u8]) {
     if data.first().is_some_and(|how| how & 1 == 0) {
         page[8..12].copy_from_slice(&layout::FORMAT_VERSION.to_le_bytes());
         page[72..80].fill(0);
+        page[128] &= 0x0f;
+        page[129..132].fill(0);
     }
     seal::superblock(&mut page);
     check(&page);

@@ -153,7 +153,12 @@ fn validate_takes_what_a_drive_writes() {
     let (checkpoint, geometry) = sample();
     assert_eq!(checkpoint.validate(&geometry), Ok(()));
     let full = HeadPosition { offset: geometry.segment_bytes, ..checkpoint.heads[0] };
-    assert_eq!(Checkpoint { heads: [full; 3], ..checkpoint }.validate(&geometry), Ok(()));
+    assert_eq!(Checkpoint { heads: [full; 3], ..checkpoint.clone() }.validate(&geometry), Ok(()));
+    // A segment that went bad, with records still in it, and one without anything to repack.
+    let mut rows = checkpoint.rows.clone();
+    rows[3].usage = SegmentUse::Bad;
+    rows[4].repackable_units = 0;
+    assert_eq!(Checkpoint { rows, ..checkpoint }.validate(&geometry), Ok(()));
 }
 
 #[test]

@@ -144,6 +144,27 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
         })
 }
 
+/// A checkpoint with these rows, and nothing else in it.
+pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
+    Checkpoint {
+        uuid: [7; 16],
+        number: 1,
+        sequence: 0,
+        root: Entry::UNMAPPED,
+        clean: false,
+        overlay_records: 0,
+        live_blocks: 0,
+        fill_blocks: 0,
+        mix: layout::Mix::default(),
+        generations: 0,
+        entropy: 0,
+        durable: 0,
+        heads: [HeadPosition::NONE; HEADS],
+        counters: Counters::default(),
+        rows,
+    }
+}
+
 pub(crate) fn encoded(checkpoint: &Checkpoint) -> Vec<u8> {
     let mut bytes = vec![0xa5; Checkpoint::encoded_len(checkpoint.rows.len())];
     checkpoint.encode(&mut bytes);

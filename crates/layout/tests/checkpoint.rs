@@ -173,7 +173,9 @@ fn validate_refuses_what_does_not_fit_the_drive() {
     refused("a row too many", &|c| c.rows.push(c.rows[0]));
     refused("a row too few", &|c| c.rows.truncate(c.rows.len() - 1));
     refused("more live than a segment holds", &|c| c.rows[1].live_units += 1);
-    refused("more to repack than is live", &|c| c.rows[1].repackable_units += 1);
+    refused("more to repack than is live", &|c| {
+        (c.rows[1].live_units, c.rows[1].repackable_units) = (100, 101);
+    });
     refused("root before the segments", &|c| c.root = Entry::record(4096, 64));
     refused("root behind the segments", &|c| c.root = Entry::record(geometry.segment_offset(segments), 64));
     refused("root over a segment's end", &|c| c.root = Entry::record(geometry.segment_offset(2) - 32, 64));

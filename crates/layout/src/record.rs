@@ -44,8 +44,8 @@ pub struct RecordHeader {
     pub crc: u32,
     /// Block number, node index or leaf index: 40 bits.
     pub block: u64,
-    /// Blocks of a frame to which this record does not apply, because they had a newer record when cleaning moved this one: bit
-    /// n for block `block + n`. Zero in all other records.
+    /// Blocks of a frame to which this record does not apply, because they were dead (overwritten or trimmed) when cleaning
+    /// moved it: bit n for block `block + n`. Zero in all other records.
     pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,

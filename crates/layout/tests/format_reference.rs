@@ -1,12 +1,15 @@
 //! The numbers of `docs/format.md`: whoever changes the format sees here what to change there.
 
+mod common;
+
 use layout::node::{NodeCoding, NodeId};
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
 use layout::record::{RecordHeader, place_mask, record_crc};
-use layout::table::{ROW_BYTES, ROWS_A_PAGE, table_pages};
+use layout::superblock::KNOWN_CODECS;
+use layout::table::{ROW_BYTES, ROWS_A_PAGE, encode_page, table_crc, table_pages};
 use layout::{
-    ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, NextSegment, PackHeader, RecordKind,
-    UNIT_BYTES,
+    ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, FORMAT_VERSION, Features, Geometry, Head, Mix,
+    NextSegment, PackHeader, RecordKind, SegmentRow, SegmentUse, UNIT_BYTES,
 };
 
 const UUID: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -82,6 +85,59 @@ fn pack_of_the_example() {
     let mut told = Vec::new();
     assert_eq!(decode_pack(&pack, place, |at, record| told.push((at, record.header.block))), Ok(header));
     assert_eq!(told, [(112, 300)]);
+}
+
+/// A table of one row.
+#[test]
+fn table_of_the_example() {
+    let row = SegmentRow {
+        live_units: 1000,
+        generation: GENERATION,
+        last_sequence: 1000,
+        repackable_units: 24,
+        usage: SegmentUse::Used,
+    };
+    let mut page = [0xff; 4096];
+    assert_eq!(encode_page(0, &[row], &mut page), 0xe9e6_eeb3);
+    let expected = [
+        0xb3, 0xee, 0xe6, 0xe9, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, //
+        0xe8, 0x03, 0x00, 0x00, 0x0d, 0x0c, 0x0b, 0x0a, 0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, //
+        0x18, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00,
+    ];
+    assert_eq!(page[..40], expected);
+    assert_eq!(page[40..], [0; 4056]);
+    assert_eq!((table_crc(&[0xe9e6_eeb3]), table_crc(&[])), (0x8b50_9730, 0));
+}
+
+/// What a checkpoint's header page has at which byte.
+#[test]
+fn classes_are_from_byte_400_on() {
+    let mix = Mix {
+        blocks: [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
+        units: [0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28],
+    };
+    let checkpoint = Checkpoint { mix, ..common::checkpoint_of(Vec::new()) };
+    let mut page = [0xff; 4096];
+    checkpoint.encode(&mut page);
+    for class in 0..9 {
+        assert_eq!(
+            page[400 + 16 * class..][..16],
+            [[0x10 + class as u8, 0, 0, 0, 0, 0, 0, 0], [0x20 + class as u8, 0, 0, 0, 0, 0, 0, 0],].concat()
+        );
+    }
+    assert_eq!(page[544..], [0; 4096 - 544]);
+    let of = |entry: Entry| (entry.class(), entry.settled().class());
+    assert_eq!(Entry::record(4096, 4112).class(), 0);
+    assert_eq!(of(Entry::record(4096, 64)), (1, 5));
+    assert_eq!([2, 4, 8].map(|blocks| of(Entry::frame(4096, 64, blocks))), [(2, 6), (3, 7), (4, 8)]);
+}
+
+#[test]
+fn versions_and_bits() {
+    assert_eq!((FORMAT_VERSION, KNOWN_CODECS, Features::KEEP_ALLOCATED), (3, 0b1111, 1));
+    assert_eq!(EXAMPLE[4], 2);
 }
 
 #[test]

@@ -13,36 +13,38 @@ const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
-/// Sequence numbers lie below this.
+/// Sequence numbers are below this: counting on from one that was read never overflows.
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 
 /// Blocks and 16-byte units of live data records, by [`Entry::class`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// Blocks of logical space.
+    /// Live blocks of logical space.
     pub blocks: [u64; CLASSES],
-    /// Units that they take.
+    /// Units of the records that have a live block: whole records.
     pub units: [u64; CLASSES],
 }
 
 impl Mix {
-    /// So many blocks of a record became live.
+    /// Counts `count` blocks of a record as live. Counts read from a checkpoint may be anything: they never overflow.
     pub fn add_blocks(&mut self, entry: Entry, count: u64) {
-        self.blocks[entry.class()] += count;
+        let blocks = &mut self.blocks[entry.class()];
+        *blocks = blocks.saturating_add(count);
     }
 
-    /// A block of a record died.
+    /// Counts a block of a record as dead.
     pub fn remove_block(&mut self, entry: Entry) {
         let blocks = &mut self.blocks[entry.class()];
         *blocks = blocks.saturating_sub(1);
     }
 
-    /// A record became live: it occupies its whole length.
+    /// Counts the length of a record as live. Call it once, with the record's first live block.
     pub fn add_record(&mut self, entry: Entry) {
-        self.units[entry.class()] += u64::from(entry.units());
+        let units = &mut self.units[entry.class()];
+        *units = units.saturating_add(entry.units().into());
     }
 
-    /// The last live block of a record died.
+    /// Counts the length of a record as dead. Call it once, when its last live block died.
     pub fn remove_record(&mut self, entry: Entry) {
         let units = &mut self.units[entry.class()];
         *units = units.saturating_sub(entry.units().into());
@@ -146,7 +148,7 @@ impl Counters {
 /// A checkpoint's header page.
 ///
 /// ```text
-///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the checksums of the table's pages
+///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table's page checksums
 ///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
 ///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
@@ -154,9 +156,9 @@ impl Counters {
 /// 104  8  newest sequence number durable when it was written: roll-forward must reach it
 /// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
 /// 256  .  counters, 8 bytes each
-/// 400  .  live data by class, 16 bytes each
+/// 400 144 live data by class: blocks, units (8 bytes each)
 /// ```
-/// The table follows, page by page: see [`crate::table`].
+/// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Drive it belongs to.
@@ -208,7 +210,8 @@ impl Checkpoint {
         self.encode_header(self.rows.len() as u32, table_crc(&crcs), header);
     }
 
-    /// Writes the header page alone; `table_crc` is that of all the table's pages, `segments` how many rows they have.
+    /// Writes the header page alone, for a table of `segments` rows whose pages have these checksums: `table_crc` is
+    /// [`crate::table::table_crc`] of them. The checkpoint's own rows are not used.
     pub fn encode_header(&self, segments: u32, table_crc: u32, out: &mut [u8]) {
         let b = &mut out[..PAGE_BYTES];
         b.fill(0);
@@ -257,8 +260,11 @@ impl Checkpoint {
             return bad("another number of segments than the drive has");
         }
         let segment_units = geometry.segment_bytes / UNIT_BYTES as u32;
-        if self.rows.iter().any(|row| row.live_units > segment_units || row.repackable_units > row.live_units) {
+        if self.rows.iter().any(|row| row.live_units > segment_units) {
             return bad("a segment has more live than it holds");
+        }
+        if self.rows.iter().any(|row| row.repackable_units > row.live_units) {
+            return bad("a segment has more to repack than is live in it");
         }
         if !self.root.is_unmapped() && !geometry.holds(self.root) {
             return bad("root lies outside the segments");

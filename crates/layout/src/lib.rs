@@ -43,15 +43,25 @@ pub enum DecodeError {
     /// Not such a structure at all.
     #[error("{0}: no magic number")]
     Magic(&'static str),
-    /// Written by a version this code does not know.
-    #[error("{what}: format version {found}, this program knows {known}")]
+    /// Written in a version of the format that this release does not read.
+    #[error("{what}: format version {found}, expected {known}: {}", version_advice(*.found, *.known))]
     Version {
         /// The structure.
         what: &'static str,
         /// Version found.
         found: u32,
-        /// Version known.
+        /// Version that this release reads.
         known: u32,
+    },
+    /// Uses something that this release does not support, named by a bit each.
+    #[error("{what}: unsupported {uses} {bits:#x}: use the release that wrote it, or a newer one")]
+    Unsupported {
+        /// The structure.
+        what: &'static str,
+        /// What the bits mean.
+        uses: &'static str,
+        /// The bits that are not supported.
+        bits: u64,
     },
     /// The checksum does not hold.
     #[error("{0}: checksum mismatch")]
@@ -62,4 +72,12 @@ pub enum DecodeError {
     /// Fewer bytes than the structure takes.
     #[error("{0}: truncated")]
     Truncated(&'static str),
+}
+
+fn version_advice(found: u32, known: u32) -> &'static str {
+    if found > known {
+        "use the release that wrote it, or a newer one"
+    } else {
+        "it was never released; copy the data out with the program that wrote it, then create the drive anew"
+    }
 }

@@ -64,8 +64,8 @@ impl NextSegment {
 ///  56  8  newest sequence number known durable when this pack was sealed
 ///  64  8  number of the newest checkpoint known durable
 ///  72 24  for each head: next segment and its generation (0xffffffff: none promised)
-///  96  4  of its last records, how many mean something only with the pack that has the next number: the rest of their
-///         write is there
+///  96  4  continued: number of records at its end that take effect only if the pack with the next sequence number is
+///         whole. That pack holds the rest of their write. Zero unless the head is host
 /// 100  8  zero
 /// 108  4  CRC32C of the headers of all records, in order, then of bytes 0..108
 /// ```
@@ -98,7 +98,8 @@ pub struct PackHeader {
     pub checkpoint: u64,
     /// Segments promised to the heads.
     pub next: [NextSegment; HEADS],
-    /// Of its last records, how many belong to a write whose rest is in the pack with the next number.
+    /// Number of records at its end that belong to a write whose rest is in the pack with the next sequence number. They
+    /// take effect only if that pack is whole. Zero unless the head is [`Head::Host`].
     pub continued: u32,
 }
 
@@ -184,6 +185,9 @@ impl PackHeader {
         }
         if header.continued > header.records {
             return Err(DecodeError::Field(WHAT, "continues more records than it has"));
+        }
+        if header.continued > 0 && header.head != Head::Host {
+            return Err(DecodeError::Field(WHAT, "continues a write although it is not of the host head"));
         }
         Ok(header)
     }

@@ -44,8 +44,8 @@ pub struct RecordHeader {
     pub crc: u32,
     /// Block number, node index or leaf index: 40 bits.
     pub block: u64,
-    /// Of a frame: blocks that the record says nothing of, a bit each from the first on, because they had another record when
-    /// this one was written. Zero in all other records.
+    /// Blocks of a frame to which this record does not apply, because they were dead (overwritten or trimmed) when cleaning
+    /// moved it: bit n for block `block + n`. Zero in all other records.
     pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,
@@ -72,9 +72,9 @@ impl RecordHeader {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
     }
 
-    /// Whether the record says what a block of it holds; the block must be one of its blocks.
-    pub fn tells_of(&self, block: u64) -> bool {
-        self.left_out >> (block - self.block) & 1 == 0
+    /// Whether a data record takes effect for `block`: it is one of the record's [`blocks`](Self::blocks), and not left out.
+    pub fn applies_to(&self, block: u64) -> bool {
+        block.checked_sub(self.block).is_some_and(|n| n < self.blocks() && self.left_out >> n & 1 == 0)
     }
 
     /// The number of a data record's codec, without the number of blocks.
@@ -100,8 +100,9 @@ impl RecordHeader {
         if self.is_settled() { entry.settled() } else { entry }
     }
 
-    /// Writes the header to the first 16 bytes of `out`.
+    /// Writes the header to the first 16 bytes of `out`. The block is below 2^40.
     pub fn encode(&self, out: &mut [u8]) {
+        debug_assert!(self.block < 1 << 40, "a block number has 40 bits");
         put(out, 0, &self.crc.to_le_bytes());
         put(out, 4, &self.block.to_le_bytes()[..5]);
         out[9] = self.left_out;
@@ -139,9 +140,13 @@ impl RecordHeader {
         if !header.block.is_multiple_of(blocks) {
             return Err(DecodeError::Field(WHAT, "frame that does not begin at a multiple of its blocks"));
         }
+        // A bit for each block of a frame. A record that applies to none of its blocks is never written.
         let all = if blocks > 1 { u8::MAX >> (8 - blocks) } else { 0 };
-        if header.left_out & !all != 0 || all != 0 && header.left_out == all {
-            return Err(DecodeError::Field(WHAT, "leaves out blocks that it does not have, or all of them"));
+        if header.left_out & !all != 0 {
+            return Err(DecodeError::Field(WHAT, "leaves out blocks that it does not have"));
+        }
+        if all != 0 && header.left_out == all {
+            return Err(DecodeError::Field(WHAT, "leaves out all of its blocks"));
         }
         // The length goes into a map entry, where it has 12 bits, in steps of two units 10.
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };

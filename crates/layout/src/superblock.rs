@@ -17,14 +17,14 @@ pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 ///  40  8  physical size, bytes       48  8  logical capacity, bytes
 ///  56  4  segment size, bytes        60  4  most segments (room of the checkpoint table)
 ///  64  4  sector size, bytes         68  1  codec policy      69  1  codec level (signed)
-///  72  8  incompatible features: an unknown bit refuses opening
+///  72  8  incompatible features: a reader that does not know a bit refuses to open the drive
 ///  80  8  creation time, seconds since 1970, 0 if unknown
 ///  88  8  endurance of the backing: bytes that may be written to it over its life, 0 if unknown
 ///  96  8  incarnation: how often the drive was wiped
 /// 104  8  bytes written to the backing before the last wipe
-/// 112  8  read-only-compatible features: an unknown bit refuses opening for writing
-/// 120  8  compatible features: an unknown bit may be ignored, and stays
-/// 128  4  codecs that records may have, a bit each by their numbers: an unknown one refuses opening
+/// 112  8  read-only-compatible features: a reader that does not know a bit opens the drive read-only at most
+/// 120  8  compatible features: a reader ignores bits that it does not know, and keeps them when it writes the superblock
+/// 128  4  codecs in use: bit n for codec number n; a reader that does not know a bit refuses to open the drive
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -50,38 +50,38 @@ pub struct Superblock {
     pub incarnation: u64,
     /// Bytes written to the backing in earlier incarnations: wear that a wipe does not undo.
     pub worn_bytes: u64,
-    /// What else an older program must know, or may ignore.
+    /// Additions to the format that the drive uses.
     pub features: Features,
-    /// Codecs that records may have: bit n for codec number n.
+    /// Codecs that records of the drive may use: bit n for codec number n.
     pub codecs: u32,
 }
 
-/// Feature bits, by what a program that does not know one may do.
+/// Additions to the format that a drive uses, a bit each, in three groups: what may a program do that does not know the bit?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Nothing.
+    /// A program that does not know the bit must not open the drive.
     pub incompatible: u64,
-    /// Only read.
+    /// A program that does not know the bit may read the drive, not write to it.
     pub read_only_compatible: u64,
-    /// Everything.
+    /// A program that does not know the bit may read and write the drive, and must keep the bit.
     pub compatible: u64,
 }
 
 impl Features {
-    /// Compatible: freed space stays allocated in the backing.
+    /// A compatible feature: freed space stays allocated in the backing.
     pub const KEEP_ALLOCATED: u64 = 1;
-    /// Incompatible features that this program knows.
+    /// Incompatible features that this release supports.
     const KNOWN_INCOMPATIBLE: u64 = 0;
-    /// Read-only-compatible features that this program knows.
+    /// Read-only-compatible features that this release supports.
     const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
-    /// Whether a drive with these may be written to by this program.
+    /// Whether this release may write to a drive that uses these features. If not, open it read-only.
     pub fn allow_writing(&self) -> bool {
         self.read_only_compatible & !Self::KNOWN_READ_ONLY_COMPATIBLE == 0
     }
 }
 
-/// Codecs that this program knows: raw, LZ4, Zstandard, DEFLATE.
+/// Codecs that this release supports, by number: 0 raw, 1 LZ4, 2 Zstandard, 3 DEFLATE.
 pub const KNOWN_CODECS: u32 = 0b1111;
 
 const WHAT: &str = "superblock";
@@ -151,11 +151,14 @@ impl Superblock {
             compatible: u64_at(&b, 120),
         };
         let codecs = u32_at(&b, 128);
-        if features.incompatible & !Features::KNOWN_INCOMPATIBLE != 0 {
-            return Err(DecodeError::Field(WHAT, "uses features that this program does not know"));
+        let unsupported = |uses, bits| Err(DecodeError::Unsupported { what: WHAT, uses, bits });
+        let unknown_features = features.incompatible & !Features::KNOWN_INCOMPATIBLE;
+        if unknown_features != 0 {
+            return unsupported("feature bits", unknown_features);
         }
-        if codecs & !KNOWN_CODECS != 0 {
-            return Err(DecodeError::Field(WHAT, "uses codecs that this program does not know"));
+        let unknown_codecs = codecs & !KNOWN_CODECS;
+        if unknown_codecs != 0 {
+            return unsupported("codec bits", unknown_codecs.into());
         }
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&b[16..32]);

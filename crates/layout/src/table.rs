@@ -1,7 +1,8 @@
-//! The table of segments: a row for each, in pages with checksums of their own.
+//! The table of segments: a row for each segment, in pages that have a checksum each.
 //!
-//! A checkpoint writes those pages of its slot that are not what they must be already, so its cost follows what changed. The
-//! header page names the checksums of all pages, so that a page left from an earlier checkpoint is found.
+//! A checkpoint writes only those pages that differ from what its slot holds, so its cost follows what changed. Its header
+//! page covers the checksums of all pages: a page left from an earlier checkpoint, or written to the place of another one,
+//! makes that copy of the checkpoint invalid.
 //!
 //! ```text
 //!   0  4  CRC32C of the page, this field as zero    4  4  number of the page, from 0 on
@@ -16,10 +17,11 @@ use crate::{DecodeError, PAGE_BYTES};
 
 /// Bytes of a segment's row.
 pub const ROW_BYTES: usize = 24;
-/// Rows of a page; the last page may have fewer, and zeros in their place.
+/// Rows of a page. The last page may have fewer, and zeros behind them.
 pub const ROWS_A_PAGE: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / ROW_BYTES;
 const PAGE_HEADER_BYTES: usize = 16;
 const WHAT: &str = "checkpoint table";
+const ROW: &str = "segment row";
 
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub enum SegmentUse {
     Used = 1,
     /// Holds a record that cleaning could not read: never freed.
     Damaged = 2,
-    /// A write to it failed: what it holds can be read and moved out, nothing is written to it any more.
+    /// A write to it failed: never written again. Its records stay readable until they are moved out.
     Bad = 3,
 }
 
@@ -43,14 +45,15 @@ pub enum SegmentUse {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRow {
-    /// Sum of the lengths of the records in it of which anything is live, in 16-byte units.
+    /// Sum of the lengths of the records in it that have a live block, in 16-byte units. A frame counts whole until its last
+    /// block dies.
     pub live_units: u32,
     /// Number of this filling.
     pub generation: u32,
     /// Sequence number of the last pack written to it.
     pub last_sequence: u64,
-    /// Of the live units, an estimate of what belongs to dead blocks of frames of which others live: what packing those
-    /// anew may gain.
+    /// Estimate of the live units that dead blocks of frames take: what cleaning may gain by compressing the live blocks
+    /// anew. Never more than the equal shares of those dead blocks; 0 is always allowed.
     pub repackable_units: u32,
     /// What it is used for.
     pub usage: SegmentUse,
@@ -66,9 +69,9 @@ impl SegmentRow {
         usage: SegmentUse::Free,
     };
 
-    /// Writes the row. The sequence number is below [`SEQUENCE_LIMIT`].
+    /// Writes the row to the first [`ROW_BYTES`] of `out`. The sequence number is below [`SEQUENCE_LIMIT`].
     pub fn encode(&self, out: &mut [u8]) {
-        debug_assert!(self.last_sequence < SEQUENCE_LIMIT);
+        debug_assert!(self.last_sequence < SEQUENCE_LIMIT, "a row that decoding refuses");
         put(out, 0, &self.live_units.to_le_bytes());
         put(out, 4, &self.generation.to_le_bytes());
         put(out, 8, &self.last_sequence.to_le_bytes());
@@ -76,49 +79,52 @@ impl SegmentRow {
         put(out, 20, &[self.usage as u8, 0, 0, 0]);
     }
 
-    /// Reads a row.
+    /// Reads a row. Whether it fits the drive's segments is for [`Checkpoint::validate`](crate::Checkpoint::validate).
     pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
         if b.len() < ROW_BYTES {
-            return Err(DecodeError::Truncated("segment row"));
+            return Err(DecodeError::Truncated(ROW));
         }
-        let bad = |why| Err(DecodeError::Field("segment row", why));
+        let usage = match b[20] {
+            0 => SegmentUse::Free,
+            1 => SegmentUse::Used,
+            2 => SegmentUse::Damaged,
+            3 => SegmentUse::Bad,
+            _ => return Err(DecodeError::Field(ROW, "unknown segment use")),
+        };
         let row = SegmentRow {
             live_units: u32_at(b, 0),
             generation: u32_at(b, 4),
             last_sequence: u64_at(b, 8),
             repackable_units: u32_at(b, 16),
-            usage: match b[20] {
-                0 => SegmentUse::Free,
-                1 => SegmentUse::Used,
-                2 => SegmentUse::Damaged,
-                3 => SegmentUse::Bad,
-                _ => return bad("unknown segment use"),
-            },
+            usage,
         };
         if row.last_sequence >= SEQUENCE_LIMIT {
-            return bad("impossible sequence number");
+            return Err(DecodeError::Field(ROW, "impossible sequence number"));
         }
         Ok(row)
     }
 }
 
-/// Pages of a table of so many rows.
+/// Number of pages of a table of `rows` rows.
 pub fn table_pages(rows: usize) -> usize {
     rows.div_ceil(ROWS_A_PAGE)
 }
 
-/// The page that a segment's row is on.
+/// Number of the page that holds a segment's row.
 pub fn page_of(segment: u32) -> usize {
     segment as usize / ROWS_A_PAGE
 }
 
-/// The segments whose rows are on a page, of a table of so many rows.
+/// The segments whose rows are on page number `page`, which must be below [`table_pages`], of a table of `rows` rows.
 pub fn page_rows(page: usize, rows: usize) -> Range<usize> {
+    debug_assert!(page < table_pages(rows), "a page behind the table");
     page * ROWS_A_PAGE..rows.min((page + 1) * ROWS_A_PAGE)
 }
 
-/// Writes a page of the table; answers its checksum.
+/// Writes page number `page` of the table, with up to [`ROWS_A_PAGE`] rows, to the first page of `out`. Returns its
+/// checksum.
 pub fn encode_page(page: usize, rows: &[SegmentRow], out: &mut [u8]) -> u32 {
+    debug_assert!(rows.len() <= ROWS_A_PAGE, "more rows than a page has room for");
     let b = &mut out[..PAGE_BYTES];
     b.fill(0);
     put(b, 4, &(page as u32).to_le_bytes());
@@ -130,25 +136,33 @@ pub fn encode_page(page: usize, rows: &[SegmentRow], out: &mut [u8]) -> u32 {
     crc
 }
 
-/// The checksum over a table, out of those of its pages.
-pub fn table_crc(pages: &[u32]) -> u32 {
-    pages.iter().fold(0, |crc, page| crc32c::crc32c_append(crc, &page.to_le_bytes()))
+/// The checksum over a table: CRC32C of the checksums of its pages, in order, as little-endian words.
+pub fn table_crc(page_crcs: &[u32]) -> u32 {
+    page_crcs.iter().fold(0, |crc, page| crc32c::crc32c_append(crc, &page.to_le_bytes()))
 }
 
-/// Reads a table of so many rows, and the checksums of its pages.
+/// Reads a table of `rows` rows. Returns the rows and the checksums of its pages; [`table_crc`] of these must be the one in
+/// the header page.
 pub(crate) fn decode_table(bytes: &[u8], rows: usize) -> Result<(Vec<SegmentRow>, Vec<u32>), DecodeError> {
-    let pages = bytes.chunks_exact(PAGE_BYTES).take(table_pages(rows));
-    let (mut table, mut crcs) = (Vec::with_capacity(bytes.len() / ROW_BYTES), Vec::new());
-    for (page, b) in pages.enumerate() {
+    let pages = table_pages(rows);
+    // The number of rows may be anything: it must not decide how much memory is asked for before the bytes are seen.
+    if bytes.len() / PAGE_BYTES < pages {
+        return Err(DecodeError::Truncated(WHAT));
+    }
+    let (mut table, mut crcs) = (Vec::with_capacity(rows), Vec::with_capacity(pages));
+    for (page, b) in bytes.chunks_exact(PAGE_BYTES).take(pages).enumerate() {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &b[4..]);
-        if crc != u32_at(b, 0) || u32_at(b, 4) as usize != page {
+        if crc != u32_at(b, 0) {
             return Err(DecodeError::Checksum(WHAT));
         }
-        let of_page = page_rows(page, rows).len();
-        for raw in b[PAGE_HEADER_BYTES..].chunks_exact(ROW_BYTES).take(of_page) {
+        if u32_at(b, 4) as usize != page {
+            return Err(DecodeError::Field(WHAT, "page of another place"));
+        }
+        let here = page_rows(page, rows).len();
+        for raw in b[PAGE_HEADER_BYTES..].chunks_exact(ROW_BYTES).take(here) {
             table.push(SegmentRow::decode(raw)?);
         }
         crcs.push(crc);
     }
-    if table.len() < rows { Err(DecodeError::Truncated(WHAT)) } else { Ok((table, crcs)) }
+    Ok((table, crcs))
 }

@@ -70,17 +70,17 @@ impl Core {
     /// Units that a batch takes, with what blocks that are new to the map take there, and units of records that it replaces
     /// wholly, as far as is known without the medium.
     fn exchange(&self, batch: &Batch) -> (u64, u64) {
-        let mut ranges: Vec<(u64, u64)> = batch.items.iter().map(Item::blocks).collect();
-        ranges.sort_unstable();
+        let mut items: Vec<&Item> = batch.items.iter().collect();
+        items.sort_unstable_by_key(|item| item.blocks());
         let is_covered = |block: u64| {
-            let at = ranges.partition_point(|(first, _)| *first <= block);
-            at > 0 && block < ranges[at - 1].1
+            let at = items.partition_point(|item| item.blocks().0 <= block);
+            at > 0 && block < items[at - 1].blocks().1 && !items[at - 1].leaves_out(block)
         };
         let (mut new_blocks, mut freed) = (0, 0);
         for item in &batch.items {
             let (first, end) = item.blocks();
             let maps = !matches!(item, Item::Range { entry, .. } if entry.is_unmapped());
-            for block in first..end.min(first + RANGE_BLOCKS_MAX) {
+            for block in (first..end.min(first + RANGE_BLOCKS_MAX)).filter(|block| !item.leaves_out(*block)) {
                 match self.map.peek(block) {
                     Slot::Known(entry) if entry.is_record() => {
                         freed += u64::from(self.freed_by(block, entry, is_covered));

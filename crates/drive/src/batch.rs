@@ -35,6 +35,11 @@ impl Item {
         }
     }
 
+    /// Whether it leaves a block of [`Item::blocks`] as it is.
+    pub(crate) fn leaves_out(&self, block: u64) -> bool {
+        matches!(self, Item::Data { header, .. } if !header.applies_to(block))
+    }
+
     /// Its first block, and the one behind its last.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         match self {
@@ -62,8 +67,10 @@ pub(crate) struct Batch {
     pub(crate) scratch: Vec<u8>,
     /// Blocks that must still be what they were when the batch is appended.
     pub(crate) expected: Vec<Seen>,
-    /// Its space was reserved: it is not refused for want of space.
+    /// Its space was reserved: it is not refused for lack of space.
     pub(crate) reserved: bool,
+    /// It is as small as the drive can make it.
+    pub(crate) dense: bool,
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
@@ -121,6 +128,7 @@ impl Batch {
         self.dictionaries.clear();
         self.level = None;
         self.reserved = false;
+        self.dense = false;
     }
 
     /// 16-byte units that its data records will occupy.
@@ -165,19 +173,67 @@ impl Batch {
         self.add_run(recipe, seen.block, data, None);
     }
 
-    /// Adds adjacent whole blocks by whichever of the recipes makes them smallest.
-    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], block: u64, data: &[u8]) {
+    /// Adds those blocks of a group that are `wanted`, a bit each, in whichever way makes them smallest: by any of the recipes, runs
+    /// of neighbours by themselves, or all as one frame that leaves the others out. The group begins at a multiple of its
+    /// blocks if it is a frame's.
+    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], first: u64, data: &[u8], wanted: u8) {
         let mark = self.mark();
-        let bytes_by = |recipe: &Recipe, batch: &mut Batch| {
-            batch.add_run(recipe, block, data, None);
-            let bytes = batch.log_bytes;
-            batch.go_back(&mark);
-            bytes
-        };
-        let best = recipes.iter().min_by_key(|recipe| bytes_by(recipe, self));
-        if let Some(best) = best {
-            self.add_run(best, block, data, None);
+        let mut best = None;
+        for recipe in recipes {
+            for as_one in [false, true] {
+                let bytes = self.try_group(recipe, (first, wanted), data, as_one);
+                self.go_back(&mark);
+                best =
+                    best.into_iter().chain(bytes.map(|bytes| (bytes, recipe, as_one))).min_by_key(|it| it.0);
+            }
         }
+        if let Some((_, recipe, as_one)) = best {
+            self.try_group(recipe, (first, wanted), data, as_one);
+        }
+    }
+
+    /// Adds blocks of a group in one way; answers what they take in the log. `None`: it cannot be done so.
+    fn try_group(
+        &mut self,
+        recipe: &Recipe,
+        (first, wanted): (u64, u8),
+        data: &[u8],
+        as_one: bool,
+    ) -> Option<usize> {
+        let before = self.log_bytes;
+        let count = data.len() / BLOCK_BYTES;
+        if as_one {
+            let is_frame = matches!(count, 2 | 4 | 8) && first.is_multiple_of(count as u64);
+            let left_out = (u8::MAX >> (8 - count)) & !wanted;
+            if !is_frame || left_out == 0 || wanted.count_ones() < 2 {
+                return None;
+            }
+            let mut contents = data.to_vec();
+            let holes =
+                contents.chunks_exact_mut(BLOCK_BYTES).enumerate().filter(|(i, _)| left_out >> i & 1 != 0);
+            holes.for_each(|(_, hole)| hole.fill(0));
+            self.level = level_of(recipe.policy);
+            let added = codec::with_compressor(recipe.policy, |compressor, _| {
+                self.add_frame(&mut Making { compressor, recipe }, first, &contents)
+            });
+            let Some(Item::Data { header, payload: Payload::Scratch(range) }) =
+                self.items.last_mut().filter(|_| added)
+            else {
+                return None;
+            };
+            header.left_out = left_out;
+            sum(header, &self.scratch[range.clone()]);
+            return Some(self.log_bytes - before);
+        }
+        let mut i = 0;
+        while i < count {
+            let run = ((wanted >> i).trailing_ones() as usize).min(count - i);
+            if run > 0 {
+                self.add_run(recipe, first + i as u64, &data[i * BLOCK_BYTES..(i + run) * BLOCK_BYTES], None);
+            }
+            i += run.max(1);
+        }
+        Some(self.log_bytes - before)
     }
 
     /// How far it is filled.

@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
-use crate::read::decode_verified;
 use crate::pins::Pin;
+use crate::read::decode_verified;
 use crate::segments::{Claim, Gain, State};
 use crate::shared::{Shared, yield_now};
 
@@ -278,7 +278,13 @@ impl<M: Media> Shared<M> {
     }
 
     /// Packs the live blocks of a record anew.
-    fn make_anew(self: &Arc<Self>, found: &Found, payload: &[u8], live: u8, is_current: bool) -> Option<Batch> {
+    fn make_anew(
+        self: &Arc<Self>,
+        found: &Found,
+        payload: &[u8],
+        live: u8,
+        is_current: bool,
+    ) -> Option<Batch> {
         let dictionary = self.dictionaries.of(found.header.extra).ok()?;
         let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
         // Something as good as what is there: it may be settled, or need a dictionary that is not in use.
@@ -287,17 +293,11 @@ impl<M: Media> Shared<M> {
             false => self.all_recipes(),
         };
         let mut batch = Batch::take();
-        let blocks = found.header.blocks() as u32;
-        let mut at = 0;
-        while at < blocks {
-            let run = (live >> at).trailing_ones().min(blocks - at);
-            let bytes = &contents[at as usize * BLOCK_BYTES..(at + run) as usize * BLOCK_BYTES];
-            if run > 0 {
-                batch.add_smallest(&recipes, found.header.block + u64::from(at), bytes);
-            }
-            at += run.max(1);
-        }
-        debug_assert!(batch.items.iter().all(|item| matches!(item, Item::Data { .. })), "a fill is no record");
+        batch.add_smallest(&recipes, found.header.block, &contents, live);
+        debug_assert!(
+            batch.items.iter().all(|item| matches!(item, Item::Data { .. })),
+            "a fill is no record"
+        );
         Some(batch)
     }
 
@@ -375,7 +375,7 @@ impl Core {
                 work.segment
             ));
         } else {
-            self.segments.get_mut(work.segment).cleaned = true;
+            self.segments.set_cleaned(work.segment);
         }
         lost
     }
@@ -386,9 +386,9 @@ impl Core {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
             let answer = match found.header.kind {
-                RecordKind::Data => self
-                    .live_blocks(found)
-                    .map(|blocks| (blocks != 0).then(|| live.push(Live { found: i, blocks, fate: Fate::Stay }))),
+                RecordKind::Data => self.live_blocks(found).map(|blocks| {
+                    (blocks != 0).then(|| live.push(Live { found: i, blocks, fate: Fate::Stay }))
+                }),
                 RecordKind::Node => {
                     let id = NodeId { level: found.header.extra as u8, index: found.header.block };
                     let node = self.map.has_image(id, found.entry).and_then(|here| match here {

@@ -186,7 +186,8 @@ impl Core {
                 continue;
             }
             let of_frame = dead[i..].iter().take_while(|(other, _)| *other < first + entry.blocks());
-            let shares = of_frame.filter(|(_, other)| other == entry).map(|(block, _)| entry.share_units(*block));
+            let shares =
+                of_frame.filter(|(_, other)| other == entry).map(|(block, _)| entry.share_units(*block));
             let shares: u32 = shares.sum();
             if entry.is_frame() && self.map.has_any(first, entry) {
                 self.segments.add_repackable(*entry, shares);
@@ -318,7 +319,7 @@ impl Core {
                 };
                 let entry = self.log.append(Head::Host, header, payload);
                 self.written.add(header, batch.level);
-                self.publish_record(header.block, entry, 0);
+                self.publish_record(header.block, entry, header.left_out);
             }
             Item::Range { header, payload, count, entry } => {
                 #[cfg(feature = "planted-bugs")]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use codec::CodecId;
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
     Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, Superblock,
 };
-use codec::CodecId;
 use media::{IoBuf, Media};
 
 use crate::error::Error;

@@ -35,12 +35,17 @@ impl<M: Media> Drive<M> {
         let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
         let capacity = self.0.core().blocks();
         let recipes = self.0.all_recipes();
+        batch.dense = true;
         let mut first = from / GROUP_BLOCKS * GROUP_BLOCKS;
         while first < to {
             let until = (first + GROUP_BLOCKS).min(capacity);
             let whole = offset <= first * BLOCK && until * BLOCK <= end;
             let mut group = match whole {
-                true => Group { first, contents: vec![0; (until - first) as usize * BLOCK_BYTES], seen: Vec::new() },
+                true => Group {
+                    first,
+                    contents: vec![0; (until - first) as usize * BLOCK_BYTES],
+                    seen: Vec::new(),
+                },
                 false => self.read_group(first, until).await?,
             };
             let (begin, stop) = (offset.max(first * BLOCK), end.min(until * BLOCK));
@@ -61,22 +66,17 @@ impl<M: Media> Drive<M> {
 }
 
 impl Group {
-    /// Adds runs of blocks that are data or were `written` (first, and behind the last).
+    /// Adds the blocks that are data or were `written` (first, and behind the last).
     fn add_to(&self, batch: &mut Batch, recipes: &[crate::recipe::Recipe], written: (u64, u64)) {
         let count = self.contents.len() / BLOCK_BYTES;
         let belongs = |i: usize| {
             let block = self.first + i as u64;
-            (written.0..written.1).contains(&block) || self.seen.get(i).is_some_and(|seen| seen.entry.is_record())
+            (written.0..written.1).contains(&block)
+                || self.seen.get(i).is_some_and(|seen| seen.entry.is_record())
         };
-        let mut i = 0;
-        while i < count {
-            let run = (i..count).take_while(|i| belongs(*i)).count();
-            if run > 0 {
-                let bytes = &self.contents[i * BLOCK_BYTES..(i + run) * BLOCK_BYTES];
-                batch.add_smallest(recipes, self.first + i as u64, bytes);
-                batch.expected.extend(self.seen.iter().skip(i).take(run));
-            }
-            i += run.max(1);
-        }
+        let wanted = (0..count).filter(|i| belongs(*i)).fold(0, |bits, i| bits | 1 << i);
+        batch.add_smallest(recipes, self.first, &self.contents, wanted);
+        let rely = self.seen.iter().filter(|seen| wanted >> (seen.block - self.first) & 1 != 0);
+        batch.expected.extend(rely);
     }
 }

@@ -589,7 +589,11 @@ impl Log {
         let state = &self.heads[Head::Host as usize];
         let open = state.open.as_ref().map_or(0, |open| open.used as u32);
         let used = state.offset + open;
-        if state.current.is_some() && !state.leaves { self.geometry.segment_bytes.saturating_sub(used) } else { 0 }
+        if state.current.is_some() && !state.leaves {
+            self.geometry.segment_bytes.saturating_sub(used)
+        } else {
+            0
+        }
     }
 
     pub(crate) fn reset_since_checkpoint(&mut self) {

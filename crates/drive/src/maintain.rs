@@ -8,8 +8,8 @@ use media::Media;
 use crate::clean::Cleaned;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
-use crate::shared::{Drive, Shared};
 use crate::segments::Gain;
+use crate::shared::{Drive, Shared};
 use crate::space::{Pace, Supply, pace, watermarks};
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
@@ -54,6 +54,13 @@ pub(crate) struct Settling {
 impl Default for Settling {
     fn default() -> Self {
         Settling { rounds: 64, checkpoints: 4, cleanings: 16 }
+    }
+}
+
+impl Settling {
+    /// Without cleaning: there is another way to be tried first.
+    pub(crate) fn without_cleaning() -> Self {
+        Settling { cleanings: 0, ..Settling::default() }
     }
 }
 
@@ -145,7 +152,9 @@ impl Core {
         let room = self.log.host_room_bytes() as f64 / f64::from(self.geometry().segment_bytes);
         let dead = self.segments.dead_count();
         // Where nothing can be cleaned, holding writers back would bring nothing.
-        if dead == 0 && self.cleaning.is_none() && self.segments.victim(self.log.sequence(), Gain::Segments).is_none()
+        if dead == 0
+            && self.cleaning.is_none()
+            && self.segments.victim(self.log.sequence(), Gain::Segments).is_none()
         {
             return Pace::FREE;
         }

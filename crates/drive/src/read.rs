@@ -331,6 +331,9 @@ fn try_decode(
             several => format!("it is the record of {several} blocks from {} on", header.block),
         });
     }
+    if !header.applies_to(block) {
+        return Err("it leaves this block out".to_string());
+    }
     let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
     let dictionary = dictionaries.of(header.extra)?;
     let dictionary = dictionary.as_ref();

@@ -257,8 +257,7 @@ impl Core {
             }
         }
         // A segment promised at the cut has nodes of this checkpoint, but then their packs were found just now.
-        let free =
-            |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
+        let free = |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
         if let Some(segment) = (0..self.segments.count()).find(free) {
             fault.get_or_insert(format!(
                 "segment {segment} is free by the usage table, but holds something live"

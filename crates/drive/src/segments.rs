@@ -64,7 +64,7 @@ pub(crate) struct Segment {
     /// Freed, but its space was not given back to the backing yet.
     discard: bool,
     /// Cleaned since the last checkpoint: what is live in it are map nodes, which the next one moves.
-    pub(crate) cleaned: bool,
+    cleaned: bool,
 }
 
 impl Segment {
@@ -142,6 +142,8 @@ pub(crate) struct Segments {
     dead: BTreeSet<u32>,
     /// Damaged and bad ones.
     set_aside: Vec<u32>,
+    /// Those cleaned since the last checkpoint.
+    cleaned: Vec<u32>,
     /// Of the free, how many were not given back to the backing yet.
     discards: u32,
     pins: Pins,
@@ -171,6 +173,7 @@ impl Segments {
             waiting: Vec::new(),
             dead: BTreeSet::new(),
             set_aside: Vec::new(),
+            cleaned: Vec::new(),
             discards: 0,
             pins: Pins::default(),
             live_units: 0,
@@ -538,9 +541,17 @@ impl Segments {
         self.dead.iter().copied().collect()
     }
 
+    /// Cleaning is done with a segment; what is live in it stays until the next checkpoint.
+    pub(crate) fn set_cleaned(&mut self, segment: u32) {
+        self.get_mut(segment).cleaned = true;
+        self.cleaned.push(segment);
+    }
+
     /// After a checkpoint: what could not be emptied may be tried again.
     pub(crate) fn forget_cleaned(&mut self) {
-        self.table.iter_mut().for_each(|s| s.cleaned = false);
+        for segment in std::mem::take(&mut self.cleaned) {
+            self.get_mut(segment).cleaned = false;
+        }
     }
 
     /// The segment most worth cleaning. For segments: by benefit over cost as in Sprite LFS (Rosenblum and Ousterhout, 1992,
@@ -567,7 +578,8 @@ impl Segments {
                 candidates.max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
             }
             Gain::Room => candidates
-                .filter(|&s| u64::from(self.get(s).repackable_units) * 100 > full)
+                // A little of a segment is not worth moving all of it.
+                .filter(|&s| u64::from(self.get(s).repackable_units) * 16 > full)
                 .max_by_key(|&s| self.get(s).repackable_units),
         }
     }

@@ -13,8 +13,8 @@ use crate::batch::{Batch, Item, Payload};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::map::Missing;
-use crate::recipe::Recipe;
 use crate::pins::Pin;
+use crate::recipe::Recipe;
 use crate::segments::State;
 use crate::shared::{Drive, Shared, yield_now};
 
@@ -184,13 +184,16 @@ impl<M: Media> Shared<M> {
             let mut batch = Batch::take();
             let mut levels = Vec::new();
             let (mut gained_bytes, mut corrupt) = (0, 0);
-            for (start, group) in (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize)) {
+            for (start, group) in
+                (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
+            {
                 let (mark, mark_bytes) = (batch.mark(), batch.log_bytes);
                 let runs = || runs_of(group);
                 if let Pick::Needing(_, ids) = &pick {
                     let blocks = runs().into_iter().flatten().map(|i| first + (start + i) as u64);
                     // Of what cannot be read it is not known.
-                    let needs = |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
+                    let needs =
+                        |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
                     if !blocks.into_iter().any(needs) {
                         continue;
                     }
@@ -353,8 +356,7 @@ impl Core {
             let old = match pick {
                 Pick::Unsettled(None) => true,
                 Pick::Unsettled(Some(packs)) => {
-                    segment.state() == State::Sealed
-                        && segment.last_sequence() + packs <= self.log.sequence()
+                    segment.state() == State::Sealed && segment.last_sequence() + packs <= self.log.sequence()
                 }
                 Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence() <= *until,
             };

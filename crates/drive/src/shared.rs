@@ -164,7 +164,8 @@ impl<M: Media> Shared<M> {
 
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_> {
-        let mut entered = Entered { core: self.core.lock(), was_panicking: std::thread::panicking(), since: None };
+        let mut entered =
+            Entered { core: self.core.lock(), was_panicking: std::thread::panicking(), since: None };
         entered.since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
         entered
     }

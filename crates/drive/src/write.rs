@@ -55,14 +55,15 @@ impl<M: Media> Drive<M> {
                     batches.push(batch);
                     yield_now().await;
                 }
-                match self.0.reserve(batches.iter().map(Batch::data_units).sum(), &batches).await {
+                let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
+                match self.0.reserve(units(&batches), &batches, Settling::without_cleaning()).await {
                     Err(Error::NoSpace) => {
                         for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
                             batch.clear();
                             self.prepare_densely(batch, piece_offset(i), piece).await?;
                             yield_now().await;
                         }
-                        self.0.reserve(batches.iter().map(Batch::data_units).sum(), &batches).await?
+                        self.0.reserve(units(&batches), &batches, Settling::default()).await?
                     }
                     reserved => reserved?,
                 }
@@ -200,8 +201,8 @@ impl<M: Media> Shared<M> {
         self: &Arc<Self>,
         units: u64,
         batches: &[Batch],
+        mut settling: Settling,
     ) -> Result<Reservation<'_, M>, Error> {
-        let mut settling = Settling::default();
         loop {
             if let Some(reservation) = self.try_reserve(units, batches) {
                 return Ok(reservation);
@@ -235,7 +236,9 @@ impl<M: Media> Shared<M> {
 
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
-        let mut settling = Settling::default();
+        // What was not packed as small as it can be comes again.
+        let is_last = batch.dense || source.is_empty();
+        let mut settling = if is_last { Settling::default() } else { Settling::without_cleaning() };
         let mut attempts = ATTEMPTS_MAX;
         let mut tried_last = false;
         let mut looked_up = false;

@@ -20,7 +20,7 @@ impl Core {
 
     /// What the map can grow by although nothing is added to it.
     pub(crate) fn map_growth_units(&self) -> u64 {
-        let data: u64 = self.map.mix.units.iter().sum();
+        let data = self.map.mix.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units));
         let map = self.segments.live_units().saturating_sub(data);
         (self.map.live_blocks * PAIR_BYTES / UNIT_BYTES as u64).saturating_sub(map)
     }

@@ -53,6 +53,8 @@ pub(crate) struct InProgress {
     overlay_records: u64,
     /// Bytes of nodes and overlays written so far.
     written_bytes: u64,
+    /// Its place may hold some of it.
+    is_placed: bool,
     encode_buffer: Vec<u8>,
 }
 
@@ -100,7 +102,7 @@ impl Core {
         self.log.start_map_head(&mut self.segments);
         let dirty = self.map.freeze();
         let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
-        let number = self.log.checkpoint() + 1;
+        let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
         let changed = self.segments.begin_cut();
         self.table.change(&changed, number);
         self.in_progress = Some(InProgress {
@@ -118,6 +120,7 @@ impl Core {
             upper: upper.into_iter().collect(),
             overlay_records: 0,
             written_bytes: 0,
+            is_placed: false,
             encode_buffer: Vec::new(),
         });
         self.log.reset_since_checkpoint();
@@ -258,7 +261,8 @@ impl Core {
 
     /// What is to be written of the checkpoint, for each copy, now that all it points to is durable; and its number.
     fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, [Vec<Part>; COPIES])> {
-        let progress = self.in_progress.take()?;
+        let mut progress = self.in_progress.take()?;
+        progress.is_placed = true;
         for &segment in &progress.dead {
             self.table.change_page(page_of(segment), progress.number);
             if let Some(row) = self.segments.row_at_cut(segment) {
@@ -298,6 +302,7 @@ impl Core {
         self.log.checkpoint_durable(progress.number, &progress.heads);
         self.log.gap_closed();
         self.failed_packs = 0;
+        self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
         for segment in progress.dead {
             // What was live at the cut and died since is not among them; what was dead stays so.
@@ -315,6 +320,11 @@ impl Core {
     /// the next one.
     pub(crate) fn abandon_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
+        if progress.is_placed {
+            // Two checkpoints of one number could not be told apart. The next goes to the same slot: the other holds the one to
+            // fall back on.
+            self.skipped_checkpoints += 2;
+        }
         self.map.give_up_cut(progress.leaves.into_iter().chain(progress.upper));
         self.segments.end_cut();
         self.update_map_need();

@@ -119,9 +119,9 @@ pub(crate) enum Cleaned {
 
 impl<M: Media> Shared<M> {
     /// Empties the segment most worth it. False: there is none, or no room to move anything.
-    pub(crate) async fn clean_one(self: &Arc<Self>) -> Result<bool, Error> {
+    pub(crate) async fn clean_one(self: &Arc<Self>, gain: Gain) -> Result<bool, Error> {
         loop {
-            match self.clean_step().await? {
+            match self.clean_step(gain).await? {
                 Cleaned::Part => {}
                 cleaned => return Ok(cleaned == Cleaned::Segment),
             }
@@ -129,8 +129,8 @@ impl<M: Media> Shared<M> {
     }
 
     /// A little of the segment at hand, or of the one most worth it.
-    pub(crate) async fn clean_step(self: &Arc<Self>) -> Result<Cleaned, Error> {
-        let Some(mut work) = self.core().take_cleaning()? else { return Ok(Cleaned::Nothing) };
+    pub(crate) async fn clean_step(self: &Arc<Self>, gain: Gain) -> Result<Cleaned, Error> {
+        let Some(mut work) = self.core().take_cleaning(gain)? else { return Ok(Cleaned::Nothing) };
         let end = {
             let geometry = *self.core().geometry();
             geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
@@ -320,7 +320,7 @@ impl<M: Media> Shared<M> {
 
 impl Core {
     /// The segment at hand, if it is still what it was; else the one most worth cleaning.
-    fn take_cleaning(&mut self) -> Result<Option<Cleaning>, Error> {
+    fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
         self.writable()?;
         if let Some(work) = self.cleaning.take()
             && self.is_at_hand(&work)
@@ -328,12 +328,7 @@ impl Core {
             return Ok(Some(work));
         }
         let now = self.log.sequence();
-        let for_room = || self.segments.victim(now, Gain::Room);
-        let victim = match self.wants_room() {
-            true => for_room().or_else(|| self.segments.victim(now, Gain::Segments)),
-            false => self.segments.victim(now, Gain::Segments),
-        };
-        let Some(segment) = victim else { return Ok(None) };
+        let Some(segment) = self.segments.victim(now, gain) else { return Ok(None) };
         Ok(Some(Cleaning {
             segment,
             generation: self.segments.get(segment).generation(),

@@ -63,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) flushing_up_to: u64,
     /// Packs that the medium did not take since the last checkpoint.
     pub(crate) failed_packs: u32,
+    /// Numbers of checkpoints that were given up when their places were being written.
+    pub(crate) skipped_checkpoints: u64,
     /// A superblock or checkpoint is being written: never two at a time.
     pub(crate) writing_aside: bool,
     /// Syncs that have ended.

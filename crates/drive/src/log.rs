@@ -494,7 +494,9 @@ impl Log {
         for state in &mut self.heads {
             state.leaves |= state.current.is_some() && state.current.segment == pack.segment;
         }
-        segments.set_aside(pack.segment, State::Bad);
+        if !segments.forgets_bad() {
+            segments.set_aside(pack.segment, State::Bad);
+        }
         self.gap = Some(self.gap.map_or(pack.sequence, |gap| gap.min(pack.sequence)));
         let SealedPack { sequence, segment, position, buf, .. } = pack;
         self.failed.push(FailedPack { sequence, segment, position, buf });

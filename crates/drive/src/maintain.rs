@@ -107,7 +107,7 @@ impl Core {
             return Wanted::Clean;
         }
         let now = self.log.sequence();
-        if self.wants_room() && self.segments.victim(now, Gain::Room).is_some()
+        if self.wants_room() && self.segments.victim(now, Gain::ROOM).is_some()
             || free + dead < low && self.segments.victim(now, Gain::Segments).is_some()
         {
             return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
@@ -192,7 +192,8 @@ impl<M: Media> Drive<M> {
             // What cannot be read does not keep the rest from being cleaned.
             Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
             Wanted::LoadOverlays | Wanted::Clean => {
-                if shared.clean_step().await? == Cleaned::Nothing {
+                let gain = shared.core().gain_wanted();
+                if shared.clean_step(gain).await? == Cleaned::Nothing {
                     shared.write_checkpoint(false).await?;
                 }
             }
@@ -211,7 +212,7 @@ impl<M: Media> Drive<M> {
     pub async fn clean(&self) -> Result<bool, Error> {
         self.0.core().writable()?;
         let _right = self.0.maintenance().await;
-        self.0.clean_one().await
+        self.0.clean_one(Gain::Segments).await
     }
 
     /// Writes a checkpoint now.
@@ -371,7 +372,7 @@ impl<M: Media> Shared<M> {
         {
             settling.cleanings = cleanings;
             let before = self.core().account_units();
-            if !self.clean_one().await? {
+            if !self.clean_one(Gain::LAST_ROOM).await? {
                 self.write_checkpoint(false).await?;
             }
             if self.core().account_units().taken < before.taken {
@@ -411,7 +412,7 @@ impl<M: Media> Shared<M> {
                 if self.core().map.overlays() > 0 {
                     self.load_overlays(LEAVES_A_ROUND).await?;
                 }
-                if !self.clean_one().await? {
+                if !self.clean_one(Gain::Segments).await? {
                     break;
                 }
                 cleaned = true;
@@ -510,7 +511,13 @@ impl Core {
 
     /// Whether a segment holds frames to pack anew.
     fn has_repackable(&self) -> bool {
-        self.wants_room() && self.segments.victim(self.log.sequence(), Gain::Room).is_some()
+        self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
+    }
+
+    /// What cleaning in the background is to bring.
+    fn gain_wanted(&self) -> Gain {
+        let has_room = self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
+        if self.wants_room() && has_room { Gain::ROOM } else { Gain::Segments }
     }
 
     /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has

@@ -166,6 +166,7 @@ fn recover(
     }
     #[cfg(feature = "planted-bugs")]
     {
+        segments.forget_bad = options.planted_bug == Some(crate::PlantedBug::BadSegmentForgotten);
         segments.ignore_pins = options.planted_bug == Some(crate::PlantedBug::DroppedPin);
     }
     for touched in &tail.touched {
@@ -195,6 +196,7 @@ fn recover(
         syncing: false,
         flushing_up_to: 0,
         failed_packs: 0,
+        skipped_checkpoints: 0,
         writing_aside: false,
         syncs_count: 0,
         maintaining: false,

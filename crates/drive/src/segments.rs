@@ -43,8 +43,16 @@ pub(crate) enum Claim {
 pub(crate) enum Gain {
     /// Free segments.
     Segments,
-    /// Room under the limit: frames of which blocks died, packed anew.
-    Room,
+    /// Room under the limit: frames of which blocks died, packed anew; where so much of a segment may be gained, a part of this
+    /// many.
+    Room(u32),
+}
+
+impl Gain {
+    /// Worth it in the background.
+    pub(crate) const ROOM: Gain = Gain::Room(16);
+    /// Worth it before a write is refused.
+    pub(crate) const LAST_ROOM: Gain = Gain::Room(64);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +168,8 @@ pub(crate) struct Segments {
     /// Planted mistake: readers are not waited for.
     #[cfg(feature = "planted-bugs")]
     pub(crate) ignore_pins: bool,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) forget_bad: bool,
 }
 
 impl Segments {
@@ -185,6 +195,8 @@ impl Segments {
             generations: 0,
             #[cfg(feature = "planted-bugs")]
             ignore_pins: false,
+            #[cfg(feature = "planted-bugs")]
+            forget_bad: false,
         };
         segments.set_geometry(geometry);
         segments
@@ -511,6 +523,14 @@ impl Segments {
         self.set_state(segment, state);
     }
 
+    /// The planted mistake of that name.
+    pub(crate) fn forgets_bad(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.forget_bad;
+        #[cfg(not(feature = "planted-bugs"))]
+        false
+    }
+
     /// How many segments are damaged, and how many bad.
     pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
         let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
@@ -577,9 +597,9 @@ impl Segments {
                 };
                 candidates.max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
             }
-            Gain::Room => candidates
+            Gain::Room(part) => candidates
                 // A little of a segment is not worth moving all of it.
-                .filter(|&s| u64::from(self.get(s).repackable_units) * 16 > full)
+                .filter(|&s| u64::from(self.get(s).repackable_units) * u64::from(part) > full)
                 .max_by_key(|&s| self.get(s).repackable_units),
         }
     }

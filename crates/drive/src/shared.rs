@@ -20,9 +20,13 @@ use crate::log::SealedPack;
 use crate::options::{Compute, OpenOptions, Spawner};
 use crate::recovery::{policy_numbers, policy_of};
 use crate::sample::Sampler;
+use crate::segments::State;
 
 /// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
-const FAILED_PACKS_MAX: u32 = 16;
+const FAILED_PACKS_MAX: u32 = 128;
+/// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
+const BAD_SEGMENTS_PART: u32 = 16;
+const BAD_SEGMENTS_MIN: u32 = 2;
 
 /// A drive; clones share it.
 ///
@@ -247,7 +251,13 @@ impl Core {
         self.failed_packs += 1;
         let (position, segment) = (pack.position, pack.segment);
         let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
-        if error.kind() == std::io::ErrorKind::StorageFull || self.failed_packs > FAILED_PACKS_MAX {
+        let is_known = self.segments.get(segment).state() == State::Bad;
+        let (_, bad) = self.segments.set_aside_counts();
+        let bad_max = (self.segments.count() / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN);
+        if error.kind() == std::io::ErrorKind::StorageFull
+            || self.failed_packs > FAILED_PACKS_MAX
+            || !is_known && bad >= bad_max
+        {
             self.poison(what);
         } else {
             self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));

@@ -105,7 +105,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let whole = [0, 1].map(|copy| copy_of(newest, copy).is_some());
     let copies = whole.iter().filter(|whole| **whole).count();
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
-    let before = [0, 1].map(|copy| copy_of(newest - 1, copy).map(|(_, c)| &c.rows[..]));
+    let before = [0, 1].map(|copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]));
     let table = Table::of(newest, rows, whole, before);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older: that is no error of the backing.

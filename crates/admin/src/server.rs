@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use service::StatusReport;
+use service::{LogLimit, StatusReport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
@@ -127,12 +127,15 @@ impl HttpServer {
 async fn accept(listener: TcpListener, limits: Limits, reports: Reports) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    let failures = LogLimit::new();
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept an HTTP client");
+                    if let Some(held_back) = failures.pass() {
+                        tracing::warn!(%error, held_back, "cannot accept an HTTP client");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

@@ -22,8 +22,11 @@ pub struct ServerConfig {
     pub tls: TlsPolicy,
     /// Allows TCP without TLS on addresses other than loopback.
     pub insecure: bool,
-    /// Connections at a time; more are closed at once.
+    /// Connections at a time. One more takes the place of one in its handshake, if there is any, and is closed at once
+    /// otherwise.
     pub connections_max: usize,
+    /// The same for connections of one peer: an IP address, or the user of a process that connects to a Unix socket.
+    pub connections_per_peer_max: usize,
     /// Requests in flight on a connection; more wait in the socket. 1 to 4096.
     pub requests_per_connection_max: usize,
     /// Bytes of request data held for one connection; at least 32 MiB.
@@ -33,12 +36,17 @@ pub struct ServerConfig {
     pub total_buffer_bytes_max: usize,
     /// From accepting to the start of transmission.
     pub handshake_timeout: Duration,
+    /// The same while handshakes hold more than three quarters of all places, or no place is free.
+    pub handshake_timeout_scarce: Duration,
     /// How long a client may take none of its replies, or send nothing of a payload it announced, while others
     /// wait for the memory it holds. It is disconnected then.
     pub stall_timeout: Duration,
     /// From shutdown (or the client's farewell) to closing, even if replies are left.
     pub shutdown_grace: Duration,
 }
+
+/// Largest [`ServerConfig::connections_max`].
+pub const CONNECTIONS_LIMIT: usize = 1 << 20;
 
 /// Bytes of request data that every connection may hold without asking, so that a few greedy or stalled
 /// clients never stop small requests of the others.
@@ -50,10 +58,12 @@ impl Default for ServerConfig {
             tls: TlsPolicy::Off,
             insecure: false,
             connections_max: 1024,
+            connections_per_peer_max: 512,
             requests_per_connection_max: 256,
             connection_buffer_bytes_max: 64 << 20,
             total_buffer_bytes_max: 256 << 20,
             handshake_timeout: Duration::from_secs(30),
+            handshake_timeout_scarce: Duration::from_secs(3),
             stall_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
         }
@@ -82,7 +92,8 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let payload = MAX_PAYLOAD_BYTES as usize;
         let limits = [
-            ("connections_max", self.connections_max, 1, 1 << 20),
+            ("connections_max", self.connections_max, 1, CONNECTIONS_LIMIT),
+            ("connections_per_peer_max", self.connections_per_peer_max, 1, CONNECTIONS_LIMIT),
             ("requests_per_connection_max", self.requests_per_connection_max, 1, 4096),
             ("connection_buffer_bytes_max", self.connection_buffer_bytes_max, payload, 1 << 40),
             ("total_buffer_bytes_max", self.total_buffer_bytes_max, payload, 1 << 40),

@@ -2,14 +2,17 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use service::Device;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::admission::{Admission, Peer};
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
@@ -30,13 +33,29 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] on what that means), so let it finish. Needs the timer of a tokio runtime. The connection counts
-/// and its memory is charged to `shared`.
+/// and its memory is charged to `shared`; it counts for `peer` as well.
 ///
 /// # Errors
 /// Why the connection ended, if not by the client's farewell or shutdown. There is nothing left to do but to
 /// log it.
 pub async fn serve_connection<S, D>(
+    stream: S,
+    peer: Peer,
+    shared: &Shared<D>,
+    shutdown: Shutdown,
+) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: Device,
+{
+    let admission = shared.admissions.admit(peer)?;
+    serve_admitted(stream, admission, shared, shutdown).await
+}
+
+/// Serves a client that has a place.
+pub(crate) async fn serve_admitted<S, D>(
     mut stream: S,
+    mut admission: Admission,
     shared: &Shared<D>,
     mut shutdown: Shutdown,
 ) -> Result<(), ConnectionError>
@@ -44,16 +63,19 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
 {
-    let Some(_admitted) = shared.admit() else { return Err(ConnectionError::TooManyConnections) };
     let tls = shared.tls();
-    let deadline = Instant::now() + shared.config.handshake_timeout;
-    let mut stopped = shutdown.clone();
+    let mut limits = Limits {
+        patience: pin!(admission.patience(&shared.config)),
+        closed: admission.closed(),
+        stopped: shutdown.clone(),
+    };
     let negotiation = async {
         let zeroes = greet(&mut stream).await?;
-        let end = Handshake::new(shared, &tls, zeroes, false).run(&mut stream).await?;
+        admission.heard();
+        let end = Handshake::new(shared, &tls, &mut admission, zeroes, false).run(&mut stream).await?;
         Ok((end, zeroes))
     };
-    let Some((end, zeroes)) = before(deadline, &mut stopped, negotiation).await? else { return Ok(()) };
+    let Some((end, zeroes)) = limits.hold(negotiation).await? else { return Ok(()) };
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(export, session), _) => {
@@ -63,12 +85,10 @@ where
         (Negotiated::StartTls, TlsPolicy::Required(config)) => {
             let negotiation = async {
                 let mut stream = config.acceptor.accept(stream).await?;
-                let end = Handshake::new(shared, &tls, zeroes, true).run(&mut stream).await?;
+                let end = Handshake::new(shared, &tls, &mut admission, zeroes, true).run(&mut stream).await?;
                 Ok((end, stream))
             };
-            let Some((end, mut stream)) = before(deadline, &mut stopped, negotiation).await? else {
-                return Ok(());
-            };
+            let Some((end, mut stream)) = limits.hold(negotiation).await? else { return Ok(()) };
             let result = match end {
                 Negotiated::Transmission(export, session) => {
                     transmit(&mut stream, &export, session, shared, &mut shutdown).await
@@ -82,22 +102,32 @@ where
     }
 }
 
-/// Runs a negotiation; `None` when shutdown came first. A client that hangs up is no failure.
-async fn before<T>(
-    deadline: Instant,
-    stopped: &mut Shutdown,
-    negotiation: impl Future<Output = Result<T, ConnectionError>>,
-) -> Result<Option<T>, ConnectionError> {
-    tokio::select! {
-        biased;
-        done = tokio::time::timeout_at(deadline, negotiation) => match done {
-            Ok(Err(ConnectionError::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(ConnectionError::UnexpectedEnd)
-            }
-            Ok(result) => result.map(Some),
-            Err(_) => Err(ConnectionError::HandshakeTimeout),
-        },
-        () = stopped.requested() => Ok(None),
+/// What ends a negotiation before its time.
+struct Limits<'a, F> {
+    patience: Pin<&'a mut F>,
+    /// Another client gets the place.
+    closed: Arc<Notify>,
+    stopped: Shutdown,
+}
+
+impl<F: Future<Output = ()>> Limits<'_, F> {
+    /// Runs a negotiation; `None` when shutdown came first. A client that hangs up is no failure.
+    async fn hold<T>(
+        &mut self,
+        negotiation: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<Option<T>, ConnectionError> {
+        tokio::select! {
+            biased;
+            done = negotiation => match done {
+                Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(ConnectionError::UnexpectedEnd)
+                }
+                result => result.map(Some),
+            },
+            () = self.closed.notified() => Err(ConnectionError::MadeRoom),
+            () = &mut self.patience => Err(ConnectionError::HandshakeTimeout),
+            () = self.stopped.requested() => Ok(None),
+        }
     }
 }
 

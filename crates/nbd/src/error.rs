@@ -2,14 +2,21 @@
 
 use std::io;
 
+use crate::admission::Peer;
 use crate::request::BadMagic;
 
 /// Why a connection was closed. The other connections and the device are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// There are as many connections as the configuration allows.
-    #[error("too many connections: raise connections_max, or close some")]
+    #[error("there are as many connections as max-connections allows: raise it, or close some")]
     TooManyConnections,
+    /// The peer has as many connections as the configuration allows to one.
+    #[error("{0} has as many connections as max-connections-per-peer allows: raise it, or close some")]
+    TooManyOfPeer(Peer),
+    /// Another client got the place of this one.
+    #[error("closed in the handshake to make room for another client")]
+    MadeRoom,
     /// The negotiation was not done in time.
     #[error("the client did not finish the handshake in time")]
     HandshakeTimeout,

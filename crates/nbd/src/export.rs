@@ -2,12 +2,12 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use service::Device;
 use tokio::sync::watch;
 
+use crate::admission::Admissions;
 use crate::budget::Budget;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
@@ -81,7 +81,7 @@ pub struct Shared<D> {
     tls: RwLock<TlsPolicy>,
     pub(crate) config: ServerConfig,
     pub(crate) budget: Budget,
-    connections: AtomicUsize,
+    pub(crate) admissions: Arc<Admissions>,
 }
 
 fn check_lengths<D>(export: &Export<D>) -> Result<(), ConfigError> {
@@ -112,12 +112,13 @@ impl<D: Device> Shared<D> {
     pub fn empty(config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
         let budget = Budget::new(config.total_buffer_bytes_max);
+        let admissions = Arc::new(Admissions::new(&config));
         Ok(Arc::new(Self {
             offers: RwLock::new(Arc::new([])),
             tls: RwLock::new(config.tls.clone()),
             config,
             budget,
-            connections: AtomicUsize::new(0),
+            admissions,
         }))
     }
 
@@ -173,22 +174,12 @@ impl<D: Device> Shared<D> {
 
     /// Connections being served now.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.admissions.connections()
     }
 
-    /// Counts a connection in for as long as the guard lives; `None` when there are too many.
-    pub(crate) fn admit(&self) -> Option<ConnectionGuard<'_>> {
-        let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        let guard = ConnectionGuard(&self.connections);
-        (before < self.config.connections_max).then_some(guard)
-    }
-}
-
-/// Counts a connection while it lives.
-pub(crate) struct ConnectionGuard<'a>(&'a AtomicUsize);
-
-impl Drop for ConnectionGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// Closes up to `count` connections that are in their handshake, those first whose clients have said nothing, the oldest
+    /// first. Answers how many were closed.
+    pub fn close_handshakes(&self, count: usize) -> usize {
+        self.admissions.close_handshakes(count)
     }
 }

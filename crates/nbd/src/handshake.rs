@@ -8,6 +8,7 @@ use std::sync::Arc;
 use service::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::admission::Admission;
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
 use crate::export::{Offered, Shared};
@@ -27,6 +28,7 @@ const OPTIONS_MAX: u32 = 1024;
 pub(crate) struct Handshake<'a, D> {
     shared: &'a Shared<D>,
     tls: &'a TlsPolicy,
+    admission: &'a mut Admission,
     /// Inside TLS.
     secure: bool,
     zeroes: bool,
@@ -82,8 +84,14 @@ where
 }
 
 impl<'a, D: Device> Handshake<'a, D> {
-    pub(crate) fn new(shared: &'a Shared<D>, tls: &'a TlsPolicy, zeroes: bool, secure: bool) -> Self {
-        Self { shared, tls, secure, zeroes, structured_replies: false, context_export: None }
+    pub(crate) fn new(
+        shared: &'a Shared<D>,
+        tls: &'a TlsPolicy,
+        admission: &'a mut Admission,
+        zeroes: bool,
+        secure: bool,
+    ) -> Self {
+        Self { shared, tls, admission, secure, zeroes, structured_replies: false, context_export: None }
     }
 
     /// Answers options until one ends the negotiation.
@@ -111,6 +119,10 @@ impl<'a, D: Device> Handshake<'a, D> {
                 stream.read_exact(&mut data).await?;
                 self.answer(header.option, &data, &mut out)?
             };
+            if let Next::End(Negotiated::Transmission(..)) = next {
+                // Before the client learns of it: from then on it relies on its place.
+                self.admission.established()?;
+            }
             stream.write_all(&out).await?;
             stream.flush().await?;
             if let Next::End(end) = next {

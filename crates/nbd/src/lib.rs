@@ -8,7 +8,7 @@
 //!   go while it serves.
 //! * [`serve_connection`] serves one client within the task that awaits it. Requests that the device answers at
 //!   once cost no allocation, no task and no system call of their own.
-//! * [`Listener`], [`Acceptor`] and [`Accepted`] bring clients to worker threads; [`Server`] has such threads of
+//! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads; [`Server`] has such threads of
 //!   its own.
 //! * [`protocol`], [`request`], [`reply`], [`option`] and [`option_reply`] are the wire format: pure functions.
 //!
@@ -27,30 +27,41 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use nbd::{Accepted, Address, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
+//! # use nbd::{AcceptFailures, Address, Admitted, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
 //! let export = Export { name: "disk".into(), description: String::new(), device: Arc::new(device) };
 //! let config = ServerConfig::default();
-//! let listener = Listener::bind(&"unix:/run/pumice.sock".parse::<Address>()?, &config)?;
+//! let address = "unix:/run/pumice.sock".parse::<Address>()?;
+//! let listener = Listener::bind(&address, &config)?;
 //! let shared = Shared::new(vec![export], config)?;
 //! let trigger = ShutdownTrigger::new();
 //!
 //! // On the accepting thread, within its runtime:
-//! # let hand_to_a_worker = |_: Accepted| {};
+//! # let hand_to_a_worker = |_: Admitted| {};
+//! # let accepting_for = shared.clone();
 //! let accepting = async move {
 //!     let acceptor = listener.register()?;
+//!     let failures = AcceptFailures::new(&address);
 //!     loop {
-//!         hand_to_a_worker(acceptor.accept().await?);
+//!         match acceptor.accept().await {
+//!             Ok(client) => {
+//!                 // One that finds no place is closed.
+//!                 if let Ok(admitted) = client.admit(&accepting_for) {
+//!                     hand_to_a_worker(admitted);
+//!                 }
+//!             }
+//!             Err(error) => failures.recover(&error, &accepting_for).await,
+//!         }
 //!     }
 //! #   #[allow(unreachable_code)]
 //! #   std::io::Result::Ok(())
 //! };
 //!
 //! // On a worker, within its (single-threaded) runtime, for each client:
-//! # let client = |accepted: Accepted, shared: Arc<Shared<nbd::testing::MemoryDevice>>| {
+//! # let client = |admitted: Admitted, shared: Arc<Shared<nbd::testing::MemoryDevice>>| {
 //! let shutdown: Shutdown = trigger.subscribe();
-//! tokio::spawn(async move { accepted.serve(&shared, shutdown).await })
+//! tokio::spawn(async move { admitted.serve(&shared, shutdown).await })
 //! # };
 //! # Ok(())
 //! # }
@@ -58,7 +69,9 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod address;
+mod admission;
 mod budget;
 mod buffers;
 mod config;
@@ -84,12 +97,14 @@ mod tls;
 mod transmission;
 mod wire;
 
+pub use accept::AcceptFailures;
 pub use address::{Address, AddressError, DEFAULT_PORT};
-pub use config::{CONNECTION_RESERVE_BYTES, ConfigError, ServerConfig, TlsPolicy};
+pub use admission::Peer;
+pub use config::{CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TlsPolicy};
 pub use connection::serve_connection;
 pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
-pub use listener::{Accepted, Acceptor, ListenError, Listener, SocketGuard};
+pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener, SocketGuard};
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{TlsConfig, TlsError};

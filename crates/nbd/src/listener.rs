@@ -1,7 +1,7 @@
 //! Listening on Unix and TCP sockets.
 //!
-//! A [`Listener`] is bound outside any runtime, an [`Acceptor`] lives in one, and an [`Accepted`] connection can
-//! go to the runtime of another thread before it is registered there.
+//! A [`Listener`] is bound outside any runtime, an [`Acceptor`] lives in one, and an [`Accepted`] connection that is
+//! [`Admitted`] can go to the runtime of another thread before it is registered there.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -14,8 +14,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use service::Device;
 
 use crate::address::Address;
+use crate::admission::{Admission, Peer};
 use crate::config::{ServerConfig, TlsPolicy};
-use crate::connection::serve_connection;
+use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
 use crate::export::Shared;
 use crate::shutdown::Shutdown;
@@ -168,7 +169,7 @@ impl Acceptor {
     /// Waits for the next client.
     ///
     /// # Errors
-    /// Those of `accept(2)`: the listener stays usable, but wait a little, for the process may be out of files.
+    /// Those of `accept(2)`: the listener stays usable; [`crate::AcceptFailures`] says what to do.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
@@ -181,7 +182,7 @@ impl Acceptor {
     }
 }
 
-/// A client that was accepted, not yet bound to a runtime: send it to the thread that shall serve it.
+/// A client that was accepted, and has no place yet.
 pub enum Accepted {
     /// Over a Unix socket.
     Unix(UnixStream),
@@ -190,23 +191,59 @@ pub enum Accepted {
 }
 
 impl Accepted {
-    /// Serves the client within the runtime this is polled in; see [`serve_connection`].
+    /// Whom the connection counts for.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Self::Unix(stream) => {
+                let found = rustix::net::sockopt::socket_peercred(stream);
+                found.map_or(Peer::Unknown, |process| Peer::User(process.uid.as_raw()))
+            }
+            // Of a client that has left already nothing is known.
+            Self::Tcp(stream) => {
+                stream.peer_addr().map_or(Peer::Unknown, |peer| Peer::Address(peer.ip().to_canonical()))
+            }
+        }
+    }
+
+    /// Gives the client a place among those of `shared`. To be done in the order in which clients are accepted, and before
+    /// they are handed to threads that may be busy: who comes later may take the place of who has said nothing so far.
     ///
     /// # Errors
-    /// See [`serve_connection`].
+    /// Where there is no place. The connection is closed.
+    pub fn admit<D: Device>(self, shared: &Shared<D>) -> Result<Admitted, ConnectionError> {
+        let admission = shared.admissions.admit(self.peer())?;
+        Ok(Admitted { accepted: self, admission })
+    }
+}
+
+/// A client that has a place, not yet bound to a runtime: send it to the thread that shall serve it.
+pub struct Admitted {
+    accepted: Accepted,
+    admission: Admission,
+}
+
+impl Admitted {
+    /// Serves the client within the runtime this is polled in; see [`crate::serve_connection`]. `shared` is what it was
+    /// admitted to.
+    ///
+    /// # Errors
+    /// See [`crate::serve_connection`].
     pub async fn serve<D: Device>(
         self,
         shared: &Shared<D>,
         shutdown: Shutdown,
     ) -> Result<(), ConnectionError> {
-        match self {
-            Self::Unix(stream) => {
+        let Admitted { accepted, admission } = self;
+        match accepted {
+            Accepted::Unix(stream) => {
                 // The default holds no two replies of 128 KiB. No matter if the system allows less.
                 let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
-                serve_connection(tokio::net::UnixStream::from_std(stream)?, shared, shutdown).await
+                let stream = tokio::net::UnixStream::from_std(stream)?;
+                serve_admitted(stream, admission, shared, shutdown).await
             }
-            Self::Tcp(stream) => {
-                serve_connection(tokio::net::TcpStream::from_std(stream)?, shared, shutdown).await
+            Accepted::Tcp(stream) => {
+                let stream = tokio::net::TcpStream::from_std(stream)?;
+                serve_admitted(stream, admission, shared, shutdown).await
             }
         }
     }

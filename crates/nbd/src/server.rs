@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use service::Device;
 use tokio::runtime::{Builder, Runtime};
@@ -11,12 +10,10 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tracing::{debug, warn};
 
+use crate::accept::AcceptFailures;
 use crate::export::Shared;
-use crate::listener::{Accepted, Acceptor, Listener};
+use crate::listener::{Acceptor, Admitted, Listener};
 use crate::shutdown::{Shutdown, ShutdownTrigger};
-
-/// Pause after `accept` failed, most likely for want of file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Worker threads that serve the connections of some listeners, each connection by one thread.
 pub struct Server {
@@ -44,9 +41,9 @@ impl Server {
                 LocalSet::new().block_on(&runtime, work(accepted, shared, shutdown));
             })?;
         }
-        let shutdown = server.trigger.subscribe();
+        let (shared, shutdown) = (Arc::clone(shared), server.trigger.subscribe());
         server.spawn("nbd-accept".to_owned(), move |runtime| {
-            runtime.block_on(accept_all(listeners, senders, shutdown));
+            runtime.block_on(accept_all(listeners, senders, shared, shutdown));
         })?;
         Ok(server)
     }
@@ -80,9 +77,10 @@ impl Drop for Server {
 }
 
 /// Accepts on all listeners until shutdown, dealing the clients out in turn.
-async fn accept_all(
+async fn accept_all<D: Device>(
     listeners: Vec<Listener>,
-    workers: Vec<mpsc::UnboundedSender<Accepted>>,
+    workers: Vec<mpsc::UnboundedSender<Admitted>>,
+    shared: Arc<Shared<D>>,
     mut shutdown: Shutdown,
 ) {
     let (sender, mut accepted) = mpsc::channel(16);
@@ -90,7 +88,10 @@ async fn accept_all(
     for listener in listeners {
         let address = listener.address().clone();
         match listener.register() {
-            Ok(acceptor) => drop(tasks.spawn(accept_each(acceptor, sender.clone()))),
+            Ok(acceptor) => {
+                let failures = AcceptFailures::new(&address);
+                tasks.spawn(accept_each(acceptor, sender.clone(), Arc::clone(&shared), failures));
+            }
             Err(error) => warn!("{address}: {error}"),
         }
     }
@@ -108,25 +109,30 @@ async fn accept_all(
     }
 }
 
-async fn accept_each(acceptor: Acceptor, accepted: mpsc::Sender<Accepted>) {
+async fn accept_each<D: Device>(
+    acceptor: Acceptor,
+    admitted: mpsc::Sender<Admitted>,
+    shared: Arc<Shared<D>>,
+    failures: AcceptFailures,
+) {
     loop {
         match acceptor.accept().await {
-            Ok(client) => {
-                if accepted.send(client).await.is_err() {
-                    return;
+            Ok(client) => match client.admit(&shared) {
+                Ok(client) => {
+                    if admitted.send(client).await.is_err() {
+                        return;
+                    }
                 }
-            }
-            Err(error) => {
-                warn!("cannot accept a client: {error}");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
+                Err(error) => debug!("connection closed: {error}"),
+            },
+            Err(error) => failures.recover(&error, &shared).await,
         }
     }
 }
 
 /// Serves clients until shutdown, then until the last of them is done.
 async fn work<D: Device>(
-    mut accepted: mpsc::UnboundedReceiver<Accepted>,
+    mut accepted: mpsc::UnboundedReceiver<Admitted>,
     shared: Arc<Shared<D>>,
     shutdown: Shutdown,
 ) {

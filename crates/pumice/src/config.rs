@@ -27,6 +27,8 @@ pub(crate) const DEFAULT_MAP_CACHE: Size = Size(drive::DEFAULT_MAP_BUDGET_BYTES)
 pub(crate) const DEFAULT_THROTTLE_FLOOR: Size = Size(service::DEFAULT_FLOOR_BYTES_PER_SECOND);
 /// Default of `background-cpu`.
 pub(crate) const DEFAULT_BACKGROUND_CPU: f64 = service::DEFAULT_BACKGROUND_CPU_PERCENT;
+/// Most connections that can be allowed.
+pub(crate) const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
 /// Most worker threads.
 pub(crate) const THREADS_MAX: u16 = 1024;
 
@@ -52,6 +54,10 @@ pub(crate) struct Server {
     pub(crate) offload: offload::Choice,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) insecure: bool,
+    /// `None`: the default of the NBD server.
+    pub(crate) max_connections: Option<u32>,
+    /// `None`: half of them all.
+    pub(crate) max_connections_per_peer: Option<u32>,
 }
 
 /// PEM files.
@@ -158,6 +164,8 @@ pub(crate) struct Overrides {
     pub(crate) offload: Option<offload::Choice>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) insecure: bool,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) max_connections_per_peer: Option<u32>,
     pub(crate) map_cache: Option<Size>,
     pub(crate) write_cache: Option<bool>,
     pub(crate) read_only: bool,
@@ -201,6 +209,8 @@ impl Overrides {
         }
         server.tls = self.tls.clone().or(server.tls.take());
         server.insecure |= self.insecure;
+        server.max_connections = self.max_connections.or(server.max_connections);
+        server.max_connections_per_peer = self.max_connections_per_peer.or(server.max_connections_per_peer);
     }
 }
 
@@ -341,7 +351,18 @@ impl Server {
             ),
             None => nbd::TlsPolicy::Off,
         };
-        Ok(nbd::ServerConfig { tls, insecure: self.insecure, ..nbd::ServerConfig::default() })
+        let defaults = nbd::ServerConfig::default();
+        let connections_max = self.max_connections.map_or(defaults.connections_max, |max| max as usize);
+        // One peer leaves room for another.
+        let half = connections_max.div_ceil(2);
+        let connections_per_peer_max = self.max_connections_per_peer.map_or(half, |max| max as usize);
+        Ok(nbd::ServerConfig {
+            tls,
+            insecure: self.insecure,
+            connections_max,
+            connections_per_peer_max,
+            ..defaults
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use service::{IoChoice, run_here};
 use crate::human;
 use crate::signatures;
 use crate::size::Size;
+use crate::usage;
 
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
@@ -102,7 +103,11 @@ fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
     if let Some(Size(size)) = args.size {
         *grown = grow(&args.path, size)?;
     }
-    Ok(AnyMedia::from(FileMedia::open(&args.path, false, Direct::Auto)?))
+    let media = FileMedia::open(&args.path, false, Direct::Auto)?;
+    if let Some(warning) = media.warning() {
+        usage::complain(&format!("warning: {warning}"));
+    }
+    Ok(AnyMedia::from(media))
 }
 
 /// Grows a regular file that is empty, as `touch` or `mktemp` left it.

@@ -7,6 +7,7 @@ mod mounted;
 mod server;
 mod tools;
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -92,9 +93,9 @@ pub(crate) fn run(_: &Args) -> Result<()> {
         ("serving again after the kill", format!("{:.2} s", outcome.ready_after.as_secs_f64())),
         ("took", format!("{:.0} s", since.elapsed().as_secs_f64())),
     ];
-    println!();
+    print("");
     for (name, value) in rows {
-        println!("  {name:<30}{value}");
+        print(&format!("  {name:<30}{value}"));
     }
     folder.close().context("the temporary directory is still there")
 }
@@ -125,7 +126,12 @@ fn tools_missing(program: &str) -> Option<String> {
 
 /// A step of the demo.
 fn say(what: &str) {
-    println!("* {what}");
+    print(&format!("* {what}"));
+}
+
+fn print(line: &str) {
+    // When nobody reads any more, everything is still taken down in the end.
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// A bar over bytes, on a terminal only.

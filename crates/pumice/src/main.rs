@@ -14,6 +14,7 @@ mod doctor;
 mod human;
 mod logging;
 mod man;
+mod panics;
 mod plan;
 mod resize;
 mod scan;
@@ -28,6 +29,7 @@ mod train;
 mod usage;
 mod wipe;
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
@@ -88,7 +90,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    run(std::env::args_os())
+}
+
+/// The whole program, with the name it was called by and its arguments.
+fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
+    panics::end_the_process();
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage::refuse(&error),
     };
@@ -117,7 +125,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pumice: {}", usage::one_line(&error));
+            usage::complain(&usage::one_line(&error));
             if error.is::<usage::WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

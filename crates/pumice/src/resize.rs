@@ -8,6 +8,7 @@ use service::{IoChoice, StatusReport, run_here};
 
 use crate::human;
 use crate::size::Size;
+use crate::usage;
 
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
@@ -41,7 +42,7 @@ pub(crate) fn set_capacity(args: &CapacityArgs) -> Result<()> {
     let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(&args.path, bytes, spawner))??;
     told(&drive)?;
     if let Some(warning) = too_much(&drive) {
-        eprintln!("pumice: warning: {warning}");
+        usage::complain(&format!("warning: {warning}"));
     }
     Ok(())
 }

@@ -78,6 +78,12 @@ pub(crate) struct Args {
     /// Allow TCP without TLS beyond this machine, for NBD and HTTP
     #[arg(long)]
     insecure: bool,
+    /// NBD connections at a time [default: 1024]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(config::CONNECTIONS_MAX)))]
+    max_connections: Option<u32>,
+    /// The same for one IP address, or one user of a Unix socket [default: half of all]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(config::CONNECTIONS_MAX)))]
+    max_connections_per_peer: Option<u32>,
     /// Levels of physical space in use, in percent, at which there is an event; or off [default: 80,90,95]
     #[arg(long, value_name = "LEVELS")]
     warn_at: Option<WarnAt>,
@@ -114,6 +120,8 @@ impl Args {
             offload: self.offload.clone(),
             tls,
             insecure: self.insecure,
+            max_connections: self.max_connections,
+            max_connections_per_peer: self.max_connections_per_peer,
             map_cache: self.map_cache,
             write_cache: self.write_cache.as_deref().map(|write_cache| write_cache == "on"),
             read_only: self.read_only,

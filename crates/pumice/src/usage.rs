@@ -1,5 +1,6 @@
 //! Errors on one line: what, where, what to do.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -27,8 +28,14 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(2);
     }
-    eprintln!("pumice: {}; `pumice --help` tells more", first_paragraph(&error.render().to_string()));
+    complain(&format!("{}; `pumice --help` tells more", first_paragraph(&error.render().to_string())));
     ExitCode::from(2)
+}
+
+/// Prints a line on standard error, if anybody reads there.
+pub(crate) fn complain(line: &str) {
+    // Whoever does not read has the exit code.
+    let _ = writeln!(std::io::stderr(), "pumice: {line}");
 }
 
 /// The message of an error of clap on one line, without its usage; of its tips, what was perhaps meant.

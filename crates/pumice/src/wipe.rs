@@ -84,7 +84,7 @@ fn ask(path: &Path) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("{}: everything on it would be lost; say --yes if that is wanted", path.display());
     }
-    eprint!("{}: everything on it will be lost. Type yes to go on: ", path.display());
+    write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", path.display())?;
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
         bail!("{}: left as it is", path.display());

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::drives::Drives;
 use crate::error::ServiceError;
+use crate::log_limit::LogLimit;
 use crate::report::StatusReport;
 use crate::resize::allocation;
 use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
@@ -126,6 +127,7 @@ impl AdminSocket {
         let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
         let drives = drives.into();
         let accepting = tokio::spawn(async move {
+            let failures = LogLimit::new();
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
@@ -137,7 +139,9 @@ impl AdminSocket {
                     }
                     // Out of descriptors, most likely: better slow than spinning.
                     Err(error) => {
-                        tracing::warn!(%error, "the admin socket cannot accept");
+                        if let Some(held_back) = failures.pass() {
+                            tracing::warn!(%error, held_back, "the admin socket cannot accept");
+                        }
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 }

@@ -17,6 +17,17 @@ pub enum ServiceError {
         /// What the engine said.
         source: drive::Error,
     },
+    /// The drive cannot be opened for writing, because what its backing lies on has no room.
+    #[error(
+        "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room there, or \
+        use `pumice serve --read-only`, which writes nothing", path.display()
+    )]
+    BackingFull {
+        /// Of the backing.
+        path: PathBuf,
+        /// What the engine said.
+        source: drive::Error,
+    },
     /// A worker thread cannot be started.
     #[error("cannot start worker thread {index}: {source}; try fewer threads")]
     Worker {

@@ -90,10 +90,18 @@ pub(crate) async fn open(
         options.compute = helpers.compute;
         options.offload = helpers.offload;
     }
-    let drive = Drive::open(media.clone(), options)
-        .await
-        .map_err(|source| ServiceError::Drive { path: path.to_path_buf(), source })?;
+    let opened = Drive::open(media.clone(), options).await;
+    let drive = opened.map_err(|source| failed(path, &media, source))?;
     Ok((drive, media))
+}
+
+/// Why the engine refuses to open a drive.
+fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
+    let path = path.to_path_buf();
+    match media {
+        AnyMedia::File(file) if file.out_of_space() => ServiceError::BackingFull { path, source },
+        _ => ServiceError::Drive { path, source },
+    }
 }
 
 /// Opens the backing. Of a server that was killed the kernel keeps the files, and so the lock, until its rings are taken
@@ -102,10 +110,16 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
     let since = Instant::now();
     loop {
         match FileMedia::open(path, settings.read_only, settings.direct) {
-            Err(MediaError::InUse { .. }) if since.elapsed() < LOCK_PATIENCE => {
+            Err(error) if error.is_in_use() && since.elapsed() < LOCK_PATIENCE => {
                 tokio::time::sleep(LOCK_POLL).await;
             }
-            result => return result,
+            Ok(media) => {
+                if let Some(warning) = media.warning() {
+                    tracing::warn!("{warning}");
+                }
+                return Ok(media);
+            }
+            error => return error,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::below::Below;
 use crate::IoBuf;
 
 /// An open backing. Its lock goes with the last reference, so every operation in flight holds one.
@@ -25,6 +26,10 @@ pub(crate) struct Backing {
     pub(super) direct: bool,
     /// Set when the backing said that it cannot discard: it is not asked again.
     pub(super) discard_refused: AtomicBool,
+    /// Set when a write found no room in the file system or thin volume.
+    pub(super) out_of_space: AtomicBool,
+    /// What a loop device takes its bytes from, locked like the device itself.
+    pub(super) below: Below,
 }
 
 /// One operation with the memory it needs: whoever performs it owns that memory until it is done.

@@ -36,6 +36,30 @@ pub enum MediaError {
         /// The path as it was given.
         path: PathBuf,
     },
+    /// The path is a loop device, and another open holds the file or device that it takes its bytes from.
+    #[error(
+        "{}: loop device on {}, which is in use by another process or mounted; stop that one first (`fuser -v` names it)",
+        path.display(), below.display()
+    )]
+    InUseBelow {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The backing file or device of the loop device.
+        below: PathBuf,
+    },
+    /// The path is a loop device whose backing file cannot be locked, so it is not opened for writing.
+    #[error(
+        "{}: loop device on {}, which cannot be locked against a second server: {reason}; make that file visible and \
+        readable to this process, or use its path in place of the loop device", path.display(), below.display()
+    )]
+    BelowUnreachable {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The backing file or device of the loop device, as the kernel names it.
+        below: PathBuf,
+        /// Why it cannot be locked.
+        reason: String,
+    },
     /// The path is a directory, a pipe or anything else that cannot hold a drive.
     #[error("{}: is {found}, not a regular file or block device; give the path of one", path.display())]
     NotStorage {
@@ -82,6 +106,11 @@ pub enum MediaError {
 }
 
 impl MediaError {
+    /// Whether another open of the same bytes is in the way: the backing is free once that one is closed.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, MediaError::InUse { .. } | MediaError::InUseBelow { .. })
+    }
+
     /// The error that `source` amounts to while trying to `action` the file at `path`.
     pub(super) fn from_io(path: &Path, action: &'static str, source: impl Into<io::Error>) -> MediaError {
         let path = path.to_path_buf();

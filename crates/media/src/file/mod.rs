@@ -1,7 +1,9 @@
 //! A regular file or block device as a backing.
 
 mod backing;
+mod below;
 mod error;
+mod lock;
 mod open;
 mod plain;
 mod uring;
@@ -32,6 +34,10 @@ impl FileMedia {
     ///
     /// A writer excludes everybody else; readers exclude writers. A block device that is opened for writing is
     /// also claimed against mounts.
+    ///
+    /// The backing file of a loop device, or of a partition of one, is locked too, and so on down a chain of loop
+    /// devices: the file and the device are one backing. A loop device whose backing file cannot be locked is not opened
+    /// for writing, unless that file is deleted; see [`FileMedia::warning`].
     ///
     /// # Errors
     /// See [`MediaError`].
@@ -80,9 +86,30 @@ impl FileMedia {
         self.backing.read_only
     }
 
+    /// What the lock does not cover, if anything: the backing file of a loop device that could not be locked. One line, to
+    /// be logged.
+    pub fn warning(&self) -> Option<&str> {
+        self.backing.below.warning()
+    }
+
+    /// Whether a write or sync ever failed because there was no room for it: a file system, a quota or a thin volume under a
+    /// sparse backing was full.
+    pub fn out_of_space(&self) -> bool {
+        self.backing.out_of_space.load(Ordering::Relaxed)
+    }
+
     /// Whether this is a block device rather than a regular file.
     pub fn block_device(&self) -> bool {
         self.backing.block_device
+    }
+
+    fn note(&self, result: &io::Result<()>) {
+        let full = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        if result.as_ref().is_err_and(full) {
+            self.backing.out_of_space.store(true, Ordering::Relaxed);
+        }
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -124,11 +151,16 @@ impl Media for FileMedia {
         if buf.is_empty() {
             return Ok(());
         }
-        self.perform(Request::Write { offset, buf }).await.1
+        let result = self.perform(Request::Write { offset, buf }).await.1;
+        self.note(&result);
+        result
     }
 
     async fn sync(&self) -> io::Result<()> {
-        self.perform(Request::Sync).await.1
+        let result = self.perform(Request::Sync).await.1;
+        // Where the file system allocates late.
+        self.note(&result);
+        result
     }
 
     fn may_show_unsynced(&self) -> bool {

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::backing::{Backing, block_size_bytes, retry_interrupted};
+use super::below::{self, Below};
 use super::error::MediaError;
+use super::lock::{Span, lock};
 use crate::{IoBuf, PAGE_BYTES};
 
 /// Whether I/O goes around the page cache (`O_DIRECT`).
@@ -35,11 +36,6 @@ pub enum Allocation {
     Preallocated,
 }
 
-/// How often, and how far apart, a busy lock on a block device is tried again: `udev` locks a device for a
-/// moment to probe it, whenever a writer closes it.
-const LOCK_RETRIES: u32 = 10;
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-
 pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backing, MediaError> {
     // Looked at before it is opened: opening a pipe would wait for its other end.
     let metadata = std::fs::metadata(path).map_err(|error| MediaError::from_io(path, "look at it", error))?;
@@ -56,7 +52,11 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
     // The path may lead elsewhere by now.
     let metadata = file.metadata().map_err(|error| MediaError::from_io(path, "look at it", error))?;
     let block_device = is_block_device(path, metadata.file_type())?;
-    lock(&file, path, read_only, block_device)?;
+    lock_whole(&file, path, read_only, block_device)?;
+    let below = match block_device {
+        true => below::lock_below(&file, path, read_only)?,
+        false => Below::default(),
+    };
 
     let raw_bytes = match block_device {
         true => block_size_bytes(&file).map_err(|error| MediaError::from_io(path, "tell its size", error))?,
@@ -73,6 +73,8 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
         read_only,
         direct,
         discard_refused: AtomicBool::new(false),
+        out_of_space: AtomicBool::new(false),
+        below,
     })
 }
 
@@ -97,6 +99,8 @@ pub(super) fn create(
             read_only: false,
             direct,
             discard_refused: AtomicBool::new(false),
+            out_of_space: AtomicBool::new(false),
+            below: Below::default(),
         }),
         Err(error) => {
             // It was this call that made the file, so nothing of value goes with it.
@@ -113,7 +117,7 @@ fn finish_create(
     allocation: Allocation,
     direct: Direct,
 ) -> Result<bool, MediaError> {
-    lock(file, path, false, false)?;
+    lock_whole(file, path, false, false)?;
     set_size(file, path, size_bytes, allocation)?;
     let direct = set_direct(file, path, direct)?;
     // The size and the name must survive a power cut before a drive relies on them.
@@ -189,22 +193,9 @@ fn whole_pages(path: &Path, raw_bytes: u64) -> Result<u64, MediaError> {
 }
 
 /// Takes the lock that keeps a second server away: exclusive to write, shared to read.
-fn lock(file: &File, path: &Path, read_only: bool, block_device: bool) -> Result<(), MediaError> {
-    let operation = match read_only {
-        true => FlockOperation::NonBlockingLockShared,
-        false => FlockOperation::NonBlockingLockExclusive,
-    };
-    let mut retries = if block_device { LOCK_RETRIES } else { 0 };
-    loop {
-        match retry_interrupted(|| rustix::fs::flock(file, operation)) {
-            Ok(()) => return Ok(()),
-            Err(Errno::AGAIN) if retries > 0 => {
-                retries -= 1;
-                std::thread::sleep(LOCK_RETRY_INTERVAL);
-            }
-            Err(error) => return Err(MediaError::from_io(path, "lock it", error)),
-        }
-    }
+fn lock_whole(file: &File, path: &Path, read_only: bool, block_device: bool) -> Result<(), MediaError> {
+    lock(file, read_only, Span::WHOLE, block_device)
+        .map_err(|error| MediaError::from_io(path, "lock it", error))
 }
 
 /// Turns direct I/O on where it is wanted and works; tells whether it is on.

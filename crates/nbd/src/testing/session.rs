@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::MemoryDevice;
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
 use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
-use crate::{ConnectionError, Export, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use crate::{ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
 
 /// Capacity of the device that sessions run against, in bytes.
 const CAPACITY_BYTES: u64 = 1 << 20;
@@ -70,8 +70,9 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, R
     let shared = Shared::new(vec![export], ServerConfig::default()).expect("the default is valid");
     let trigger = ShutdownTrigger::new();
     let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };
-    let result =
-        RUNTIME.with(|runtime| runtime.block_on(serve_connection(&mut script, &shared, trigger.subscribe())));
+    let result = RUNTIME.with(|runtime| {
+        runtime.block_on(serve_connection(&mut script, Peer::Unknown, &shared, trigger.subscribe()))
+    });
     (script.answers, result)
 }
 

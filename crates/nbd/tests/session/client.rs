@@ -9,7 +9,7 @@ use nbd::protocol::*;
 use nbd::reply::{ChunkHeader, SimpleReply};
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{ConnectionError, Export, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use nbd::{ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -55,10 +55,20 @@ pub(crate) fn connect_to(
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
+    connect_from(Peer::Unknown, shared, device, pipe_bytes)
+}
+
+/// The same, from somewhere.
+pub(crate) fn connect_from(
+    peer: Peer,
+    shared: &Arc<Shared<MemoryDevice>>,
+    device: &Arc<MemoryDevice>,
+    pipe_bytes: usize,
+) -> Session {
     let (near, far) = tokio::io::duplex(pipe_bytes);
     let trigger = ShutdownTrigger::new();
     let (shared, shutdown) = (Arc::clone(shared), trigger.subscribe());
-    let server = tokio::spawn(async move { serve_connection(far, &shared, shutdown).await });
+    let server = tokio::spawn(async move { serve_connection(far, peer, &shared, shutdown).await });
     Session { client: Client { stream: near }, device: Arc::clone(device), trigger, server }
 }
 

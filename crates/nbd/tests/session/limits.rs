@@ -141,6 +141,7 @@ async fn connections_are_limited() {
     let shared = shared_of(&device, config);
     let mut first = connect_to(&shared, &device, 4096);
     first.client.greet().await;
+    first.client.go("").await;
     assert_eq!(shared.connections(), 1);
     let mut second = connect_to(&shared, &device, 4096);
     assert!(second.client.is_closed().await);

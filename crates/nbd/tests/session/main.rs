@@ -1,5 +1,6 @@
 //! Sessions over a stream in memory: one small test a behaviour.
 
+mod admission;
 mod client;
 mod handshake;
 mod limits;

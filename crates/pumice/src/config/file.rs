@@ -10,7 +10,7 @@ use serde::{Deserialize, de};
 use service::WarnAt;
 
 use super::values::{parse_background_cpu, parse_direct, parse_io, parse_percent, parse_unix_socket};
-use super::{DriveConfig, Server, Settings, THREADS_MAX, TlsFiles};
+use super::{CONNECTIONS_MAX, DriveConfig, Server, Settings, THREADS_MAX, TlsFiles};
 use crate::logging;
 use crate::size::Size;
 
@@ -46,6 +46,8 @@ struct ServerTable {
     io: Option<Io>,
     offload: Option<OffloadValue>,
     insecure: bool,
+    max_connections: Option<Connections>,
+    max_connections_per_peer: Option<Connections>,
     tls: Option<TlsTable>,
 }
 
@@ -237,27 +239,34 @@ macro_rules! percentage {
 percentage!(Percent, "a percentage from 1 to 99", parse_percent);
 percentage!(BackgroundCpu, "a percentage from 0 to 100", parse_background_cpu);
 
-/// A number of threads.
-struct Threads(u16);
+/// A number from 1 on.
+macro_rules! count {
+    ($name:ident, $inner:ty, $max:ident) => {
+        struct $name($inner);
 
-impl<'de> Deserialize<'de> for Threads {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Threads, D::Error> {
-        struct ThreadsVisitor;
-        impl Visitor<'_> for ThreadsVisitor {
-            type Value = Threads;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "a number from 1 to {THREADS_MAX}")
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Threads, E> {
-                match u16::try_from(number) {
-                    Ok(threads @ 1..=THREADS_MAX) => Ok(Threads(threads)),
-                    _ => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct CountVisitor;
+                impl Visitor<'_> for CountVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "a number from 1 to {}", $max)
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        match <$inner>::try_from(number) {
+                            Ok(count @ 1..=$max) => Ok($name(count)),
+                            _ => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+                        }
+                    }
                 }
+                deserializer.deserialize_any(CountVisitor)
             }
         }
-        deserializer.deserialize_any(ThreadsVisitor)
-    }
+    };
 }
+
+count!(Threads, u16, THREADS_MAX);
+count!(Connections, u32, CONNECTIONS_MAX);
 
 /// Reads a file.
 pub(super) fn read(path: &Path) -> Result<Read> {
@@ -311,6 +320,8 @@ fn parse(text: &str) -> Result<Read, ParseError> {
             ca: tls.ca.map(|path| path.0),
         }),
         insecure: file.server.insecure,
+        max_connections: file.server.max_connections.map(|max| max.0),
+        max_connections_per_peer: file.server.max_connections_per_peer.map(|max| max.0),
     };
     let (warn_at, on_event) = (file.server.warn_at, file.server.on_event);
     let drive = |table: DriveTable| {

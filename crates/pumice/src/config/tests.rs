@@ -29,6 +29,8 @@ threads = 3
 io = "plain"
 offload = "qat:/opt/libqatzip.so"
 insecure = true
+max-connections = 4096
+max-connections-per-peer = 100
 [server.tls]
 cert = "/etc/pumice/cert.pem"
 key = "/etc/pumice/key.pem"
@@ -73,6 +75,8 @@ fn every_key_is_understood() {
                 ca: Some("/etc/pumice/ca.pem".into())
             }),
             insecure: true,
+            max_connections: Some(4096),
+            max_connections_per_peer: Some(100),
         }
     );
     let [one, two] = &config.drives[..] else { panic!("{config:?}") };
@@ -127,6 +131,21 @@ fn the_command_line_beats_the_file() {
         Some("/run/pumice/admin.sock".into()),
         "the file's where nothing is said"
     );
+}
+
+#[test]
+fn a_peer_has_half_of_the_connections_unless_told_otherwise() {
+    let limits = |text: &str| {
+        let nbd =
+            load(&format!("[server]\n{text}\n[[drive]]\npath = \"/a\"\n")).expect("good").server.nbd_config();
+        let nbd = nbd.expect("no files are named");
+        nbd.validate().expect("can be served");
+        (nbd.connections_max, nbd.connections_per_peer_max)
+    };
+    assert_eq!(limits(""), (1024, 512));
+    assert_eq!(limits("max-connections = 1"), (1, 1));
+    assert_eq!(limits("max-connections = 5000"), (5000, 2500));
+    assert_eq!(limits("max-connections-per-peer = 1024"), (1024, 1024));
 }
 
 #[test]
@@ -186,6 +205,9 @@ fn errors_name_file_line_field_and_what_was_expected() {
     let in_server = [
         ("threads = 0", "server.threads: ", "a number from 1 to 1024"),
         ("threads = \"4\"", "server.threads: ", "expected a number from 1 to 1024"),
+        ("max-connections = 0", "server.max-connections: ", "a number from 1 to 1048576"),
+        ("max-connections = 1048577", "server.max-connections: ", "a number from 1 to 1048576"),
+        ("max-connections-per-peer = \"all\"", "server.max-connections-per-peer: ", "a number from 1 to"),
         ("http = \"here\"", "server.http: ", "write HOST:PORT"),
         ("log-format = \"xml\"", "server.log-format: ", "none of text, json"),
         ("io = \"fast\"", "server.io: ", "none of auto, uring, plain"),

@@ -4,17 +4,14 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nbd::{
-    Accepted, Acceptor, Address, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger, TlsPolicy,
+    AcceptFailures, Acceptor, Address, Admitted, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger,
+    TlsPolicy,
 };
 use service::{ServedDrive, Workers};
 use tokio::task::JoinSet;
-
-/// Pause after accepting failed, most likely for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Exports and the clients that may choose among them.
 pub(super) type Exports = Arc<Shared<ServedDrive>>;
@@ -80,9 +77,10 @@ impl Endpoints {
         for Bound { address, listener, exports } in bound {
             let found = listener.address().clone();
             let acceptor = listener.register().with_context(|| address.to_string())?;
+            let failures = AcceptFailures::new(&found);
             let trigger = ShutdownTrigger::new();
             let (workers, stop) = (self.workers.clone(), self.stop.clone());
-            let clients = accept_all(acceptor, exports.clone(), workers, stop, trigger.subscribe());
+            let clients = accept_all(acceptor, failures, exports.clone(), workers, stop, trigger.subscribe());
             self.accepting.spawn(clients);
             self.open.push(Endpoint { address, bound: found, exports, _stop: trigger });
         }
@@ -166,6 +164,7 @@ pub(super) fn absolute(address: &Address) -> Result<Address> {
 /// Accepts clients until either shutdown, then waits for the last of them; `stop` ends them too.
 async fn accept_all(
     acceptor: Acceptor,
+    failures: AcceptFailures,
     exports: Exports,
     workers: Arc<Workers>,
     stop: Shutdown,
@@ -179,17 +178,19 @@ async fn accept_all(
             biased;
             () = shutdown.requested() => break,
             () = no_longer.requested() => break,
+            // Before accepting, so that those who come do not keep those who went in memory.
+            Some(_) = clients.join_next() => {}
             accepted = acceptor.accept() => match accepted {
-                Ok(client) => {
+                // Here, in the order in which they come; workers may be busy.
+                Ok(client) => match client.admit(&exports) {
+                    Ok(client) => {
                     let carried = workers.carry(carry(client, exports.clone(), stop));
                     clients.spawn(carried);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a client");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                    }
+                    Err(error) => tracing::debug!(%error, "connection ended"),
+                },
+                Err(error) => failures.recover(&error, &exports).await,
             },
-            Some(_) = clients.join_next() => {}
         }
     }
     // No more clients come while the last ones finish.
@@ -197,7 +198,7 @@ async fn accept_all(
     while clients.join_next().await.is_some() {}
 }
 
-async fn carry(client: Accepted, exports: Exports, shutdown: Shutdown) {
+async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
     if let Err(error) = client.serve(&exports, shutdown).await {
         tracing::debug!(%error, "connection ended");
     }

@@ -93,6 +93,8 @@ fn the_unit_fits_the_program() -> Outcome {
     let unit = fs::read_to_string(project("deploy/systemd/pumice.service"))?;
     assert_eq!(values(&unit, "ExecStart"), ["/usr/bin/pumice serve --config /etc/pumice/pumice.toml"]);
     assert_eq!(values(&unit, "Type"), ["notify"]);
+    // A panic ends the server by SIGABRT, which `on-failure` restarts after.
+    assert_eq!(values(&unit, "Restart"), ["on-failure"]);
     // Where `pumice status` looks for servers first, and where the example's sockets and drives lie.
     let runtime = format!("/run/{}", values(&unit, "RuntimeDirectory").join(" "));
     if std::env::var_os("PUMICE_RUNTIME_DIR").is_none() {

@@ -73,6 +73,14 @@ impl Daemon {
             told("insecure");
             new.insecure = now.insecure;
         }
+        if new.max_connections != now.max_connections {
+            told("max-connections");
+            new.max_connections = now.max_connections;
+        }
+        if new.max_connections_per_peer != now.max_connections_per_peer {
+            told("max-connections-per-peer");
+            new.max_connections_per_peer = now.max_connections_per_peer;
+        }
         if new.tls.is_some() != now.tls.is_some() {
             told("tls");
             new.tls.clone_from(&now.tls);

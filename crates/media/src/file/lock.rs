@@ -1,0 +1,152 @@
+//! Locks on files: against a second server on the same bytes.
+//!
+//! | opened | `flock` | range lock of the open file description |
+//! | --- | --- | --- |
+//! | all of a file or device, to write | exclusive | |
+//! | all of it, to read | shared | shared, on all of it |
+//! | a part, by way of a loop device, to write | shared | exclusive, on the part |
+//! | a part, to read | shared | shared, on the part |
+//!
+//! So two partitions of one loop device can hold a drive each, while everybody else is kept out. Neither lock ends before the
+//! last reference to the open file goes.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::backing::retry_interrupted;
+
+/// How often, and how far apart, a busy lock on a block device is tried again: `udev` locks a device for a
+/// moment to probe it, whenever a writer closes it.
+const LOCK_RETRIES: u32 = 10;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes of a file or device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: u64,
+    /// `None`: to the end, wherever that is or will be.
+    pub(super) len: Option<u64>,
+}
+
+impl Span {
+    pub(super) const WHOLE: Span = Span { start: 0, len: None };
+
+    /// This span of something that is itself the span `outer` of something else, as a span of the latter.
+    pub(super) fn within(self, outer: Span) -> Span {
+        let left = outer.len.map(|len| len.saturating_sub(self.start));
+        let len = match (self.len, left) {
+            (Some(len), Some(left)) => Some(len.min(left)),
+            (len, left) => len.or(left),
+        };
+        Span { start: outer.start.saturating_add(self.start), len }
+    }
+}
+
+/// Locks `span` of `file` without waiting.
+///
+/// # Errors
+/// `AGAIN` where another open is in the way.
+pub(super) fn lock(file: &File, read_only: bool, span: Span, block_device: bool) -> Result<(), Errno> {
+    if !read_only && span == Span::WHOLE {
+        return flock(file, FlockOperation::NonBlockingLockExclusive, block_device);
+    }
+    match lock_range(file, read_only, span) {
+        Ok(()) => flock(file, FlockOperation::NonBlockingLockShared, block_device),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(Errno::AGAIN),
+        // The file system has no such locks (readers had none at all once, and were as good), or the file could not be
+        // opened for writing, which an exclusive one takes.
+        Err(_) if read_only => flock(file, FlockOperation::NonBlockingLockShared, block_device),
+        Err(_) => flock(file, FlockOperation::NonBlockingLockExclusive, block_device),
+    }
+}
+
+fn flock(file: &File, operation: FlockOperation, block_device: bool) -> Result<(), Errno> {
+    let mut retries = if block_device { LOCK_RETRIES } else { 0 };
+    loop {
+        match retry_interrupted(|| rustix::fs::flock(file, operation)) {
+            Err(Errno::AGAIN) if retries > 0 => {
+                retries -= 1;
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// `F_OFD_SETLK` of `fcntl(2)`.
+fn lock_range(file: &File, shared: bool, span: Span) -> Result<(), Errno> {
+    let offset = |bytes: u64| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    let wanted = libc::flock {
+        l_type: if shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: offset(span.start),
+        // 0: to the end. A length of nothing does not occur: a backing holds a page at least.
+        l_len: span.len.map_or(0, |len| offset(len).min(libc::off_t::MAX - offset(span.start))),
+        l_pid: 0,
+    };
+    retry_interrupted(|| {
+        // SAFETY: the call reads the structure, which lives until it returns, and the descriptor is open.
+        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const wanted) } {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            _ => Ok(()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_nest() {
+        let span = |start, len| Span { start, len };
+        for (inner, outer, both) in [
+            (Span::WHOLE, Span::WHOLE, Span::WHOLE),
+            (span(10, Some(5)), Span::WHOLE, span(10, Some(5))),
+            (Span::WHOLE, span(100, Some(50)), span(100, Some(50))),
+            (span(10, Some(5)), span(100, None), span(110, Some(5))),
+            (span(10, Some(100)), span(100, Some(50)), span(110, Some(40))),
+            (span(10, None), span(100, Some(50)), span(110, Some(40))),
+        ] {
+            assert_eq!(inner.within(outer), both, "{inner:?} {outer:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_locked_beside_each_other_and_against_all() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = |write| {
+            File::options().read(true).write(write).open(file.path()).expect("another open of the same file")
+        };
+        let (first, second) = (Span { start: 0, len: Some(4096) }, Span { start: 4096, len: None });
+        // Held, asked for, and whether both can be: read-only or not, and which span.
+        for (held, wanted, together) in [
+            ((false, first), (false, second), true),
+            ((false, first), (false, first), false),
+            ((false, first), (true, first), false),
+            ((false, first), (true, second), true),
+            ((true, first), (true, first), true),
+            ((false, second), (false, Span::WHOLE), false),
+            ((false, second), (true, Span::WHOLE), false),
+            ((true, second), (true, Span::WHOLE), true),
+            ((true, second), (false, Span::WHOLE), false),
+            ((false, Span::WHOLE), (false, Span::WHOLE), false),
+            ((true, Span::WHOLE), (true, Span::WHOLE), true),
+        ] {
+            for (one, other) in [(held, wanted), (wanted, held)] {
+                let (here, there) = (open(true), open(true));
+                lock(&here, one.0, one.1, false).expect("free");
+                let got = lock(&there, other.0, other.1, false);
+                assert_eq!(got, if together { Ok(()) } else { Err(Errno::AGAIN) }, "{one:?} {other:?}");
+            }
+        }
+        // Without the right to write there is no exclusive lock on a part: all of the file is locked.
+        let (here, there) = (open(false), open(true));
+        lock(&here, false, first, false).expect("free");
+        assert_eq!(lock(&there, false, second, false), Err(Errno::AGAIN));
+    }
+}

@@ -1,0 +1,175 @@
+//! Clients that hold connections and say nothing, and peers that take too many.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome};
+
+/// Longest wait of a client for an answer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A client that has the first export, by the oldest way of asking for it.
+struct Client<S>(S);
+
+impl<S: Read + Write> Client<S> {
+    fn connect(mut stream: S) -> Outcome<Client<S>> {
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting)?;
+        assert!(greeting.starts_with(b"NBDMAGIC"), "{greeting:?}");
+        // Fixed newstyle and no zeroes; EXPORT_NAME of the empty name.
+        let asks = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &0_u32.to_be_bytes()];
+        stream.write_all(&asks.concat())?;
+        // Size and flags.
+        stream.read_exact(&mut [0; 10])?;
+        Ok(Client(stream))
+    }
+
+    /// Reads a sector.
+    fn read(&mut self) -> Outcome {
+        let request =
+            [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &[0; 2], &[7; 8], &[0; 8], &512_u32.to_be_bytes()];
+        self.0.write_all(&request.concat())?;
+        let mut answer = [0; 16 + 512];
+        self.0.read_exact(&mut answer)?;
+        assert_eq!(answer[4..8], [0; 4], "no error");
+        Ok(())
+    }
+}
+
+fn unix(drive: &Drive) -> Outcome<UnixStream> {
+    let stream = UnixStream::connect(drive.file("drive.nbd"))?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    Ok(stream)
+}
+
+#[test]
+fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
+    const DESCRIPTORS: usize = 64;
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut command = Command::new("sh");
+    let limited = format!("ulimit -n {DESCRIPTORS} && exec \"$@\"");
+    command.args([
+        "-c",
+        &limited,
+        "sh",
+        env!("CARGO_BIN_EXE_pumice"),
+        "serve",
+        &text(&drive.path()),
+        "--threads",
+        "1",
+    ]);
+    let server = drive.start(command, 1);
+    let mut first = Client::connect(unix(&drive)?)?;
+    first.read()?;
+    // All that the server can have, and as many again that wait to be accepted.
+    let mut silent = Vec::new();
+    for _ in 0..2 * DESCRIPTORS {
+        silent.push(unix(&drive)?);
+    }
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = Client::connect(unix(&drive)?)?;
+        client.read()?;
+        clients.push(client);
+    }
+    first.read()?;
+    let log = drive.log();
+    let told = log.lines().filter(|line| line.contains("cannot accept a client")).count();
+    // One in ten seconds, and the test has a minute for each answer.
+    assert!((1..=30).contains(&told), "{told} lines: {log}");
+    assert!(log.contains("ulimit -n"), "{log}");
+    assert!(log.lines().count() < 50, "{log}");
+    drop(silent);
+    clients.iter_mut().try_for_each(Client::read)?;
+    assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+#[test]
+fn silent_clients_do_not_use_up_the_places() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--max-connections", "8"]);
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(unix(&drive)?);
+    }
+    let mut clients = Vec::new();
+    // A user of a Unix socket has half of the places.
+    for _ in 0..4 {
+        let mut client = Client::connect(unix(&drive)?)?;
+        client.read()?;
+        clients.push(client);
+    }
+    assert!(Client::connect(unix(&drive)?).is_err(), "a fifth of the same user");
+    clients.iter_mut().try_for_each(Client::read)?;
+    let log = drive.log();
+    assert!(log.contains("max-connections-per-peer") && log.contains("another one needs its place"), "{log}");
+    assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+/// A connection to the server from another address of this machine.
+fn tcp(from: Ipv4Addr, to: SocketAddr) -> Outcome<TcpStream> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((from, 0)))?;
+    rustix::net::connect(&socket, &to)?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT))?;
+    Ok(stream)
+}
+
+#[test]
+fn a_peer_over_its_limit_does_not_keep_others_out() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let limits = ["--max-connections", "6", "--max-connections-per-peer", "2"];
+    let server = drive.serve(&[&["--nbd", "tcp:127.0.0.1:0"], &limits[..]].concat());
+    let port = server.uri().trim_end_matches('/').rsplit_once(':').expect("a port").1.parse()?;
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let [greedy, other] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        clients.push(Client::connect(tcp(greedy, to)?)?);
+    }
+    for _ in 0..5 {
+        assert!(Client::connect(tcp(greedy, to)?).is_err(), "over its limit");
+    }
+    clients.push(Client::connect(tcp(other, to)?)?);
+    clients.iter_mut().try_for_each(Client::read)?;
+    let log = drive.log();
+    let told = log.lines().filter(|line| line.contains("127.0.0.2 has as many")).count();
+    assert!((1..5).contains(&told), "once in ten seconds: {log}");
+    assert!(!log.contains("127.0.0.3"), "{log}");
+    assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+#[test]
+fn limits_of_connections_need_a_restart() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let config = |limit: u32| {
+        format!(
+            "[server]\nmax-connections-per-peer = {limit}\n[[drive]]\npath = \"{}\"\n",
+            text(&drive.path())
+        )
+    };
+    let server = drive.serve_config(&config(1), 1);
+    let mut only = Client::connect(unix(&drive)?)?;
+    assert!(Client::connect(unix(&drive)?).is_err());
+    drive.write_config(&config(2));
+    server.ask_to_reload();
+    crate::common::server::wait_until("the reload", || {
+        drive.log().contains("server.max-connections-per-peer changed: takes effect when")
+    });
+    assert!(Client::connect(unix(&drive)?).is_err());
+    only.read()?;
+    assert!(server.stop().success());
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! A drive in a file that could still grow, on a filesystem that has no room for it.
+
+use std::fs::File;
+use std::io::Write;
+
+use crate::common::{Drive, Outcome, fails, in_time, needs, sample, succeed};
+
+/// Takes all the space there is.
+fn fill(path: &str) -> Outcome {
+    let mut file = File::create(path)?;
+    for block in [vec![1; 1 << 20], vec![1; 4096]] {
+        while file.write_all(&block).is_ok() {}
+    }
+    Ok(())
+}
+
+#[test]
+fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
+    if !needs(&["mount", "nbdcopy"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "32M"]);
+    let mounted = drive.file("mounted");
+    std::fs::create_dir(&mounted)?;
+    if in_time("mount", &["-t", "tmpfs", "-o", "size=48M", "tmpfs", &mounted]).code != Some(0) {
+        eprintln!("skipped: no filesystem can be mounted");
+        return Ok(());
+    }
+    // Unmounted also after a panic.
+    let result = std::panic::catch_unwind(|| {
+        on_a_full_filesystem(&drive, &mounted).map_err(|error| error.to_string())
+    });
+    assert_eq!(in_time("umount", &["--lazy", &mounted]).code, Some(0));
+    match result {
+        Ok(result) => Ok(result?),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
+    let path = format!("{mounted}/drive");
+    assert_eq!(drive.pumice(&["create", &path, "--size", "128M"]).code, Some(0));
+    let image = drive.file("image");
+    std::fs::write(&image, sample(5, 8 << 20))?;
+    let server = drive.serve_paths(&[path.as_ref()], &[]);
+    succeed("nbdcopy", &["--flush", &image, server.uri()]);
+    // Opened again it has to roll its log forward, and to write.
+    server.kill();
+    let filler = format!("{mounted}/filler");
+    fill(&filler)?;
+    for command in [
+        &["serve", &path][..],
+        &["set-size", &path, "256M"],
+        &["set-capacity", &path, "1G"],
+        &["set-codec", &path, "lz4"],
+        &["settle", &path],
+        &["train", &path],
+    ] {
+        fails(&drive.pumice(command), &["is full", "No space left", "--read-only", &path]);
+    }
+    let server = drive.serve_paths(&[path.as_ref()], &["--read-only"]);
+    let read = drive.file("read");
+    succeed("sh", &["-c", &format!("nbdcopy '{}' - | head -c {} > '{read}'", server.uri(), 8 << 20)]);
+    assert!(std::fs::read(&read)? == std::fs::read(&image)?, "what was flushed is there");
+    assert!(server.stop().success(), "{}", drive.log());
+    std::fs::remove_file(&filler)?;
+    let server = drive.serve_paths(&[path.as_ref()], &[]);
+    assert!(server.stop().success(), "{}", drive.log());
+    assert_eq!(drive.pumice(&["check", "--deep", &path]).code, Some(0));
+    Ok(())
+}

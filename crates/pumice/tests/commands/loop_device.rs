@@ -1,0 +1,110 @@
+//! Drives on loop devices: the device and its file are the same bytes, and one server may have them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::server::text;
+use crate::common::{Drive, Outcome, fails, in_time, needs};
+
+/// A loop device that goes away with the test.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    /// `None` where none can be made, which it says.
+    fn attach(drive: &Drive) -> Option<LoopDevice> {
+        if !needs(&["losetup"]) {
+            return None;
+        }
+        let run = in_time("losetup", &["--find", "--show", &text(&drive.path())]);
+        if run.code != Some(0) {
+            eprintln!("skipped: no loop device here: {}", run.stderr.trim());
+            return None;
+        }
+        Some(LoopDevice(run.stdout.trim().to_string()))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(&self.0)
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        in_time("losetup", &["--detach", &self.0]);
+    }
+}
+
+/// Whether mount namespaces can be made.
+fn may_unshare() -> bool {
+    let may = needs(&["unshare"]) && in_time("unshare", &["--mount", "true"]).code == Some(0);
+    if !may {
+        eprintln!("skipped: no mount namespace can be made here");
+    }
+    may
+}
+
+#[test]
+fn a_drive_and_a_loop_device_on_it_have_one_server() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let Some(device) = LoopDevice::attach(&drive) else { return };
+    let other = format!("unix:{}", drive.file("other"));
+    for (first, second) in [(drive.path(), device.path()), (device.path(), drive.path())] {
+        let server = drive.serve_paths(&[&first], &[]);
+        for command in [
+            &["serve", &text(&second), "--nbd", &other][..],
+            &["serve", &text(&second), "--nbd", &other, "--read-only"],
+            &["create", &text(&second), "--force"],
+            &["wipe", &text(&second), "--yes"],
+            &["check", &text(&second)],
+        ] {
+            fails(&drive.pumice(command), &["in use", &text(&second)]);
+        }
+        assert!(server.stop().success(), "{}", drive.log());
+    }
+}
+
+#[test]
+fn a_loop_device_whose_file_is_out_of_sight_is_only_read() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let Some(device) = LoopDevice::attach(&drive) else { return Ok(()) };
+    if !may_unshare() {
+        return Ok(());
+    }
+    // The socket, outside what the mount hides.
+    let outside = tempfile::tempdir()?;
+    let nbd = format!("unix:{}", text(&outside.path().join("nbd")));
+    let hide = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";
+    let hidden = |arguments: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_pumice");
+        let all = ["--mount", "sh", "-c", hide, "sh", &text(drive.folder()), program, "serve", &device.0];
+        let all: Vec<String> = all.iter().chain(arguments).map(ToString::to_string).collect();
+        all
+    };
+    let refused = in_time("unshare", &hidden(&["--nbd", &nbd]));
+    fails(&refused, &["cannot be locked", &device.0, &text(&drive.path())]);
+    let mut command = Command::new("unshare");
+    command.args(hidden(&["--nbd", &nbd, "--read-only"]));
+    let server = drive.start(command, 1);
+    assert!(drive.log().contains("which is not locked"), "{}", drive.log());
+    assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+#[test]
+fn a_file_that_may_only_be_read_is_locked_all_the_same() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let Some(device) = LoopDevice::attach(&drive) else { return };
+    if !may_unshare() {
+        return;
+    }
+    let path = text(&drive.path());
+    let protect = "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", protect, "sh", &path]);
+    command.args([env!("CARGO_BIN_EXE_pumice"), "serve", &device.0]);
+    let server = drive.start(command, 1);
+    fails(&drive.pumice(&["serve", &path]), &["in use"]);
+    assert!(!drive.log().contains("not locked"), "{}", drive.log());
+    assert!(server.stop().success(), "{}", drive.log());
+    assert!(drive.serve(&[]).stop().success());
+}

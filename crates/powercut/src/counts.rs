@@ -27,6 +27,10 @@ pub struct Counts {
     pub recoveries: u64,
     /// Times `check --deep` found no fault.
     pub checks: u64,
+    /// Times it found only what a cut while the drive was closed leaves, which it takes for a fault.
+    pub known_faults: u64,
+    /// Times a drive was scrubbed while it was served, without a fault.
+    pub scrubs: u64,
     /// Unsynced writes of the server that a cut or a failed sync kept, lost, and tore.
     pub kept_writes: u64,
     /// Lost.
@@ -45,6 +49,8 @@ pub struct Counts {
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
+    /// Long zeroes and TRIMs refused for lack of space after a part of them was done.
+    pub known_refusals: u64,
     /// Requests that failed for a reason.
     pub errors: u64,
     /// Ranges that fio filled and flushed.
@@ -72,6 +78,8 @@ impl Counts {
             (&mut self.failed_sync_restarts, other.failed_sync_restarts),
             (&mut self.recoveries, other.recoveries),
             (&mut self.checks, other.checks),
+            (&mut self.known_faults, other.known_faults),
+            (&mut self.scrubs, other.scrubs),
             (&mut self.kept_writes, other.kept_writes),
             (&mut self.lost_writes, other.lost_writes),
             (&mut self.torn_writes, other.torn_writes),
@@ -81,6 +89,7 @@ impl Counts {
             (&mut self.written_bytes, other.written_bytes),
             (&mut self.verified_bytes, other.verified_bytes),
             (&mut self.refusals, other.refusals),
+            (&mut self.known_refusals, other.known_refusals),
             (&mut self.errors, other.errors),
             (&mut self.fio_filled, other.fio_filled),
             (&mut self.fio_verified, other.fio_verified),
@@ -110,7 +119,16 @@ impl fmt::Display for Counts {
             "failed syncs: {}, of which {} with a kill and a restart before the next cut",
             self.failed_syncs, self.failed_sync_restarts
         )?;
-        writeln!(out, "recoveries:   {}; check --deep without a fault: {}", self.recoveries, self.checks)?;
+        writeln!(
+            out,
+            "recoveries:   {}; check --deep without a fault: {}, and {} while served",
+            self.recoveries, self.checks, self.scrubs
+        )?;
+        writeln!(
+            out,
+            "known:        {} checks took the half of a last checkpoint for a fault, {} zeroes were refused after a part was done",
+            self.known_faults, self.known_refusals
+        )?;
         writeln!(
             out,
             "disk:         {} MiB written; at cuts and failed syncs {} writes kept, {} lost, {} torn",

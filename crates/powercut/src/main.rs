@@ -42,12 +42,18 @@ struct Arguments {
     /// Folder for logs and images of drives that fail.
     #[arg(long)]
     folder: PathBuf,
+    /// How the program reaches the disk: uring or plain [default: as drawn, through the page cache plain].
+    #[arg(long, value_parser = ["uring", "plain"])]
+    io: Option<String>,
     /// Without fio.
     #[arg(long)]
     no_fio: bool,
     /// Syncs of the disk keep nothing: shows that a broken promise is noticed.
     #[arg(long)]
     lying_disk: bool,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    #[arg(long)]
+    strict: bool,
     /// Print everything that happens.
     #[arg(long)]
     verbose: bool,
@@ -78,8 +84,10 @@ fn main() -> ExitCode {
         modes: arguments.modes,
         jobs: arguments.jobs,
         failures_max: arguments.failures,
+        io: arguments.io,
         fio: !arguments.no_fio,
         lies: arguments.lying_disk,
+        strict: arguments.strict,
         verbose: arguments.verbose,
         folder: arguments.folder,
     };

@@ -31,10 +31,14 @@ pub struct Options {
     pub jobs: usize,
     /// Failures after which to stop.
     pub failures_max: u64,
+    /// How servers reach their disks, if not as drawn: `uring` or `plain`.
+    pub io: Option<String>,
     /// Whether fio is at work too.
     pub fio: bool,
     /// The disk keeps nothing: all stories must fail.
     pub lies: bool,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    pub strict: bool,
     /// Print what happens.
     pub verbose: bool,
     /// A folder for all of it; stories that fail leave theirs there.
@@ -128,8 +132,10 @@ impl Run<'_> {
                 mode,
                 seed,
                 cuts_max,
+                io: self.options.io.clone(),
                 fio: self.options.fio,
                 lies: self.options.lies,
+                strict: self.options.strict,
                 verbose: self.options.verbose,
             };
             let ending = story::tell(&setting, &folder)?;

@@ -21,6 +21,8 @@ pub struct Place {
     pub program: PathBuf,
     /// A folder for sockets and logs.
     pub folder: PathBuf,
+    /// How it reaches the disk: `uring` or `plain`.
+    pub io: String,
 }
 
 impl Place {
@@ -29,6 +31,7 @@ impl Place {
         command
             .args(arguments)
             .env("PUMICE_RUNTIME_DIR", &self.folder)
+            .env("PUMICE_IO", &self.io)
             .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
             .stdin(Stdio::null());
         command

@@ -1,5 +1,6 @@
 //! One drive, from its creation through power cuts to the last check.
 
+mod check;
 mod lives;
 mod shape;
 
@@ -35,10 +36,14 @@ pub struct Setting {
     pub seed: u64,
     /// Power cuts; fewer if the story is shorter.
     pub cuts_max: u64,
+    /// How the server reaches the disk, if not as drawn: `uring` or `plain`.
+    pub io: Option<String>,
     /// Whether fio is at work too.
     pub fio: bool,
     /// The disk's syncs keep nothing: a story that must fail.
     pub lies: bool,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    pub strict: bool,
     /// Print what happens.
     pub verbose: bool,
 }
@@ -63,11 +68,12 @@ pub fn tell(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     let point = folder.join("mnt");
     std::fs::create_dir_all(&point)?;
     let mounted = Mounted::new(disk.clone(), shape.cache, &point)?;
-    let place = Place { program: setting.program.clone(), folder: folder.to_path_buf() };
+    let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
+    let place = Place { program: setting.program.clone(), folder: folder.to_path_buf(), io };
     place.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
     let mut story = Story {
         fio: Fio::new(folder, shape.config.logical_bytes),
-        shared: Arc::new(Shared::new(disk.clone())),
+        shared: Arc::new(Shared::new(disk.clone(), setting.strict)),
         setting: setting.clone(),
         rng,
         shape,
@@ -155,14 +161,6 @@ impl Story {
         if self.rng.chance(1, 2) { self.cut_and_restart("after create") } else { Ok(()) }
     }
 
-    /// Nothing is broken that lies on the disk, as far as a check can tell.
-    fn check(&mut self, when: &str) -> Result<(), String> {
-        let arguments = ["check".to_string(), self.file().display().to_string(), "--deep".to_string()];
-        self.place.run(&arguments).map_err(|error| format!("{when}: {error}"))?;
-        self.counts.checks += 1;
-        Ok(())
-    }
-
     /// Starts the server, with power cuts and failed syncs on the way.
     fn open(&mut self) -> Result<(), String> {
         self.check("before the drive is opened")?;
@@ -230,7 +228,8 @@ impl Story {
         read_back(&socket, self.shape.config.sector_bytes, &self.shared)
             .map_err(|why| format!("after the restart ({end:?}): {why}"))?;
         self.shared.oracle.lock().settle(end).map_err(|violation| violation.0)?;
-        self.fio.verify(&socket)
+        self.fio.verify(&socket)?;
+        if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
     }
 
     /// Before a cut: whether the disk fails requests then, or does not answer.
@@ -333,6 +332,7 @@ impl Story {
             written_bytes: clients.written_bytes,
             verified_bytes: clients.verified_bytes,
             refusals: clients.refusals,
+            known_refusals: clients.known_refusals,
             errors: clients.errors,
             fio_filled: self.fio.filled,
             fio_verified: self.fio.verified,

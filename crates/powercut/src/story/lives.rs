@@ -9,9 +9,9 @@ use crate::client::{Load, Plan};
 use crate::disk::{Action, Trigger, When};
 
 /// Longest life after everything is at work.
-const LIFE_MS_MAX: u64 = 400;
+const LIFE_MS_MAX: u64 = 800;
 /// Times that a moment passes before it counts, at the most, in powers of two.
-const SKIP_BITS: u64 = 8;
+const SKIP_BITS: u64 = 9;
 /// How long a server lives on without power, at the most.
 const LINGER_MS_MAX: u64 = 15;
 

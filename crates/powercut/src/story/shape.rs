@@ -15,6 +15,9 @@ pub(super) struct Shape {
     pub(super) config: Arc<sim::Config>,
     pub(super) cache: Cache,
     pub(super) pace: Pace,
+    /// `uring` or `plain`. Plain through the page cache: kernels have lost requests of io_uring there, and the server waits
+    /// for ever for what a FUSE file system was never asked (seen with Linux 6.18).
+    pub(super) io: &'static str,
     /// Of `pumice serve`.
     pub(super) arguments: Vec<String>,
     /// Power cuts, at the least.
@@ -36,11 +39,12 @@ impl Shape {
             Pace { write_us_max: 200, sync_us_max: 12000 },
         ];
         let pace = pace[rng.index(pace.len())];
+        let drawn = ["uring", "uring", "plain"][rng.index(3)];
+        let io = if cache == Cache::None { drawn } else { "plain" };
         let mut arguments = vec![
             format!("--write-cache={}", if config.write_cache { "on" } else { "off" }),
             format!("--map-cache={}", config.map_budget_bytes),
             format!("--threads={}", 1 + rng.below(2)),
-            format!("--io={}", ["auto", "auto", "plain"][rng.index(3)]),
             format!("--background-cpu={}", [0, 10, 100][rng.index(3)]),
         ];
         // Through the cache: half of them are refused direct I/O, half do not ask.
@@ -49,6 +53,6 @@ impl Shape {
             Cache::None => "--direct=on".to_string(),
             _ => format!("--direct={}", if off { "off" } else { "auto" }),
         });
-        Shape { config: Arc::new(config), cache, pace, arguments, cuts: 6 + rng.below(10) }
+        Shape { config: Arc::new(config), cache, pace, io, arguments, cuts: 6 + rng.below(10) }
     }
 }

@@ -77,6 +77,8 @@ pub fn why_not(folder: &Path, fio: bool) -> Option<String> {
             .and_then(|()| Mounted::new(disk, Cache::WriteBack, &point))
             .and_then(|mounted| std::fs::read(mounted.file()).map(|_| mounted))
             .and_then(Mounted::unmount);
+        // Whatever is left of it does no harm.
+        let _ = std::fs::remove_dir(&point);
         probe.err().map(|error| format!("cannot mount a FUSE file system: {error}"))
     })
 }

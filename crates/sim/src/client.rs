@@ -123,7 +123,10 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         }
         world.set_maintaining(true);
         let names = if learning { LEARNING } else { USUAL };
-        let name = names[rng.index(names.len())];
+        let name = match names[rng.index(names.len())] {
+            "train" if !world.config.is_training() => "settle",
+            name => name,
+        };
         let old_only = rng.chance(1, 3);
         let work = async {
             match name {
@@ -253,6 +256,7 @@ pub(crate) async fn write_once<S: Subject>(
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
     conclude(world, "write", write, fua, poisoned, result.as_ref());
     world.count("op: write");
+    world.count(filler.kind());
     if result == Some(Err(Error::NoSpace)) {
         world.count("outcome: write refused for space");
     }
@@ -355,6 +359,11 @@ pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
 
 pub(crate) async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let (first, count) = world.config.draw_range(rng);
+    read_range(world, rng, first, count).await;
+}
+
+/// Reads, and holds what comes against the oracle.
+pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64, count: u64) {
     let mut data = vec![0xee; count as usize * SECTOR_BYTES];
     let reading = world.oracle.lock().begin_read(first, count);
     let request = world.subject.read(first * SECTOR_BYTES as u64, &mut data);

@@ -18,6 +18,7 @@ pub mod content;
 mod counts;
 pub mod executor;
 pub mod full;
+pub mod groups;
 mod impatient;
 mod later;
 pub mod oracle;

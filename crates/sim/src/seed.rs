@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::client::{client, maintenance};
 use crate::executor::{Cut, End, Executor, NoPulse, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
+use crate::groups::weaver;
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::{Bug, Config, Counts, Opening, Style, Subject, World};
 
@@ -165,7 +166,13 @@ impl<S: Subject> Run<S> {
     }
 
     fn opening(&mut self, rescue: bool) -> Opening {
-        Opening { entropy: self.rng.next_u64(), rescue, spawner: self.executor.spawner(), bug: self.bug }
+        Opening {
+            entropy: self.rng.next_u64(),
+            rescue,
+            frame_blocks: self.config.draw_frame_blocks(&mut self.rng),
+            spawner: self.executor.spawner(),
+            bug: self.bug,
+        }
     }
 
     /// Opens the drive, with crashes on the way and errors that go away.
@@ -240,6 +247,7 @@ impl<S: Subject> Run<S> {
             let (world, rng) = (world.clone(), self.rng.fork());
             match self.config.style {
                 Style::Full => self.executor.spawn(filler(world, rng)),
+                Style::Frames => self.executor.spawn(weaver(world, rng)),
                 _ => self.executor.spawn(client(world, rng)),
             }
         }
@@ -276,7 +284,7 @@ impl<S: Subject> Run<S> {
 
     /// When to crash while clients are at work, if at all.
     fn draw_cut(&mut self) -> Cut {
-        let steps = self.rng.skewed(11);
+        let steps = self.config.draw_steps(&mut self.rng);
         match self.rng.below(20) {
             0..3 => Cut::After(steps),
             3..5 => Cut::AtRisk(steps),

@@ -17,6 +17,8 @@ pub struct Opening {
     pub entropy: u64,
     /// Opens a damaged drive as it was before the damage, for reading only.
     pub rescue: bool,
+    /// Most blocks that a write compresses as one frame: 1, 2, 4 or 8.
+    pub frame_blocks: u64,
     /// Background runner.
     pub spawner: Spawner,
     /// A mistake to make.
@@ -120,12 +122,12 @@ impl Subject for Drive<SimMedia> {
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
         options.checkpoint_bytes = config.checkpoint_bytes;
-        // Small enough that something is learnt in a run; and frames of all sizes.
+        // Small enough that something is learnt in a run.
         options.sample_blocks = 48;
         if config.is_learning() {
             options.dictionary_gain_min = 0.0;
         }
-        options.frame_blocks = 1 << (opening.entropy % 4);
+        options.frame_blocks = opening.frame_blocks;
         #[cfg(feature = "planted-bugs")]
         {
             options.planted_bug = opening.bug.map(planted);

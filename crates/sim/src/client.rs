@@ -204,7 +204,8 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let nearly_empty = world.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100;
     // Where the map may be most of what is there, the data says little.
     let no_telling = world.config.style == Style::Sparse || world.config.faults.full_pages.is_some();
-    if no_telling || world.oracle.lock().live_bytes_max() > nearly_empty {
+    let live = || world.oracle.lock().live_bytes_max() + world.annex_bytes;
+    if no_telling || live() > nearly_empty {
         return;
     }
     for _ in 0..MAINTENANCE_ROUNDS_MAX {
@@ -214,7 +215,7 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
             Err(error) => return world.judge("maintain", &error),
         }
     }
-    let empty = world.oracle.lock().live_bytes_max() <= nearly_empty;
+    let empty = live() <= nearly_empty;
     if write_once(world, rng, first, count, filler, fua).await == Some(Err(Error::NoSpace)) && empty {
         world.fail(format!("no space for {count} sectors on a drive that is over 80 % empty"));
     }
@@ -224,7 +225,7 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
 async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let config = &world.config;
     let physical = config.physical_bytes + rng.below(config.backing_bytes - config.physical_bytes + 1);
-    let logical = config.logical_bytes + 4096 * rng.below(1 << 20);
+    let logical = config.capacity_bytes() + 4096 * rng.below(1 << 20);
     let work = world.subject.grow(physical, logical);
     let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
     world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));

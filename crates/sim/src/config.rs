@@ -8,6 +8,7 @@ use codec::Policy;
 use media::{Faults, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
+use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
 
 pub use style::Style;
@@ -18,6 +19,13 @@ use zones::Zone;
 
 /// The fewest segments a drive can live on, and what does not make a whole one.
 const SEGMENTS_MIN: u64 = 26;
+
+/// Segments of a drive that is about its size: few enough to be filled, and so many that its reserve is a small part.
+const LARGE_SEGMENTS: (u64, u64) = (200, 300);
+/// The annex begins at a multiple of what a leaf of the map covers.
+const LEAF_BYTES: u64 = 2 << 20;
+/// The annex is so many times as large as the backing.
+const ANNEX_SIZES: u64 = 12;
 
 /// The shape of a seed.
 #[derive(Clone, Debug)]
@@ -32,7 +40,7 @@ pub struct Config {
     pub physical_bytes: u64,
     /// Of the backing; where it is larger, the drive grows into it while it is used.
     pub backing_bytes: u64,
-    /// What the host sees.
+    /// What clients use of what the host sees. Behind it lies the annex.
     pub logical_bytes: u64,
     /// How blocks are compressed.
     pub codec: Policy,
@@ -70,11 +78,16 @@ impl Config {
     pub fn draw(rng: &mut SimRng) -> Config {
         let style = Style::draw(rng);
         let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
-        let segments = SEGMENTS_MIN + if style.is_large() { 0 } else { rng.skewed(5) };
+        let segments = match style {
+            Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),
+            _ if style.is_large() => SEGMENTS_MIN,
+            _ => SEGMENTS_MIN + rng.skewed(5),
+        };
         let physical_bytes = segments * u64::from(segment_bytes) + 4096 * rng.below(64);
         let logical_bytes = match style {
             Style::Sparse => 1 << (36 + rng.below(5)),
             Style::Fill | Style::Full => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
+            Style::Large => LEAF_BYTES,
             Style::Mixed | Style::Churn | Style::Frames => physical_bytes * (1 + rng.below(4)),
         };
         let mut uuid = [0; 16];
@@ -84,7 +97,8 @@ impl Config {
             sector_bytes: if rng.chance(3, 4) { 512 } else { 4096 },
             segment_bytes,
             physical_bytes,
-            backing_bytes: physical_bytes * if rng.chance(1, 4) { 2 + rng.below(2) } else { 1 },
+            backing_bytes: physical_bytes
+                * if style != Style::Large && rng.chance(1, 4) { 2 + rng.below(2) } else { 1 },
             logical_bytes,
             codec: style.draw_codec(rng),
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
@@ -97,7 +111,7 @@ impl Config {
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
             maintenance: [1, 4, 10, 16][rng.index(4)],
-            faults: if rng.chance(1, 4) {
+            faults: if style != Style::Large && rng.chance(1, 4) {
                 faults::draw_faults(rng, physical_bytes)
             } else {
                 Faults::default()
@@ -107,6 +121,21 @@ impl Config {
             palette: Palette::draw(rng),
             fillers: style.draw_fillers(rng),
         }
+    }
+
+    /// Where the annex begins: blocks that no client touches, for [`Ledger`](crate::ledger::Ledger).
+    pub fn annex_block(&self) -> u64 {
+        self.logical_bytes.next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
+    }
+
+    /// Where it ends.
+    pub fn annex_end_block(&self) -> u64 {
+        self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
+    }
+
+    /// What the host sees: room for clients, and the annex.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.annex_end_block() * BLOCK_BYTES
     }
 
     /// Whether anything but power cuts and kills goes wrong.
@@ -134,7 +163,11 @@ impl Config {
 
     /// Most blocks in a frame, for an opening.
     pub fn draw_frame_blocks(&self, rng: &mut SimRng) -> u64 {
-        if self.style == Style::Frames && rng.chance(2, 3) { 8 } else { 1 << rng.below(4) }
+        if self.style == Style::Large || (self.style == Style::Frames && rng.chance(2, 3)) {
+            8
+        } else {
+            1 << rng.below(4)
+        }
     }
 
     /// Steps until a crash, if there is one. Some mistakes take a long life to show.

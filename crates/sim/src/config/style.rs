@@ -20,11 +20,14 @@ pub enum Style {
     Full,
     /// Groups of blocks that are written as a whole and die one by one, in segments where all else dies too.
     Frames,
+    /// A drive of many segments, full and opened again and again.
+    Large,
 }
 
 impl Style {
     pub(super) fn draw(rng: &mut SimRng) -> Style {
         match rng.below(16) {
+            10 => Style::Large,
             0 => Style::Fill,
             1 | 2 => Style::Sparse,
             3..6 => Style::Churn,
@@ -36,7 +39,7 @@ impl Style {
 
     /// Whether it is about volume.
     pub(super) fn is_large(self) -> bool {
-        matches!(self, Style::Fill | Style::Churn | Style::Full | Style::Frames)
+        matches!(self, Style::Fill | Style::Churn | Style::Full | Style::Frames | Style::Large)
     }
 
     /// Operations of a client in a life.
@@ -45,7 +48,7 @@ impl Style {
             Style::Mixed => 4 + rng.below(24),
             Style::Full => 40 + rng.below(60),
             Style::Frames => 60 + rng.below(80),
-            Style::Fill | Style::Churn | Style::Sparse => 20 + rng.below(30),
+            Style::Fill | Style::Churn | Style::Sparse | Style::Large => 20 + rng.below(30),
         };
         operations as u32
     }
@@ -56,9 +59,11 @@ impl Style {
             Style::Frames => {
                 [Policy::Auto, Policy::Auto, Policy::Auto, Policy::Zstd(1), Policy::Zstd(1), Policy::Lz4]
             }
+            // By LZ4 it is filled quickly, and blocks that are alike do not compress alone at all.
+            Style::Large => [Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Auto, Policy::Auto],
             _ => [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::Auto, Policy::None],
         };
-        if rng.chance(1, 16) {
+        if self != Style::Large && rng.chance(1, 16) {
             return Policy::Deflate(1);
         }
         codecs[rng.index(codecs.len())]
@@ -67,7 +72,7 @@ impl Style {
     /// What is written where nothing else is said.
     pub(super) fn draw_fillers(self, rng: &mut SimRng) -> Vec<Filler> {
         match self {
-            Style::Full | Style::Frames => vec![Filler::Random],
+            Style::Full | Style::Frames | Style::Large => vec![Filler::Random],
             Style::Fill | Style::Churn => {
                 vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
             }

@@ -35,12 +35,13 @@ pub(super) fn draw_zones(
         }
         Style::Sparse => vec![zone(logical_bytes), zone(64 << 30), zone(1 << 30), zone(64 << 10)],
         Style::Frames => vec![zone(1 << (18 + share)), zone(64 << 10)],
+        Style::Large => Vec::new(),
         Style::Mixed => vec![zone(32 << 10), zone(512 << 10), zone(2 << 20), zone(logical_bytes)],
     }
 }
 
 /// Where groups are written as a whole: four of them to some hundred.
 pub(super) fn draw_groups(rng: &mut SimRng, logical_bytes: u64) -> Zone {
-    let len = (4 << rng.below(7)) * GROUP_BYTES;
+    let len = ((4 << rng.below(7)) * GROUP_BYTES).min(logical_bytes / GROUP_BYTES * GROUP_BYTES);
     Zone { start: rng.below((logical_bytes - len) / GROUP_BYTES + 1) * GROUP_BYTES, len }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use layout::pack::HEADS;
-use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
+use layout::pack::{HEADS, PACK_HEADER_BYTES};
+use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
 
+use crate::log::PACK_SOFT_BYTES;
 use crate::pins::{Pin, Pins};
 use crate::rows::{Page, RowPages};
 use crate::space::{host_floor_segments, reserve_segments};
@@ -55,6 +56,13 @@ impl Gain {
     pub(crate) const LAST_ROOM: Gain = Gain::Room(64);
 }
 
+/// [`Segment::filled_units`] of a filling of an earlier run.
+const UNKNOWN: u32 = u32::MAX;
+/// What a pack loses to its header and to padding, at most.
+const PACK_LOSS_UNITS: u64 = ((PACK_HEADER_BYTES + PAGE_BYTES) / UNIT_BYTES) as u64;
+/// The longest record that cleaning moves: so much may stay empty at the end of a segment.
+const RECORD_MAX_UNITS: u64 = (Entry::FRAME_MAX_LEN_BYTES / UNIT_BYTES) as u64;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     /// Lengths of the records of which anything is live, in 16-byte units.
@@ -62,6 +70,8 @@ pub(crate) struct Segment {
     /// Of these, what dead blocks of frames took by equal shares: what packing the others anew may gain. Never more than that;
     /// less where it was tried in vain, or where a death is not accounted yet.
     repackable_units: u32,
+    /// Lengths of all records of this filling that were ever live; `UNKNOWN` of one of an earlier run.
+    filled_units: u32,
     /// Number of this filling.
     generation: u32,
     /// Sequence number of the newest pack in it.
@@ -79,6 +89,7 @@ impl Segment {
     const BLANK: Segment = Segment {
         live_units: 0,
         repackable_units: 0,
+        filled_units: 0,
         generation: 0,
         last_sequence: 0,
         state: State::Free,
@@ -120,6 +131,18 @@ impl Segment {
     /// What it would hold if its frames could be packed anew.
     fn expected_units(&self) -> u32 {
         self.live_units.saturating_sub(self.repackable_units)
+    }
+
+    /// Whether moving what lives leaves something over, of a segment with room for so many units. What was packed densely loses as
+    /// much to headers and ends wherever it goes: only what died there, or was never packed densely, is gained. So cleaning
+    /// comes to an end.
+    fn is_worth_cleaning(&self, full: u64) -> bool {
+        let expected = u64::from(self.expected_units());
+        let packs = (full * UNIT_BYTES as u64).div_ceil(PACK_SOFT_BYTES as u64);
+        let lost = packs * PACK_LOSS_UNITS + RECORD_MAX_UNITS;
+        let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
+        // Nearly full ones cost more than they give.
+        expected * 100 < full * 97 && (expected + lost < full * 99 / 100 || died * 100 >= full)
     }
 
     fn row(&self) -> SegmentRow {
@@ -225,6 +248,7 @@ impl Segments {
         for (segment, row) in self.table.iter_mut().zip(rows) {
             segment.live_units = row.live_units;
             segment.repackable_units = row.repackable_units;
+            segment.filled_units = UNKNOWN;
             segment.generation = row.generation;
             segment.last_sequence = row.last_sequence;
             segment.state = match row.usage {
@@ -302,6 +326,7 @@ impl Segments {
         let (segment, units) = (self.of(entry), entry.units());
         let row = self.row_mut(segment);
         row.live_units += units;
+        row.filled_units = row.filled_units.saturating_add(units);
         self.live_units += u64::from(units);
         let full = self.segment_units();
         let row = self.get(segment);
@@ -394,6 +419,7 @@ impl Segments {
         let row = self.row_mut(segment);
         debug_assert_eq!((row.live_units, row.repackable_units, row.unwritten), (0, 0, 0));
         row.generation = generation;
+        row.filled_units = 0;
         row.cleaned = false;
         let discard = std::mem::take(&mut row.discard);
         self.discards -= u32::from(discard);
@@ -584,8 +610,7 @@ impl Segments {
                 && s.unwritten == 0
                 && !s.cleaned
                 && s.live_units > 0
-                // Nearly full ones cost more than they give.
-                && u64::from(s.expected_units()) * 100 < full * 97
+                && s.is_worth_cleaning(full)
         };
         let candidates = self.all(candidate);
         match gain {

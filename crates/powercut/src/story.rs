@@ -267,6 +267,7 @@ impl Story {
     /// Cuts the power, unless that is done; ends the server, empties the page cache and gives power again.
     fn cut_and_restart(&mut self, when: &str) -> Result<(), String> {
         self.disk.cut();
+        self.shared.begin_end();
         self.note(&format!("power cut {when}"));
         if let Some(server) = &mut self.server {
             server.kill();
@@ -284,7 +285,7 @@ impl Story {
 
     /// Ends the server properly.
     fn close(&mut self) -> Result<(), String> {
-        self.shared.begin_close();
+        self.shared.begin_end();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         server.ask_to_stop();
         let status = server.wait()?;

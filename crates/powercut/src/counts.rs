@@ -49,7 +49,7 @@ pub struct Counts {
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
-    /// Long zeroes and TRIMs refused for lack of space after a part of them was done.
+    /// Long zeroes and TRIMs refused for lack of space, of which a part may have been done.
     pub known_refusals: u64,
     /// Requests that failed for a reason.
     pub errors: u64,
@@ -126,7 +126,7 @@ impl fmt::Display for Counts {
         )?;
         writeln!(
             out,
-            "known:        {} checks took the half of a last checkpoint for a fault, {} zeroes were refused after a part was done",
+            "known:        {} checks took the half of a last checkpoint for a fault, {} long zeroes were refused, of which a part may be there",
             self.known_faults, self.known_refusals
         )?;
         writeln!(

@@ -167,7 +167,6 @@ impl Story {
         let mut cuts = 0;
         loop {
             self.shared.begin_life();
-            let failed_before = self.disk.counts().failed_syncs;
             let is_cut = cuts < RECOVERY_CUTS_MAX && self.rng.chance(1, 6);
             if is_cut {
                 let when = [When::InRequest, When::InSync, When::AfterSync, When::AtSlot][self.rng.index(4)];
@@ -198,14 +197,15 @@ impl Story {
             self.disk.disarm();
             self.disk.heal();
             match started {
+                // It may serve all the same, poisoned or not: the sync was the background's.
+                _ if self.disk.is_powered() && self.has_failed_sync() => {
+                    self.note("a sync failed while it opened");
+                    self.server = None;
+                    self.counts.failed_sync_restarts += 1;
+                }
                 Started::Ready if self.disk.is_powered() => {
                     self.counts.recoveries += 1;
                     return Ok(());
-                }
-                Started::Ended(_) if self.disk.counts().failed_syncs > failed_before => {
-                    self.note("it did not open, for a sync failed");
-                    self.server = None;
-                    self.counts.failed_sync_restarts += 1;
                 }
                 Started::Ended(status) => {
                     return Err(format!(
@@ -267,6 +267,7 @@ impl Story {
     /// Cuts the power, unless that is done; ends the server, empties the page cache and gives power again.
     fn cut_and_restart(&mut self, when: &str) -> Result<(), String> {
         self.disk.cut();
+        self.shared.begin_end();
         self.note(&format!("power cut {when}"));
         if let Some(server) = &mut self.server {
             server.kill();
@@ -284,7 +285,7 @@ impl Story {
 
     /// Ends the server properly.
     fn close(&mut self) -> Result<(), String> {
-        self.shared.begin_close();
+        self.shared.begin_end();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         server.ask_to_stop();
         let status = server.wait()?;

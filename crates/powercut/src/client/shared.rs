@@ -38,7 +38,7 @@ pub struct Shared {
     failure: Mutex<Option<String>>,
     counts: Mutex<ClientCounts>,
     stopped: AtomicBool,
-    closing: AtomicBool,
+    ending: AtomicBool,
     /// Syncs that had failed when the server was started.
     failed_before: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl Shared {
             failure: Mutex::new(None),
             counts: Mutex::new(ClientCounts::default()),
             stopped: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             failed_before: AtomicU64::new(0),
         }
     }
@@ -62,12 +62,13 @@ impl Shared {
     pub fn begin_life(&self) {
         self.failed_before.store(self.disk.counts().failed_syncs, Ordering::SeqCst);
         self.stopped.store(false, Ordering::SeqCst);
-        self.closing.store(false, Ordering::SeqCst);
+        self.ending.store(false, Ordering::SeqCst);
     }
 
-    /// The server was told to stop: it may refuse requests.
-    pub fn begin_close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+    /// The power is cut, or the server was told to stop: from here to the next life requests may fail, however late answers are
+    /// looked at.
+    pub fn begin_end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
     }
 
     /// Clients send no more requests.
@@ -82,7 +83,7 @@ impl Shared {
 
     /// Whether a correct server may answer with an error now.
     pub fn is_excused(&self) -> bool {
-        self.closing.load(Ordering::SeqCst) || !self.disk.is_powered() || self.has_failed_sync()
+        self.ending.load(Ordering::SeqCst) || !self.disk.is_powered() || self.has_failed_sync()
     }
 
     /// Whether a sync failed in this life of the server.

@@ -135,7 +135,7 @@ impl Story {
             End::CutInClose(trigger) => {
                 self.wait(limit)?;
                 self.draw_silence();
-                self.shared.begin_close();
+                self.shared.begin_end();
                 self.disk.arm(trigger, Action::Cut);
                 if let Some(server) = &self.server {
                     server.ask_to_stop();
@@ -168,7 +168,7 @@ impl Story {
             }
             After::Kill => self.kill("after a failed sync"),
             After::Stop => {
-                self.shared.begin_close();
+                self.shared.begin_end();
                 let failed = self.has_failed_sync();
                 if let Some(server) = &self.server {
                     server.ask_to_stop();

@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails.
 SIM_SEEDS ?= 500
 
-.PHONY: build install uninstall demo test bench lint soak soak-fio deps
+.PHONY: build install uninstall demo test bench lint soak soak-fio power-cuts deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -64,6 +64,12 @@ soak:
 # fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
 soak-fio: deps build
 	scripts/soak-fio.sh
+
+# Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/power-cuts.md).
+CUTS ?= 500
+MODES ?= direct,cache,fsyncgate
+power-cuts: deps
+	scripts/power-cuts.sh --cuts $(CUTS) --modes $(MODES)
 
 # What the above need on a Debian or Ubuntu machine. Quick when everything is there.
 deps:

@@ -34,16 +34,27 @@ const SINGLES: &[Single] = singles! {
         = |d| Some(d.logical_available_bytes as f64);
     Gauge "pumice_physical_size_bytes" "What the drive may use of its backing."
         = |d| Some(d.physical_size_bytes as f64);
-    Gauge "pumice_physical_limit_bytes" "What host data and map may fill." = |d| Some(d.physical_limit_bytes as f64);
-    Gauge "pumice_physical_used_bytes" "Live records and live map." = |d| Some(d.physical_used_bytes as f64);
+    Gauge "pumice_physical_limit_bytes"
+        "Physical space that host data and map may fill: the size without reserve and fixed areas."
+        = |d| Some(d.physical_limit_bytes as f64);
+    Gauge "pumice_physical_used_bytes"
+        "Records with live blocks, and the live map. A frame counts whole until its last block dies."
+        = |d| Some(d.physical_used_bytes as f64);
+    Gauge "pumice_physical_repackable_bytes"
+        "Used space that dead blocks of frames take while other blocks of them live: an estimate of what packing those \
+         anew gives back."
+        = |d| Some(d.physical_repackable_bytes as f64);
     Gauge "pumice_physical_reclaimable_bytes" "Dead space that cleaning brings back: neither used nor free."
         = |d| Some(d.physical_reclaimable_bytes as f64);
     Gauge "pumice_physical_free_bytes" "Space in free segments, within the limit."
         = |d| Some(d.physical_free_bytes as f64);
     Gauge "pumice_physical_available_bytes" "The limit without what is used: free and reclaimable."
         = |d| Some(d.physical_available_bytes as f64);
-    Gauge "pumice_physical_reserve_bytes" "Space kept for cleaning." = |d| Some(d.physical_reserve_bytes as f64);
-    Gauge "pumice_physical_fixed_bytes" "Superblock, checkpoints, and the rest behind the last segment."
+    Gauge "pumice_physical_reserve_bytes"
+        "Space that host data may not fill: kept for cleaning, for the log, and for what TRIM may make of the map."
+        = |d| Some(d.physical_reserve_bytes as f64);
+    Gauge "pumice_physical_fixed_bytes"
+        "Superblock, checkpoints, the rest behind the last segment, and what is lost in segments set aside."
         = |d| Some(d.physical_fixed_bytes as f64);
     Gauge "pumice_physical_used_ratio" "Used space of the limit: 1 is full." = |d| Some(d.physical_used_ratio);
     Gauge "pumice_compression_ratio" "Live logical bytes / live physical bytes; absent while nothing is stored."
@@ -76,6 +87,12 @@ const SINGLES: &[Single] = singles! {
         = |d| Some(d.cleaning.checkpoints_count as f64);
     Gauge "pumice_segments" "Segments of the drive." = |d| Some(f64::from(d.cleaning.segments_count));
     Gauge "pumice_segments_free" "Segments that are free." = |d| Some(f64::from(d.cleaning.segments_free_count));
+    Gauge "pumice_segments_waiting" "Segments that are freed and still being read: free when the readers are done."
+        = |d| Some(f64::from(d.cleaning.segments_waiting_count));
+    Gauge "pumice_segments_bad" "Segments set aside because a write to them failed. What lives in them is read only."
+        = |d| Some(f64::from(d.cleaning.segments_bad_count));
+    Gauge "pumice_segments_damaged" "Segments set aside because they hold records that cannot be read."
+        = |d| Some(f64::from(d.cleaning.segments_damaged_count));
     Gauge "pumice_log_since_checkpoint_bytes" "Log that recovery would have to read."
         = |d| Some(d.cleaning.log_since_checkpoint_bytes as f64);
     Gauge "pumice_map_cache_memory_bytes" "Memory that map nodes take." = |d| Some(d.map_cache.memory_bytes as f64);

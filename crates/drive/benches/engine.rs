@@ -54,6 +54,7 @@ fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
         uuid: [1; 16],
         created_unix_seconds: 0,
         endurance_bytes: 0,
+        keep_allocated: false,
     };
     let options =
         OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
@@ -372,6 +373,7 @@ fn space() {
             uuid: [1; 16],
             created_unix_seconds: 0,
             endurance_bytes: 0,
+            keep_allocated: false,
         };
         wait(async {
             Drive::create(&*media, &options).await?;

@@ -48,6 +48,7 @@ fn new_drive(bytes: u64) -> Drive<MemoryMedia> {
         uuid: [7; 16],
         created_unix_seconds: 0,
         endurance_bytes: 0,
+        keep_allocated: false,
     };
     run(Drive::create(&*media, &create)).expect("create");
     run(Drive::open(media, OpenOptions::new(1, Arc::new(run)))).expect("open")

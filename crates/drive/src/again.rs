@@ -14,7 +14,7 @@ use media::Media;
 use crate::dictionaries::NOT_YET;
 use crate::error::Error;
 use crate::sample::Random;
-use crate::settle::{GROUP_BLOCKS, Pick, SettleStep};
+use crate::settle::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
 use crate::shared::Drive;
 use crate::train::DICTIONARIES_MAX;
 
@@ -61,9 +61,7 @@ impl<M: Media> Drive<M> {
             if !expected.iter().any(|entry| entry.is_record()) {
                 continue;
             }
-            let units: u64 =
-                (group..).zip(&expected).map(|(block, entry)| u64::from(entry.share_units(block))).sum();
-            let was = units * UNIT_BYTES as u64;
+            let was = occupied_units(&expected, 0..expected.len()) * UNIT_BYTES as u64;
             let made = shared.make_settled(group, &expected, &pick).await?;
             // What gains too little stays as it is.
             let gained = made.gained_bytes;

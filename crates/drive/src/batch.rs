@@ -7,6 +7,7 @@ use codec::{CodecId, Dictionary, Kind, frame_blocks};
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
+use crate::core::Seen;
 use crate::recipe::Recipe;
 use crate::written::level_of;
 
@@ -26,15 +27,50 @@ pub(crate) enum Item {
     Range { header: RecordHeader, payload: [u8; 16], count: u64, entry: Entry },
 }
 
+impl Item {
+    /// Bytes of log it takes.
+    pub(crate) fn record_len(&self) -> usize {
+        match self {
+            Item::Data { header, .. } | Item::Range { header, .. } => header.record_len(),
+        }
+    }
+
+    /// Whether it leaves a block of [`Item::blocks`] as it is.
+    pub(crate) fn leaves_out(&self, block: u64) -> bool {
+        matches!(self, Item::Data { header, .. } if !header.applies_to(block))
+    }
+
+    /// Its first block, and the one behind its last.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        match self {
+            Item::Data { header, .. } => (header.block, header.block + header.blocks()),
+            Item::Range { header, count, .. } => (header.block, header.block + count),
+        }
+    }
+}
+
+/// How far a batch was filled: to go back to.
+pub(crate) struct Mark {
+    items: usize,
+    last: Option<Item>,
+    scratch: usize,
+    expected: usize,
+    log_bytes: usize,
+    data_bytes: usize,
+    dictionaries: usize,
+}
+
 /// Records to be appended together.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) scratch: Vec<u8>,
-    /// Blocks that must still have these entries when the batch is appended.
-    pub(crate) expected: Vec<(u64, Entry)>,
-    /// Its space was reserved: it is not refused for want of space.
+    /// Blocks that must still be what they were when the batch is appended.
+    pub(crate) expected: Vec<Seen>,
+    /// Its space was reserved: it is not refused for lack of space.
     pub(crate) reserved: bool,
+    /// It is as small as the drive can make it.
+    pub(crate) dense: bool,
     /// Bytes of log all items take.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
@@ -92,6 +128,7 @@ impl Batch {
         self.dictionaries.clear();
         self.level = None;
         self.reserved = false;
+        self.dense = false;
     }
 
     /// 16-byte units that its data records will occupy.
@@ -129,11 +166,100 @@ impl Batch {
         self.kinds = kinds;
     }
 
-    /// Adds one block whose contents were put together in a buffer of our own; it must still have the entry
-    /// `expected` when it is appended.
-    pub(crate) fn add_merged(&mut self, recipe: &Recipe, block: u64, data: &[u8], expected: Entry) {
-        self.expected.push((block, expected));
-        self.add_run(recipe, block, data, None);
+    /// Adds one block whose contents were put together in a buffer of our own; it must still be what it was when it is
+    /// appended.
+    pub(crate) fn add_merged(&mut self, recipe: &Recipe, data: &[u8], seen: Seen) {
+        self.expected.push(seen);
+        self.add_run(recipe, seen.block, data, None);
+    }
+
+    /// Adds those blocks of a group that are `wanted`, a bit each, in whichever way makes them smallest: by any of the recipes, runs
+    /// of neighbours by themselves, or all as one frame that leaves the others out. The group begins at a multiple of its
+    /// blocks if it is a frame's.
+    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], first: u64, data: &[u8], wanted: u8) {
+        let mark = self.mark();
+        let mut best = None;
+        for recipe in recipes {
+            for as_one in [false, true] {
+                let bytes = self.try_group(recipe, (first, wanted), data, as_one);
+                self.go_back(&mark);
+                best =
+                    best.into_iter().chain(bytes.map(|bytes| (bytes, recipe, as_one))).min_by_key(|it| it.0);
+            }
+        }
+        if let Some((_, recipe, as_one)) = best {
+            self.try_group(recipe, (first, wanted), data, as_one);
+        }
+    }
+
+    /// Adds blocks of a group in one way; answers what they take in the log. `None`: it cannot be done so.
+    fn try_group(
+        &mut self,
+        recipe: &Recipe,
+        (first, wanted): (u64, u8),
+        data: &[u8],
+        as_one: bool,
+    ) -> Option<usize> {
+        let before = self.log_bytes;
+        let count = data.len() / BLOCK_BYTES;
+        if as_one {
+            let is_frame = matches!(count, 2 | 4 | 8) && first.is_multiple_of(count as u64);
+            let left_out = (u8::MAX >> (8 - count)) & !wanted;
+            if !is_frame || left_out == 0 || wanted.count_ones() < 2 {
+                return None;
+            }
+            let mut contents = data.to_vec();
+            let holes =
+                contents.chunks_exact_mut(BLOCK_BYTES).enumerate().filter(|(i, _)| left_out >> i & 1 != 0);
+            holes.for_each(|(_, hole)| hole.fill(0));
+            self.level = level_of(recipe.policy);
+            let added = codec::with_compressor(recipe.policy, |compressor, _| {
+                self.add_frame(&mut Making { compressor, recipe }, first, &contents)
+            });
+            let Some(Item::Data { header, payload: Payload::Scratch(range) }) =
+                self.items.last_mut().filter(|_| added)
+            else {
+                return None;
+            };
+            header.left_out = left_out;
+            sum(header, &self.scratch[range.clone()]);
+            return Some(self.log_bytes - before);
+        }
+        let mut i = 0;
+        while i < count {
+            let run = ((wanted >> i).trailing_ones() as usize).min(count - i);
+            if run > 0 {
+                self.add_run(recipe, first + i as u64, &data[i * BLOCK_BYTES..(i + run) * BLOCK_BYTES], None);
+            }
+            i += run.max(1);
+        }
+        Some(self.log_bytes - before)
+    }
+
+    /// How far it is filled.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            items: self.items.len(),
+            last: self.items.last().cloned(),
+            scratch: self.scratch.len(),
+            expected: self.expected.len(),
+            log_bytes: self.log_bytes,
+            data_bytes: self.data_bytes,
+            dictionaries: self.dictionaries.len(),
+        }
+    }
+
+    /// Takes out what was added since.
+    pub(crate) fn go_back(&mut self, mark: &Mark) {
+        self.items.truncate(mark.items);
+        // A range may have grown.
+        if let (Some(item), Some(last)) = (self.items.last_mut(), &mark.last) {
+            item.clone_from(last);
+        }
+        self.scratch.truncate(mark.scratch);
+        self.expected.truncate(mark.expected);
+        self.dictionaries.truncate(mark.dictionaries);
+        (self.log_bytes, self.data_bytes) = (mark.log_bytes, mark.data_bytes);
     }
 
     /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
@@ -237,7 +363,8 @@ struct Coding {
 
 /// A header with the (unmasked) checksum over itself and its payload.
 pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payload: &[u8]) -> RecordHeader {
-    let mut header = RecordHeader { crc: 0, block, payload_len: payload.len() as u16, kind, codec, extra };
+    let payload_len = payload.len() as u16;
+    let mut header = RecordHeader { crc: 0, block, left_out: 0, payload_len, kind, codec, extra };
     sum(&mut header, payload);
     header
 }

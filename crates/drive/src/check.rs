@@ -11,11 +11,11 @@ mod runs;
 mod scrub;
 mod walk;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use layout::geometry::OWN_FIRST_BLOCK;
-use layout::{Entry, Geometry, Mix};
+use layout::{Entry, Geometry, Mix, NodeId};
 use media::Media;
 
 use crate::error::Error;
@@ -51,6 +51,8 @@ impl Default for CheckOptions {
 #[derive(Clone, Copy, Default)]
 struct Live {
     units: u64,
+    /// Of these, what dead blocks of frames take by equal shares.
+    dead_units: u64,
     records: u64,
 }
 
@@ -76,6 +78,7 @@ impl<M: Media> Drive<M> {
         // Kept from the first walk, if there are few enough.
         let mut extents = Some(Vec::new());
         let mut mix = Mix::default();
+        let mut seen = SeenFrames::default();
         let mut walk = Walk::new(shared, &mut faults, |met: Met| {
             let (entry, records, fills) = match met {
                 Met::Block(_, entry) => (entry, &mut report.records_count, &mut report.fills_count),
@@ -92,11 +95,23 @@ impl<M: Media> Drive<M> {
                 && entry.is_record()
                 && block < OWN_FIRST_BLOCK
             {
-                mix.add(block, entry);
+                mix.add_blocks(entry, 1);
             }
             let sum = live.entry(segment).or_default();
-            sum.units += match met {
-                Met::Block(block, entry) | Met::Owed(block, entry) => u64::from(entry.share_units(block)),
+            // A frame occupies its whole length, however many of its blocks live.
+            let (block, is_new) = match met {
+                Met::Block(block, _) | Met::Owed(block, _) => (block, seen.is_new(block, entry)),
+                Met::Node(_) => (OWN_FIRST_BLOCK, true),
+            };
+            if is_new {
+                sum.units += u64::from(entry.units());
+                sum.dead_units += u64::from(entry.units());
+                if block < OWN_FIRST_BLOCK {
+                    mix.add_record(entry);
+                }
+            }
+            sum.dead_units -= match met {
+                Met::Block(..) | Met::Owed(..) => u64::from(entry.share_units(block)),
                 Met::Node(entry) => u64::from(entry.units()),
             };
             sum.records += 1;
@@ -153,19 +168,26 @@ impl<M: Media> Drive<M> {
         report.segments_count = core.segments.count();
         for segment in 0..core.segments.count() {
             let row = core.segments.get(segment);
-            match row.state {
-                State::Free | State::Promised => report.segments_free_count += 1,
-                State::Damaged => report.segments_damaged_count += 1,
+            match row.state() {
+                State::Free | State::Waiting | State::Promised => report.segments_free_count += 1,
+                State::Damaged | State::Bad => report.segments_damaged_count += 1,
                 State::Open | State::Sealed => {}
             }
             let found = live.get(&segment).map_or(0, |live| live.units);
-            if found != u64::from(row.live_units) {
+            if found != u64::from(row.live_units()) {
                 faults.push(Fault::in_segment(
                     segment,
-                    format!("the table says {} live units, the map points to {found}", row.live_units),
+                    format!("the table says {} live units, the map points to {found}", row.live_units()),
                 ));
             }
-            if found > 0 && matches!(row.state, State::Free | State::Promised) {
+            let dead = live.get(&segment).map_or(0, |live| live.dead_units);
+            if u64::from(row.repackable_units()) > dead {
+                faults.push(Fault::in_segment(
+                    segment,
+                    format!("the table says {} units may be packed anew, of {dead}", row.repackable_units()),
+                ));
+            }
+            if found > 0 && matches!(row.state(), State::Free | State::Waiting | State::Promised) {
                 faults.push(Fault::in_segment(segment, format!("free, but holds {found} live units")));
             }
         }
@@ -181,6 +203,24 @@ impl<M: Media> Drive<M> {
                 core.map.mix
             )));
         }
+    }
+}
+
+/// Frames that were met in a leaf: of several blocks that have the same, only the first is new.
+#[derive(Default)]
+struct SeenFrames {
+    leaf: u64,
+    frames: HashSet<Entry>,
+}
+
+impl SeenFrames {
+    fn is_new(&mut self, block: u64, entry: Entry) -> bool {
+        let leaf = NodeId::leaf_of(block).index;
+        if leaf != self.leaf {
+            self.leaf = leaf;
+            self.frames.clear();
+        }
+        !entry.is_frame() || self.frames.insert(entry)
     }
 }
 

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use layout::pack::HEADS;
 use layout::record::RECORD_HEADER_BYTES;
+use layout::table::page_of;
 use layout::{
     Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT, RecordHeader,
-    RecordKind, SegmentRow, SegmentUse,
+    RecordKind, SegmentUse,
 };
-use media::{IoBuf, Media};
+use media::Media;
 
 use crate::batch::sum;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
@@ -24,6 +25,7 @@ use crate::map::{Map, Missing};
 use crate::node::Base;
 use crate::segments::{Claim, State};
 use crate::shared::{Shared, yield_now};
+use crate::table::{COPIES, Part};
 
 /// Nodes written in one critical section.
 const NODES_A_STEP: usize = 64;
@@ -40,19 +42,28 @@ pub(crate) struct InProgress {
     live_blocks: u64,
     mix: layout::Mix,
     fill_blocks: u64,
-    /// The table as at the cut, adjusted for the nodes this checkpoint wrote.
-    rows: Vec<SegmentRow>,
-    /// Segments that were sealed at the cut.
-    sealed: Vec<u32>,
+    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes this checkpoint wrote.
+    dead: BTreeSet<u32>,
+    /// Segments that heads were in at the cut: not to be freed.
+    open: Vec<u32>,
     /// Leaves still to be written, in rising order.
     leaves: VecDeque<NodeId>,
     /// Nodes above the leaves that have to be written, lowest level first.
     upper: BTreeSet<NodeId>,
     overlay_records: u64,
+    /// Bytes of nodes and overlays written so far.
+    written_bytes: u64,
+    /// Its place may hold some of it.
+    is_placed: bool,
     encode_buffer: Vec<u8>,
 }
 
 impl InProgress {
+    /// What it has written so far.
+    pub(crate) fn estimate_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
     /// The node to write next: one above the leaves that no leaf to come lies under, the lowest first, else a leaf.
     fn next(&self) -> Option<NodeId> {
         let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
@@ -91,9 +102,11 @@ impl Core {
         self.log.start_map_head(&mut self.segments);
         let dirty = self.map.freeze();
         let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
-        let sealed = |s: &u32| self.segments.get(*s).state == State::Sealed;
+        let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
+        let changed = self.segments.begin_cut();
+        self.table.change(&changed, number);
         self.in_progress = Some(InProgress {
-            number: self.log.checkpoint() + 1,
+            number,
             sequence: self.log.sequence(),
             clean,
             heads: self.log.positions(),
@@ -101,22 +114,21 @@ impl Core {
             live_blocks: self.map.live_blocks,
             mix: self.map.mix,
             fill_blocks: self.map.fill_blocks,
-            rows: self.segments.rows(),
-            sealed: (0..self.segments.count()).filter(sealed).collect(),
+            dead: self.segments.dead().into_iter().collect(),
+            open: self.log.open_segments().iter().map(|open| open.segment).collect(),
             leaves: leaves.into(),
             upper: upper.into_iter().collect(),
             overlay_records: 0,
+            written_bytes: 0,
+            is_placed: false,
             encode_buffer: Vec::new(),
         });
         self.log.reset_since_checkpoint();
         self.records_since_checkpoint = 0;
         #[cfg(feature = "planted-bugs")]
         if self.has_bug(crate::PlantedBug::ReuseSegmentEarly) {
-            for segment in 0..self.segments.count() {
-                let row = self.segments.get(segment);
-                if row.state == State::Sealed && row.live_units == 0 {
-                    self.segments.free(segment);
-                }
+            for segment in self.segments.dead() {
+                self.segments.free(segment);
             }
         }
     }
@@ -178,7 +190,9 @@ impl Core {
             kind: RecordKind::Overlay,
             codec: coding as u8,
             extra: overlay_extra(progress.number, form.base() == Base::MediaCleared),
+            left_out: 0,
         };
+        progress.written_bytes += header.record_len() as u64;
         sum(&mut header, payload);
         self.log.append(Head::Map, &header, payload);
         progress.overlay_records += 1;
@@ -200,20 +214,21 @@ impl Core {
                 kind: RecordKind::Node,
                 codec: coding as u8,
                 extra: u16::from(id.level),
+                left_out: 0,
             };
+            progress.written_bytes += header.record_len() as u64;
             sum(&mut header, payload);
             self.log.append(Head::Map, &header, payload)
         };
         let old = self.map.image_written(id, image);
         // Both tables: the one of the cut describes the map with its nodes where this checkpoint puts them.
         if image.is_record() {
-            self.segments.add(image, image.units());
-            progress.rows[self.segments.of(image) as usize].live_units += image.units();
+            self.add_at_cut(image, progress);
+            self.segments.add(image);
         }
         if old.is_record() {
-            self.segments.release(old, old.units());
-            let live = &mut progress.rows[self.segments.of(old) as usize].live_units;
-            *live = live.saturating_sub(old.units());
+            self.release_at_cut(old, progress);
+            self.segments.release(old, 0);
         }
         if let Some((parent, _)) = id.parent()
             && !(old.is_unmapped() && image.is_unmapped())
@@ -222,59 +237,97 @@ impl Core {
         }
     }
 
-    /// The checkpoint's bytes, now that all it points to is durable; and its number.
-    fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, IoBuf)> {
-        let generations = self.segments.generations();
-        let root = self.map.root_image();
-        let uuid = self.superblock.log_id();
-        let progress = self.in_progress.as_mut()?;
-        for &segment in &progress.sealed {
-            let row = &mut progress.rows[segment as usize];
-            if row.live_units == 0 {
+    /// A node's image counts in the table of the cut.
+    fn add_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
+        let segment = self.segments.of(image);
+        self.table.change_page(page_of(segment), progress.number);
+        progress.dead.remove(&segment);
+        if let Some(row) = self.segments.row_at_cut(segment) {
+            row.live_units += image.units();
+        }
+    }
+
+    /// A node's image does not count in the table of the cut any more.
+    fn release_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
+        let segment = self.segments.of(image);
+        self.table.change_page(page_of(segment), progress.number);
+        let Some(row) = self.segments.row_at_cut(segment) else { return };
+        row.live_units = row.live_units.saturating_sub(image.units());
+        row.repackable_units = row.repackable_units.min(row.live_units);
+        if row.live_units == 0 && row.usage == SegmentUse::Used && !progress.open.contains(&segment) {
+            progress.dead.insert(segment);
+        }
+    }
+
+    /// What is to be written of the checkpoint, for each copy, now that all it points to is durable; and its number.
+    fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, [Vec<Part>; COPIES])> {
+        let mut progress = self.in_progress.take()?;
+        progress.is_placed = true;
+        for &segment in &progress.dead {
+            self.table.change_page(page_of(segment), progress.number);
+            if let Some(row) = self.segments.row_at_cut(segment) {
                 row.usage = SegmentUse::Free;
             }
         }
         // Segments the nodes went to after the cut are found by roll-forward: their rows stay as they were, but what
         // they hold counts from now on.
-        let checkpoint = Checkpoint {
-            uuid,
+        let header = Checkpoint {
+            uuid: self.superblock.log_id(),
             number: progress.number,
             sequence: progress.sequence,
-            root,
+            root: self.map.root_image(),
             clean: progress.clean,
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
             mix: progress.mix,
             fill_blocks: progress.fill_blocks,
-            generations,
+            generations: self.segments.generations(),
             entropy,
-            durable: self.log.durable(),
+            durable: self.log.synced_up_to(),
             heads: progress.heads,
             counters: progress.counters,
-            rows: std::mem::take(&mut progress.rows),
+            rows: Vec::new(),
         };
-        let mut buf = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
-        checkpoint.encode(&mut buf);
-        progress.rows = checkpoint.rows;
-        Some((progress.number, buf))
+        let parts = self.table.encode(&header, &self.segments);
+        let number = progress.number;
+        self.in_progress = Some(progress);
+        Some((number, parts))
     }
 
     /// The checkpoint is durable: what it freed may be used again.
     fn commit_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
         self.map.thaw();
+        self.segments.end_cut();
         self.log.checkpoint_durable(progress.number, &progress.heads);
+        self.log.gap_closed();
+        self.failed_packs = 0;
+        self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
-        for segment in progress.sealed {
-            let row = self.segments.get(segment);
-            if row.state == State::Sealed && progress.rows[segment as usize].usage == SegmentUse::Free {
+        for segment in progress.dead {
+            // What was live at the cut and died since is not among them; what was dead stays so.
+            if self.segments.get(segment).state() == State::Sealed {
                 self.segments.free(segment);
             }
         }
         self.segments.forget_cleaned();
         self.review_cleaning();
-        self.segments.set_map_need(self.map.write_estimate_bytes());
+        self.update_map_need();
         self.log.promise_all(&mut self.segments);
+    }
+
+    /// Gives up the checkpoint under way: something that it points to did not reach the medium. All it was to write is left to
+    /// the next one.
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        let Some(progress) = self.in_progress.take() else { return };
+        if progress.is_placed {
+            // Two checkpoints of one number could not be told apart. The next goes to the same slot: the other holds the one to
+            // fall back on.
+            self.skipped_checkpoints += 2;
+        }
+        self.map.give_up_cut(progress.leaves.into_iter().chain(progress.upper));
+        self.segments.end_cut();
+        self.update_map_need();
     }
 }
 
@@ -283,9 +336,28 @@ pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
     ((checkpoint & 0x7fff) as u16) << 1 | u16::from(cleared)
 }
 
+/// How an attempt at a checkpoint ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Committed,
+    /// The medium did not take a pack: what was in it has to be written elsewhere first.
+    PackFailed,
+}
+
 impl<M: Media> Shared<M> {
-    /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock.
+    /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock. What the medium did not
+    /// take is written elsewhere before.
     pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
+        loop {
+            self.rehome().await?;
+            // Ends: each pack that fails is counted, and too many of them poison the drive.
+            if self.attempt_checkpoint(clean).await? == Attempt::Committed {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool) -> Result<Attempt, Error> {
         {
             let mut core = self.core();
             core.writable()?;
@@ -297,6 +369,10 @@ impl<M: Media> Shared<M> {
         loop {
             let (step, packs) = {
                 let mut core = self.core();
+                if core.log.has_failed() {
+                    core.abandon_checkpoint();
+                    return Ok(Attempt::PackFailed);
+                }
                 (core.checkpoint_step(), core.log.take_outbox())
             };
             self.write_out(packs);
@@ -313,8 +389,10 @@ impl<M: Media> Shared<M> {
                 Step::NoSegment => {
                     let mut core = self.core();
                     let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
+                    let waiting = core.segments.waiting_count();
                     let why = format!(
-                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint): it cannot go on"
+                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still \
+                         read): it cannot go on"
                     );
                     core.poison(why.clone());
                     drop(core);
@@ -325,23 +403,55 @@ impl<M: Media> Shared<M> {
             }
         }
         let target = self.core().log.sequence();
-        self.durable(target).await?;
+        self.synced(target).await?;
         let (encoded, geometry) = {
             let mut core = self.core();
+            if core.log.has_failed() {
+                core.abandon_checkpoint();
+                return Ok(Attempt::PackFailed);
+            }
             (core.encode_checkpoint(self.entropy), core.superblock.geometry)
         };
-        let Some((number, buf)) = encoded else { return Ok(()) };
-        let buf = Arc::new(buf);
-        for copy in 0..2 {
-            self.write_to_end(geometry.checkpoint_offset((number % 2) as usize, copy), buf.clone()).await?;
+        let Some((number, parts)) = encoded else { return Ok(Attempt::Committed) };
+        let mut written = [false; COPIES];
+        let mut failure = None;
+        for (copy, parts) in parts.into_iter().enumerate() {
+            self.core().table.begin_place(number, copy);
+            let start = geometry.checkpoint_offset((number % 2) as usize, copy);
+            match self.write_parts(start, parts).await {
+                Ok(()) => written[copy] = true,
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            let mut core = self.core();
+            let why = format!("one of the places for checkpoints cannot be written: {error}");
+            // One copy is a checkpoint, two are a safer one.
+            match written.contains(&true) {
+                true => core.note(why),
+                false => core.poison(why),
+            }
         }
         self.sync_once().await?;
         {
             let mut core = self.core();
-            core.counters.map_written_bytes += 2 * buf.len() as u64;
+            for copy in (0..COPIES).filter(|copy| written[*copy]) {
+                core.table.end_place(number, copy);
+            }
             core.commit_checkpoint();
         }
         self.progress.notify(usize::MAX);
+        Ok(Attempt::Committed)
+    }
+
+    /// Writes parts of a copy of a checkpoint, one after the other.
+    async fn write_parts(self: &Arc<Self>, start: u64, parts: Vec<Part>) -> Result<(), Error> {
+        for (at, buf) in parts {
+            let len = buf.len() as u64;
+            self.write_to_end(start + at, buf).await?;
+            self.core().counters.map_written_bytes += len;
+        }
         Ok(())
     }
 }

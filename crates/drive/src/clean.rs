@@ -10,25 +10,26 @@ use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, Head, NodeId, PAGE_BYTES, RecordHeader, RecordKind};
 use media::{IoBuf, Media};
 
-use crate::batch::{Batch, Item, Payload};
+use crate::batch::{Batch, Item, Payload, sum};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
+use crate::pins::Pin;
 use crate::read::decode_verified;
-use crate::segments::{Claim, Pin, State};
+use crate::segments::{Claim, Gain, State};
 use crate::shared::{Shared, yield_now};
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
-const RECORDS_A_BATCH: usize = 64;
+pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
-struct Found {
+pub(crate) struct Found {
     /// Its checksum without the mask of its place: it moves as it is.
     header: RecordHeader,
     entry: Entry,
@@ -41,20 +42,36 @@ struct Live {
     /// Which of the batch.
     found: usize,
     /// Its live blocks, a bit each from the first on.
-    blocks: u16,
-    /// If not all do: those that do, made anew.
-    anew: Option<Batch>,
+    blocks: u8,
+    fate: Fate,
+}
+
+/// What becomes of a record that lives.
+enum Fate {
+    /// It moves as it is; with this header, which leaves out blocks that died.
+    Move(RecordHeader),
+    /// Its live blocks are packed anew: smaller, or without a dictionary that was retired.
+    Anew(Batch),
+    /// It stays where it is: packed anew it would be larger, and as it is it cannot move.
+    Stay,
 }
 
 /// How cleaning a segment goes.
 #[derive(Default)]
-struct Pass {
+pub(crate) struct Pass {
     /// Map nodes that are corrupt: whether the records they map live cannot be known.
     corrupt_nodes: Vec<NodeId>,
     /// The medium answered an error: another time it may not.
     unreadable: bool,
-    /// What live map nodes take: they stay until the next checkpoint writes them elsewhere.
-    node_units: u64,
+    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
+    left_units: u64,
+}
+
+impl Pass {
+    /// Whether of everything that was found it is known whether it lives.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.corrupt_nodes.is_empty() && !self.unreadable
+    }
 }
 
 /// What became of a batch of records.
@@ -102,9 +119,9 @@ pub(crate) enum Cleaned {
 
 impl<M: Media> Shared<M> {
     /// Empties the segment most worth it. False: there is none, or no room to move anything.
-    pub(crate) async fn clean_one(self: &Arc<Self>) -> Result<bool, Error> {
+    pub(crate) async fn clean_one(self: &Arc<Self>, gain: Gain) -> Result<bool, Error> {
         loop {
-            match self.clean_step().await? {
+            match self.clean_step(gain).await? {
                 Cleaned::Part => {}
                 cleaned => return Ok(cleaned == Cleaned::Segment),
             }
@@ -112,8 +129,8 @@ impl<M: Media> Shared<M> {
     }
 
     /// A little of the segment at hand, or of the one most worth it.
-    pub(crate) async fn clean_step(self: &Arc<Self>) -> Result<Cleaned, Error> {
-        let Some(mut work) = self.core().take_cleaning()? else { return Ok(Cleaned::Nothing) };
+    pub(crate) async fn clean_step(self: &Arc<Self>, gain: Gain) -> Result<Cleaned, Error> {
+        let Some(mut work) = self.core().take_cleaning(gain)? else { return Ok(Cleaned::Nothing) };
         let end = {
             let geometry = *self.core().geometry();
             geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
@@ -137,7 +154,7 @@ impl<M: Media> Shared<M> {
             }
         }
         let mut core = self.core();
-        if core.segments.get(work.segment).live_units > 0 && (work.window.is_some() || work.at < end) {
+        if core.segments.get(work.segment).live_units() > 0 && (work.window.is_some() || work.at < end) {
             core.cleaning = Some(work);
             return Ok(Cleaned::Part);
         }
@@ -161,25 +178,13 @@ impl<M: Media> Shared<M> {
         };
         let (segment, generation, at) = (work.segment, work.generation, work.at);
         let mut found = Vec::new();
-        let used = find_records(&bytes, &uuid, |raw, pack, from| {
-            if pack.segment != segment || pack.generation != generation {
-                return;
-            }
-            let offset = (from as u64 + at - start) as u32;
-            let mask = place_mask(tag, segment, generation, offset);
-            let Ok(record) = decode_record(raw, mask) else { return };
-            let payload = from + RECORD_HEADER_BYTES;
-            if is_sane(&record) {
-                let entry = record.header.entry_at(at + from as u64);
-                let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
-                found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
-            }
-        });
+        let offset = (at - start) as u32;
+        let used = find_all(&bytes, tag, &uuid, (segment, generation), at, offset, &mut found);
         work.window = Some(Window { bytes, found, done: 0, end: at + used as u64 });
     }
 
     /// Moves what lives of a batch. False: no room.
-    async fn move_batch(
+    pub(crate) async fn move_batch(
         self: &Arc<Self>,
         batch: &[Found],
         window: &[u8],
@@ -197,16 +202,30 @@ impl<M: Media> Shared<M> {
                     continue;
                 }
             };
-            live.retain_mut(|live| self.make_anew(&batch[live.found], window, live));
+            // What cannot be decompressed, although its checksum holds, stays, and the segment is set aside.
+            live.retain_mut(|live| match self.fate_of(&batch[live.found], window, live.blocks) {
+                Some(fate) => {
+                    live.fate = fate;
+                    true
+                }
+                None => false,
+            });
             let (step, packs) = {
                 let mut core = self.core();
                 (core.append_moved(batch, &live, window, pass), core.log.take_outbox())
             };
             self.write_out(packs);
-            live.into_iter().filter_map(|live| live.anew).for_each(Batch::give_back);
+            let mut left_units = node_units;
+            for Live { found, fate, .. } in live {
+                match fate {
+                    Fate::Anew(batch) => batch.give_back(),
+                    Fate::Stay => left_units += u64::from(batch[found].entry.units()),
+                    Fate::Move(_) => {}
+                }
+            }
             match step {
                 Step::Done => {
-                    pass.node_units += node_units;
+                    pass.left_units += left_units;
                     return Ok(true);
                 }
                 Step::Changed => {}
@@ -228,29 +247,58 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// A frame of which some blocks died is not worth moving: those that live are made ready as records of their own. So is
-    /// what needs a dictionary that was retired. False: it cannot be decompressed, and stays where it is.
-    fn make_anew(&self, found: &Found, window: &[u8], live: &mut Live) -> bool {
-        if live.blocks == all_blocks(&found.header) && self.core().is_current(&found.header) {
-            return true;
-        }
-        let Ok(dictionary) = self.dictionaries.of(found.header.extra) else { return false };
+    /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
+    /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired cannot move as it is.
+    /// `None`: it would have to be packed anew, and cannot be decompressed.
+    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8) -> Option<Fate> {
+        let is_current = self.core().is_current(&found.header);
         let payload = &window[found.payload.clone()];
-        let Ok(contents) = decode_verified(&found.header, payload, dictionary.as_ref()) else { return false };
-        let recipe = self.recipe();
-        let mut batch = Batch::take();
-        let blocks = found.header.blocks() as u32;
-        let mut at = 0;
-        while at < blocks {
-            let run = (live.blocks >> at).trailing_ones().min(blocks - at);
-            let bytes = &contents[at as usize * BLOCK_BYTES..(at + run) as usize * BLOCK_BYTES];
-            if run > 0 {
-                batch.add_run(&recipe, found.header.block + u64::from(at), bytes, None);
-            }
-            at += run.max(1);
+        let is_whole = blocks == all_blocks(&found.header);
+        if is_whole && is_current {
+            return Some(Fate::Move(found.header));
         }
-        live.anew = Some(batch);
-        true
+        let anew = self.make_anew(found, payload, blocks, is_current);
+        let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
+        #[cfg(feature = "planted-bugs")]
+        let size = if self.core().has_bug(crate::PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
+        if size < found.header.record_len() || size == found.header.record_len() && !is_current {
+            return anew.map(Fate::Anew);
+        }
+        if let Some(anew) = anew {
+            anew.give_back();
+        } else if !is_current {
+            return None;
+        }
+        if !is_current {
+            return Some(Fate::Stay);
+        }
+        let mut header = RecordHeader { left_out: all_blocks(&found.header) & !blocks, ..found.header };
+        sum(&mut header, payload);
+        Some(Fate::Move(header))
+    }
+
+    /// Packs the live blocks of a record anew.
+    fn make_anew(
+        self: &Arc<Self>,
+        found: &Found,
+        payload: &[u8],
+        live: u8,
+        is_current: bool,
+    ) -> Option<Batch> {
+        let dictionary = self.dictionaries.of(found.header.extra).ok()?;
+        let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
+        // Something as good as what is there: it may be settled, or need a dictionary that is not in use.
+        let recipes = match is_current && !found.header.is_settled() {
+            true => vec![self.recipe()],
+            false => self.all_recipes(),
+        };
+        let mut batch = Batch::take();
+        batch.add_smallest(&recipes, found.header.block, &contents, live);
+        debug_assert!(
+            batch.items.iter().all(|item| matches!(item, Item::Data { .. })),
+            "a fill is no record"
+        );
+        Some(batch)
     }
 
     /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
@@ -272,17 +320,18 @@ impl<M: Media> Shared<M> {
 
 impl Core {
     /// The segment at hand, if it is still what it was; else the one most worth cleaning.
-    fn take_cleaning(&mut self) -> Result<Option<Cleaning>, Error> {
+    fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
         self.writable()?;
         if let Some(work) = self.cleaning.take()
             && self.is_at_hand(&work)
         {
             return Ok(Some(work));
         }
-        let Some(segment) = self.segments.victim(self.log.sequence()) else { return Ok(None) };
+        let now = self.log.sequence();
+        let Some(segment) = self.segments.victim(now, gain) else { return Ok(None) };
         Ok(Some(Cleaning {
             segment,
-            generation: self.segments.get(segment).generation,
+            generation: self.segments.get(segment).generation(),
             at: self.geometry().segment_offset(segment),
             window: None,
             pass: Pass::default(),
@@ -292,7 +341,7 @@ impl Core {
 
     fn is_at_hand(&self, work: &Cleaning) -> bool {
         let row = self.segments.get(work.segment);
-        row.state == State::Sealed && row.generation == work.generation
+        row.state() == State::Sealed && row.generation() == work.generation
     }
 
     /// After a checkpoint, which may have freed the segment at hand: then it is let go.
@@ -306,20 +355,22 @@ impl Core {
     fn end_cleaning(&mut self, work: &Cleaning) -> bool {
         let start = self.geometry().segment_offset(work.segment);
         self.counters.segments_cleaned_count += 1;
-        let row = self.segments.get_mut(work.segment);
-        // All that was found has been moved, is a map node, or is dead and accounted so. What still counts as live was
-        // not found, or nobody can tell whether it lives: trying again would bring nothing.
-        let lost = u64::from(row.live_units) > work.pass.node_units
+        let row = self.segments.get(work.segment);
+        // All that was found has been moved, is left there on purpose, or is dead and accounted so. What still counts as live
+        // was not found, or nobody can tell whether it lives: trying again would bring nothing.
+        let lost = u64::from(row.live_units()) > work.pass.left_units
             && !work.pass.unreadable
-            && row.state == State::Sealed;
+            && row.state() == State::Sealed;
+        // What could be packed anew has been.
+        self.segments.forget_repackable(work.segment);
         if lost {
-            self.segments.set_aside(work.segment);
-            self.notes.push(format!(
+            self.segments.set_aside(work.segment, State::Damaged);
+            self.note(format!(
                 "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",
                 work.segment
             ));
         } else {
-            row.cleaned = true;
+            self.segments.set_cleaned(work.segment);
         }
         lost
     }
@@ -330,9 +381,9 @@ impl Core {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
             let answer = match found.header.kind {
-                RecordKind::Data => self
-                    .live_blocks(found)
-                    .map(|blocks| (blocks != 0).then(|| live.push(Live { found: i, blocks, anew: None }))),
+                RecordKind::Data => self.live_blocks(found).map(|blocks| {
+                    (blocks != 0).then(|| live.push(Live { found: i, blocks, fate: Fate::Stay }))
+                }),
                 RecordKind::Node => {
                     let id = NodeId { level: found.header.extra as u8, index: found.header.block };
                     let node = self.map.has_image(id, found.entry).and_then(|here| match here {
@@ -358,14 +409,14 @@ impl Core {
 
     /// Which blocks of a data record the map points to it for, a bit each. Wants their leaf whole: then what changes
     /// replaced is accounted too. All blocks of a frame are in one leaf.
-    fn live_blocks(&mut self, found: &Found) -> Result<u16, Missing> {
+    fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
         if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
             return Ok(0);
         }
         let mut live = 0;
         self.map.lookup(first, count as usize, |block, now| {
-            live |= u16::from(now == found.entry) << (block - first);
+            live |= u8::from(now == found.entry) << (block - first);
         })?;
         Ok(live)
     }
@@ -375,7 +426,7 @@ impl Core {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
-        self.segments.set_map_need(self.map.write_estimate_bytes());
+        self.update_map_need();
         for live in live {
             let found = &batch[live.found];
             match self.live_blocks(found) {
@@ -386,30 +437,34 @@ impl Core {
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            let current = match &live.anew {
-                None => self.is_current(&found.header),
-                Some(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
+            let is_current = match &live.fate {
+                Fate::Move(header) => self.is_current(header),
+                Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
+                Fate::Stay => true,
             };
-            if !current {
+            if !is_current {
                 return Step::Changed;
             }
-            let Some(anew) = &live.anew else {
-                let payload = &window[found.payload.clone()];
-                if !self.append_to_cleaning(&found.header, payload) {
-                    return Step::NoSegment;
-                }
-                continue;
-            };
-            for item in &anew.items {
-                let appended = match item {
-                    Item::Data { header, payload: Payload::Scratch(range) } => {
-                        self.append_to_cleaning(header, &anew.scratch[range.clone()])
+            match &live.fate {
+                Fate::Stay => {}
+                Fate::Move(header) => {
+                    if !self.append_to_cleaning(header, &window[found.payload.clone()]) {
+                        return Step::NoSegment;
                     }
-                    // What was in a frame is no fill, and not in a host's buffer.
-                    Item::Data { .. } | Item::Range { .. } => true,
-                };
-                if !appended {
-                    return Step::NoSegment;
+                }
+                Fate::Anew(anew) => {
+                    for item in &anew.items {
+                        let appended = match item {
+                            Item::Data { header, payload: Payload::Scratch(range) } => {
+                                self.append_to_cleaning(header, &anew.scratch[range.clone()])
+                            }
+                            // What was in a frame is no fill, and not in a host's buffer.
+                            Item::Data { .. } | Item::Range { .. } => true,
+                        };
+                        if !appended {
+                            return Step::NoSegment;
+                        }
+                    }
                 }
             }
         }
@@ -428,7 +483,7 @@ impl Core {
             return false;
         }
         let entry = self.log.append(Head::Cleaning, header, payload);
-        self.publish_record(header.block, entry);
+        self.publish_record(header.block, entry, header.left_out);
         self.records_since_checkpoint += 1;
         self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         true
@@ -436,8 +491,8 @@ impl Core {
 }
 
 /// All blocks of a data record, a bit each.
-fn all_blocks(header: &RecordHeader) -> u16 {
-    u16::MAX >> (16 - header.blocks())
+fn all_blocks(header: &RecordHeader) -> u8 {
+    u8::MAX >> (8 - header.blocks())
 }
 
 /// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
@@ -447,6 +502,47 @@ fn is_sane(record: &Record<'_>) -> bool {
         RecordKind::Node => record.header.extra <= u16::from(ROOT_LEVEL),
         RecordKind::Range | RecordKind::Overlay => false,
     }
+}
+
+/// The records in a pack that is in memory, at a place of a segment.
+pub(crate) fn find_verified(
+    pack: &[u8],
+    tag: u32,
+    filling: (u32, u32),
+    position: u64,
+    offset: u32,
+) -> Vec<Found> {
+    let mut found = Vec::new();
+    if let Ok(header) = PackHeader::decode(pack) {
+        find_all(pack, tag, &header.uuid, filling, position, offset, &mut found);
+    }
+    found
+}
+
+/// The records of all packs in a window of a segment (its number and generation) that begins at a position of the backing, an
+/// offset in the segment; those that belong there and hold. Answers how much of the window is done.
+fn find_all(
+    window: &[u8],
+    tag: u32,
+    uuid: &[u8; 16],
+    (segment, generation): (u32, u32),
+    position: u64,
+    offset: u32,
+    found: &mut Vec<Found>,
+) -> usize {
+    find_records(window, uuid, |raw, pack, from| {
+        if pack.segment != segment || pack.generation != generation {
+            return;
+        }
+        let mask = place_mask(tag, segment, generation, offset + from as u32);
+        let Ok(record) = decode_record(raw, mask) else { return };
+        let payload = from + RECORD_HEADER_BYTES;
+        if is_sane(&record) {
+            let entry = record.header.entry_at(position + from as u64);
+            let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
+            found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
+        }
+    })
 }
 
 /// Finds the records of all packs in a window of a segment: calls `each` with a record's bytes, the header of its pack

@@ -1,17 +1,18 @@
 //! The state of a drive, behind one lock: everything in here is quick and never waits.
 
 use layout::geometry::OWN_FIRST_BLOCK;
-use layout::{Counters, Entry, Geometry, Head, NODE_ENTRIES, NodeId, Superblock, UNIT_BYTES};
+use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
 use crate::batch::{Batch, Item, Payload};
 use crate::checkpoint::InProgress;
 use crate::clean::Cleaning;
 use crate::error::Error;
-use crate::log::Log;
+use crate::log::{Log, Room};
 use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::node::Slot;
 use crate::segments::{Claim, Segments};
+use crate::table::Table;
 
 /// Sealed packs may wait for the medium up to this much; then writers wait.
 pub(crate) const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
@@ -31,9 +32,20 @@ pub(crate) enum Stall {
     Refused(Error),
 }
 
+/// A block as it was when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) block: u64,
+    pub(crate) entry: Entry,
+    /// Of the segment that the record lies in.
+    pub(crate) generation: u32,
+}
+
 pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) segments: Segments,
+    /// What the checkpoint areas hold of the table of segments.
+    pub(crate) table: Table,
     pub(crate) log: Log,
     pub(crate) map: Map,
     pub(crate) counters: Counters,
@@ -47,6 +59,12 @@ pub(crate) struct Core {
     pub(crate) map_wish: MapWish,
     /// A sync is under way: never two at a time.
     pub(crate) syncing: bool,
+    /// The newest pack that a flush sealed and waits for: until it is durable, others join the next one.
+    pub(crate) flushing_up_to: u64,
+    /// Packs that the medium did not take since the last checkpoint.
+    pub(crate) failed_packs: u32,
+    /// Numbers of checkpoints that were given up when their places were being written.
+    pub(crate) skipped_checkpoints: u64,
     /// A superblock or checkpoint is being written: never two at a time.
     pub(crate) writing_aside: bool,
     /// Syncs that have ended.
@@ -110,59 +128,108 @@ impl Core {
         Ok(())
     }
 
+    /// Tells an administrator something, once.
+    pub(crate) fn note(&mut self, what: String) {
+        const NOTES_MAX: usize = 64;
+        if self.notes.len() < NOTES_MAX && !self.notes.contains(&what) {
+            self.notes.push(what);
+        }
+    }
+
     /// No write is trusted from now on.
     pub(crate) fn poison(&mut self, why: String) {
         self.poisoned.get_or_insert(why);
     }
 
-    /// A record or fill became live: of a frame one block's part, which the block's number tells.
-    pub(crate) fn account(&mut self, block: u64, entry: Entry) {
-        if entry.is_record() {
-            self.segments.add(entry, entry.share_units(block));
-            self.map.live_blocks += 1;
-            match block >= OWN_FIRST_BLOCK {
-                true => self.map.own.0 += 1,
-                false => self.map.mix.add(block, entry),
+    /// A data record became live, for so many of its blocks.
+    fn account_record(&mut self, first: u64, entry: Entry, blocks: u64) {
+        self.segments.add(entry);
+        self.map.live_blocks += blocks;
+        match first >= OWN_FIRST_BLOCK {
+            true => self.map.own.0 += blocks,
+            false => {
+                self.map.mix.add_record(entry);
+                self.map.mix.add_blocks(entry, blocks);
             }
-        } else if !entry.is_unmapped() {
+        }
+    }
+
+    /// Blocks of one leaf, in rising order, have other entries than these now. A record occupies its whole length until its
+    /// last block dies: whether others live, the leaf says. The counts come from a checkpoint, whose checksum proves nothing:
+    /// they may be wrong.
+    pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
+        for (i, (block, entry)) in dead.iter().enumerate() {
+            if entry.is_unmapped() {
+                continue;
+            }
+            if !entry.is_record() {
+                self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
+                self.map.own.1 = self.map.own.1.saturating_sub(u64::from(*block >= OWN_FIRST_BLOCK));
+                continue;
+            }
+            if self.watches_moves() {
+                self.log.dies(*entry);
+            }
+            self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
+            let is_own = *block >= OWN_FIRST_BLOCK;
+            match is_own {
+                true => self.map.own.0 = self.map.own.0.saturating_sub(1),
+                false => self.map.mix.remove_block(*entry),
+            }
+            #[cfg(feature = "planted-bugs")]
+            if self.has_bug(crate::PlantedBug::ZeroShareFrame) {
+                self.segments.release_share(*entry, entry.share_units(*block));
+                continue;
+            }
+            let first = entry.first_block(*block);
+            let mut before = dead[..i].iter().rev().take_while(|(other, _)| *other >= first);
+            if before.any(|(_, other)| other == entry) {
+                // Dealt with at the first of them.
+                continue;
+            }
+            let of_frame = dead[i..].iter().take_while(|(other, _)| *other < first + entry.blocks());
+            let shares =
+                of_frame.filter(|(_, other)| other == entry).map(|(block, _)| entry.share_units(*block));
+            let shares: u32 = shares.sum();
+            if entry.is_frame() && self.map.has_any(first, entry) {
+                self.segments.add_repackable(*entry, shares);
+            } else {
+                self.segments.release(*entry, entry.units() - shares);
+                if !is_own {
+                    self.map.mix.remove_record(*entry);
+                }
+            }
+        }
+    }
+
+    /// Whether the log is told of records that die: see [`Log::dies`].
+    fn watches_moves(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::ApplyStaleMove) {
+            return false;
+        }
+        true
+    }
+
+    /// Points a block to an entry without a record.
+    fn publish(&mut self, block: u64, entry: Entry) {
+        let old = self.map.set(block, entry);
+        if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
             self.map.own.1 += u64::from(block >= OWN_FIRST_BLOCK);
         }
+        self.release(&[(block, old)]);
     }
 
-    /// A record or fill died; see [`Core::account`]. The counts come from a checkpoint, whose checksum proves nothing: they
-    /// may be wrong.
-    pub(crate) fn release(&mut self, block: u64, entry: Entry) {
-        if entry.is_record() {
-            #[cfg(feature = "planted-bugs")]
-            let watches = !self.has_bug(crate::PlantedBug::ApplyStaleMove);
-            #[cfg(not(feature = "planted-bugs"))]
-            let watches = true;
-            if watches {
-                self.log.dies(entry);
+    /// Points the blocks of a data record to it, but for those that it leaves out (a bit each from the first on).
+    pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
+        self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
+        for block in first..first + entry.blocks() {
+            if left_out >> (block - first) & 1 == 0 {
+                let old = self.map.set(block, entry);
+                self.release(&[(block, old)]);
             }
-            self.segments.release(entry, entry.share_units(block));
-            self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
-            match block >= OWN_FIRST_BLOCK {
-                true => self.map.own.0 = self.map.own.0.saturating_sub(1),
-                false => self.map.mix.remove(block, entry),
-            }
-        } else if !entry.is_unmapped() {
-            self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
-            self.map.own.1 = self.map.own.1.saturating_sub(u64::from(block >= OWN_FIRST_BLOCK));
         }
-    }
-
-    /// Points a block to a new entry.
-    pub(crate) fn publish(&mut self, block: u64, entry: Entry) {
-        let old = self.map.set(block, entry);
-        self.account(block, entry);
-        self.release(block, old);
-    }
-
-    /// Points all blocks of a data record to it.
-    pub(crate) fn publish_record(&mut self, first: u64, entry: Entry) {
-        (first..first + entry.blocks()).for_each(|block| self.publish(block, entry));
     }
 
     /// Points a range of blocks to one entry that is no record.
@@ -178,9 +245,9 @@ impl Core {
                 // Nothing to unmap.
             } else if whole {
                 let mut dead = Vec::new();
-                self.map.clear_leaf(leaf, |slot, e| dead.push((slot, e)));
                 let first = leaf.index * NODE_ENTRIES as u64;
-                dead.into_iter().for_each(|(slot, e)| self.release(first + slot, e));
+                self.map.clear_leaf(leaf, |slot, e| dead.push((first + slot, e)));
+                self.release(&dead);
                 if !entry.is_unmapped() {
                     self.map.fill_leaf(leaf, entry);
                     self.map.fill_blocks += NODE_ENTRIES as u64;
@@ -192,57 +259,52 @@ impl Core {
         }
     }
 
-    /// Appends a batch to the host head, all in one pack, and publishes it: the whole of it or nothing.
+    /// Appends a batch to the host head and publishes it: the whole of it or nothing, also after a crash.
     pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8]) -> Result<(), Stall> {
         self.writable().map_err(Stall::Refused)?;
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
             return Err(Stall::Busy);
         }
-        for (block, entry) in &batch.expected {
-            if self.map.peek(*block) != Slot::Known(*entry) {
-                return Err(Stall::Conflict);
-            }
+        if !batch.expected.iter().all(|seen| self.is_as_seen(seen)) {
+            return Err(Stall::Conflict);
         }
         // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
         if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id)) {
             return Err(Stall::Conflict);
         }
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
-        if claim == Claim::Ordinary
-            && !batch.reserved
-            && !self.fits(batch.data_units(), || self.known_freed(batch))
-        {
+        if claim == Claim::Ordinary && !batch.reserved && !self.admits(batch) {
             return Err(Stall::Full);
         }
-        self.segments.set_map_need(self.map.write_estimate_bytes());
+        self.update_map_need();
         if !self.segments.has_stock(claim) {
             return Err(Stall::Space);
         }
-        self.log.room(Head::Host, batch.log_bytes, claim, &mut self.segments).map_err(|_| Stall::Space)?;
+        let room = self.log.room_for_batch(batch.log_bytes, claim, &mut self.segments);
+        let mut room = room.map_err(|_| Stall::Space)?;
+        let (mut records, mut bytes) = (0, 0);
         for item in &batch.items {
-            match item {
-                Item::Data { header, payload } => {
-                    let payload = match payload {
-                        Payload::Scratch(range) => &batch.scratch[range.clone()],
-                        Payload::Source(range) => &source[range.clone()],
-                    };
-                    let entry = self.log.append(Head::Host, header, payload);
-                    self.written.add(header, batch.level);
-                    self.publish_record(header.block, entry);
-                }
-                Item::Range { header, payload, count, entry } => {
-                    #[cfg(feature = "planted-bugs")]
-                    if entry.is_unmapped() && self.has_bug(crate::PlantedBug::DropTrim) {
-                        self.publish_range(header.block, *count, *entry);
-                        continue;
-                    }
-                    self.log.append(Head::Host, header, payload);
-                    self.publish_range(header.block, *count, *entry);
-                }
+            let len = item.record_len();
+            if let Room::Part(most) = room
+                && bytes + len > most
+            {
+                self.log.go_on(records, batch.log_bytes - bytes, claim, &mut self.segments);
+                room = Room::Whole;
+                self.append_item(batch, item, source);
+                // At once: a pack that comes between them would hide the first part from roll-forward.
+                (records, bytes) = (u32::MAX, bytes + len);
+                continue;
             }
+            self.append_item(batch, item, source);
+            bytes += len;
+            records = records.saturating_add(1);
         }
         self.records_since_checkpoint += batch.items.len() as u64;
-        self.log.seal_if_full(Head::Host, &mut self.segments);
+        match records {
+            // Divided.
+            u32::MAX => self.log.seal(Head::Host, &mut self.segments),
+            _ => self.log.seal_if_full(Head::Host, &mut self.segments),
+        }
         self.last_host_tick = self.ticks;
         if self.map.over_budget() {
             self.map.evict();
@@ -250,46 +312,57 @@ impl Core {
         Ok(())
     }
 
-    /// Whether so many more live units fit, given what they replace. What the changed part of the map will take counts
-    /// as taken (a checkpoint makes that exact), and so does what others have reserved.
-    fn fits(&self, units: u64, freed: impl FnOnce() -> u64) -> bool {
-        let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
-        let taken = self.segments.live_units() + dirty + self.reserved_units + units;
-        let limit = self.segments.limit_units();
-        taken <= limit || taken <= limit + freed()
-    }
-
-    /// Reserves live units for a request of several batches, so that it is refused whole or not at all.
-    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> bool {
-        let fits = self.fits(units, || batches.iter().map(|batch| self.known_freed(batch)).sum());
-        if fits {
-            self.reserved_units += units;
+    fn append_item(&mut self, batch: &Batch, item: &Item, source: &[u8]) {
+        match item {
+            Item::Data { header, payload } => {
+                let payload = match payload {
+                    Payload::Scratch(range) => &batch.scratch[range.clone()],
+                    Payload::Source(range) => &source[range.clone()],
+                };
+                let entry = self.log.append(Head::Host, header, payload);
+                self.written.add(header, batch.level);
+                self.publish_record(header.block, entry, header.left_out);
+            }
+            Item::Range { header, payload, count, entry } => {
+                #[cfg(feature = "planted-bugs")]
+                if entry.is_unmapped() && self.has_bug(crate::PlantedBug::DropTrim) {
+                    self.publish_range(header.block, *count, *entry);
+                    return;
+                }
+                self.log.append(Head::Host, header, payload);
+                self.publish_range(header.block, *count, *entry);
+            }
         }
-        fits
     }
 
-    /// Units that a batch's blocks occupy now, as far as is known without the medium.
-    fn known_freed(&self, batch: &Batch) -> u64 {
-        let units = |block| match self.map.peek(block) {
-            Slot::Known(entry) if entry.is_record() => u64::from(entry.share_units(block)),
-            _ => 0,
-        };
-        let of_item = |item: &Item| match item {
-            Item::Data { header, .. } => {
-                let blocks = header.block..header.block + header.blocks();
-                blocks.map(units).sum::<u64>()
-            }
-            Item::Range { header, count, .. } => {
-                (header.block..header.block + (*count).min(1 << 16)).map(units).sum()
-            }
-        };
-        batch.items.iter().map(of_item).sum()
+    /// Whether a block still has the very record that it was read by: the same entry, and in the same filling of its segment. An
+    /// equal entry alone may be another record that came to lie there.
+    pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
+        let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::DroppedPin) {
+            return same;
+        }
+        same && self.segments.generation_of(seen.entry) == seen.generation
     }
 
     /// Whether changes to the map must wait for a checkpoint.
     pub(crate) fn map_pressure(&self) -> bool {
         let budget = self.map.budget_bytes();
         self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
+    }
+
+    /// Says how many segments the changed map may take.
+    pub(crate) fn update_map_need(&mut self) {
+        let unwritten = self.map.write_estimate_bytes();
+        // What the checkpoint under way has written an opening after a crash would have to write again.
+        let cut = self.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
+        self.segments.set_map_need(unwritten, unwritten + cut);
+    }
+
+    /// Whether freed space is given back to the backing.
+    pub(crate) fn may_discard(&self) -> bool {
+        !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
     }
 
     pub(crate) fn is_idle(&self) -> bool {

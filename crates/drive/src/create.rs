@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use codec::CodecId;
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
-    Checkpoint, Counters, Entry, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, SegmentUse, Superblock,
+    Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, Superblock,
 };
 use media::{IoBuf, Media};
 
@@ -49,6 +50,11 @@ impl<M: Media> Drive<M> {
             endurance_bytes: options.endurance_bytes,
             incarnation: 0,
             worn_bytes: 0,
+            features: Features {
+                compatible: if options.keep_allocated { Features::KEEP_ALLOCATED } else { 0 },
+                ..Features::default()
+            },
+            codecs: codecs_of(options.codec, false),
         };
         // First nothing may look like a drive, then all but the superblock is written, and the superblock last: a power
         // cut on the way leaves no drive, never half of one.
@@ -57,7 +63,8 @@ impl<M: Media> Drive<M> {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
         }
         sync(media).await?;
-        let encoded = empty_checkpoint(&superblock, 1);
+        let blank_rows = vec![SegmentRow::BLANK; geometry.segments() as usize];
+        let encoded = empty_checkpoint(&superblock, 1, blank_rows);
         for copy in 0..2 {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
             write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
@@ -73,9 +80,16 @@ impl<M: Media> Drive<M> {
     }
 }
 
+/// The codecs that records may have where hosts' data is compressed by this policy, a bit each: Zstandard by settling, LZ4 in
+/// a hurry, raw; devices make DEFLATE.
+pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
+    let usual = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd];
+    let deflate = (matches!(policy, codec::Policy::Deflate(_)) || has_offload).then_some(CodecId::Deflate);
+    usual.into_iter().chain(deflate).fold(0, |bits, id| bits | 1 << id as u8)
+}
+
 /// The checkpoint of a drive without contents.
-pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64) -> Arc<IoBuf> {
-    let free = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> Arc<IoBuf> {
     let checkpoint = Checkpoint {
         uuid: superblock.log_id(),
         number,
@@ -91,7 +105,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64) -> Arc<IoBu
         durable: 0,
         heads: [HeadPosition::NONE; 3],
         counters: Counters::default(),
-        rows: vec![free; superblock.geometry.segments() as usize],
+        rows,
     };
     let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
     checkpoint.encode(&mut encoded);

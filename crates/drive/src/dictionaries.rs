@@ -129,7 +129,7 @@ impl<M: Media> Shared<M> {
     }
 
     fn note(&self, what: String) {
-        self.core().notes.push(what);
+        self.core().note(what);
     }
 
     /// The catalog, and what the medium answered where it was not read.

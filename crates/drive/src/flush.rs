@@ -7,7 +7,8 @@ use media::{IoBuf, Media};
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::shared::{Drive, Shared};
+use crate::log::Log;
+use crate::shared::{Drive, Shared, yield_now};
 
 impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
@@ -25,18 +26,49 @@ impl<M: Media> Drive<M> {
         }
         #[cfg(feature = "planted-bugs")]
         if shared.core().has_bug(crate::PlantedBug::SkipFlush) {
-            shared.seal_host();
+            shared.seal(&[Head::Host]);
             return Ok(());
         }
         shared.flush_log().await
     }
 }
 
+/// What one who waits for durability has to do.
+enum Next {
+    Done,
+    /// Sync, for everything up to this number.
+    Sync(u64),
+    /// Close a gap in the log.
+    Checkpoint,
+}
+
 impl<M: Media> Shared<M> {
-    /// Makes everything appended to the host's head durable.
+    /// Makes everything appended to the host's head durable. Those who ask while others wait for the medium share the next
+    /// pack, and its sync.
     pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
-        let target = self.seal_host();
-        self.durable(target).await
+        let wanted = self.core().log.host_pack();
+        // Requests that are ready at the same moment go into the same pack.
+        yield_now().await;
+        loop {
+            let (target, sealed, packs) = {
+                let mut core = self.core();
+                let core = &mut *core;
+                let is_busy = core.log.durable() < core.flushing_up_to && core.poisoned.is_none();
+                let mut sealed = core.log.host_sealed() >= wanted;
+                if !sealed && !is_busy {
+                    core.log.seal(Head::Host, &mut core.segments);
+                    core.flushing_up_to = core.log.filled();
+                    sealed = true;
+                }
+                let target = if sealed { core.log.host_filled() } else { core.flushing_up_to };
+                (target, sealed, core.log.take_outbox())
+            };
+            self.write_out(packs);
+            self.durable(target).await?;
+            if sealed {
+                return Ok(());
+            }
+        }
     }
 
     /// Makes what was moved durable too.
@@ -45,11 +77,7 @@ impl<M: Media> Shared<M> {
         self.durable(target).await
     }
 
-    /// Seals the host's open pack and sends it out. Answers what has to be durable for it to be.
-    fn seal_host(self: &Arc<Self>) -> u64 {
-        self.seal(&[Head::Host])
-    }
-
+    /// Seals open packs and sends them out. Answers what has to be durable for them to be.
     fn seal(self: &Arc<Self>, heads: &[Head]) -> u64 {
         let (target, packs) = {
             let mut core = self.core();
@@ -63,21 +91,43 @@ impl<M: Media> Shared<M> {
         target
     }
 
-    /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed.
+    /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed. The caller does not have
+    /// the right to maintenance: where the medium did not take a pack, a checkpoint has to make it unnecessary.
     pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
-            let lead = self.wait_for(|core| Self::next_step(core, target)).await?;
-            let Some(mark) = lead else { return Ok(()) };
-            // In the background, so that the sync counts even if this request is given up.
-            let shared = self.clone();
-            (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+            match self.wait_for(|core| Self::next_step(core, target, Log::durable)).await? {
+                Next::Done => return Ok(()),
+                Next::Sync(mark) => self.sync_in_background(mark),
+                Next::Checkpoint => {
+                    let _right = self.maintenance().await;
+                    if self.core().log.has_gap() {
+                        self.write_checkpoint(false).await?;
+                    }
+                }
+            }
         }
     }
 
-    /// For one who waits for `target`: done (`None`), must sync now (up to which number), or must wait.
-    fn next_step(core: &mut Core, target: u64) -> Option<Result<Option<u64>, Error>> {
-        if core.log.durable() >= target {
-            return Some(Ok(None));
+    /// Waits until every pack up to `target` was written and synced, but for those that the medium did not take.
+    pub(crate) async fn synced(self: &Arc<Self>, target: u64) -> Result<(), Error> {
+        loop {
+            match self.wait_for(|core| Self::next_step(core, target, Log::synced_up_to)).await? {
+                Next::Sync(mark) => self.sync_in_background(mark),
+                Next::Done | Next::Checkpoint => return Ok(()),
+            }
+        }
+    }
+
+    /// In the background, so that the sync counts even if the request that wants it is given up.
+    fn sync_in_background(self: &Arc<Self>, mark: u64) {
+        let shared = self.clone();
+        (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+    }
+
+    /// For one who waits until `reached` is at `target`; nothing where waiting is all there is to do.
+    fn next_step(core: &mut Core, target: u64, reached: fn(&Log) -> u64) -> Option<Result<Next, Error>> {
+        if reached(&core.log) >= target {
+            return Some(Ok(Next::Done));
         }
         if let Some(why) = &core.poisoned {
             return Some(Err(Error::ReadOnly(why.clone())));
@@ -85,8 +135,11 @@ impl<M: Media> Shared<M> {
         if core.syncing || core.log.written() < target {
             return None;
         }
+        if core.log.synced_up_to() >= target {
+            return Some(Ok(Next::Checkpoint));
+        }
         core.syncing = true;
-        Some(Ok(Some(core.log.written())))
+        Some(Ok(Next::Sync(core.log.written())))
     }
 
     /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one under way: of
@@ -101,8 +154,7 @@ impl<M: Media> Shared<M> {
             }
         });
         let (done_before, mark) = begun.await?;
-        let shared = self.clone();
-        (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+        self.sync_in_background(mark);
         self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
             None => (core.syncs_count > done_before).then_some(Ok(())),
@@ -111,7 +163,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// Writes outside the log, one at a time and each to its end even if the request that wants it is given up: a write
-    /// that is still under way when the same place is written again could come last. A failure poisons the drive.
+    /// that is still under way when the same place is written again could come last. A failure is the caller's to deal with.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
@@ -132,18 +184,16 @@ impl<M: Media> Shared<M> {
                 core.writing_aside = false;
                 match &result {
                     Ok(()) => core.counters.physical_written_bytes += len,
-                    Err(error) => {
-                        core.counters.write_errors_count += 1;
-                        core.poison(format!("writing at byte {offset:#x} of the backing failed: {error}"));
-                    }
+                    Err(_) => core.counters.write_errors_count += 1,
                 }
             }
-            let _ = told.set(());
+            let _ = told.set(result.map_err(|error| Error::io("writing", offset, &error)));
             shared.progress.notify(usize::MAX);
         }));
-        self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
-            None => done.get().map(|()| Ok(())),
+        self.wait_for(|core| match (done.get(), &core.poisoned) {
+            (Some(result), _) => Some(result.clone()),
+            (None, Some(why)) => Some(Err(Error::ReadOnly(why.clone()))),
+            (None, None) => None,
         })
         .await
     }

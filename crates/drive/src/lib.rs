@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admit;
 mod again;
 mod batch;
 mod check;
@@ -13,6 +14,7 @@ mod checkpoint;
 mod clean;
 mod core;
 mod create;
+mod dense;
 mod dictionaries;
 mod error;
 mod extents;
@@ -27,12 +29,16 @@ mod map;
 mod node;
 mod offloaded;
 mod options;
+mod pins;
 mod ranges;
 mod read;
 mod recipe;
 mod recovery;
+mod rehome;
 mod replay;
 mod resize;
+mod rewrite;
+mod rows;
 mod sample;
 mod segments;
 mod set_codec;
@@ -42,6 +48,7 @@ mod slots;
 pub mod space;
 mod status;
 mod survey;
+mod table;
 mod train;
 mod wipe;
 mod write;

@@ -10,7 +10,7 @@ use media::{IoBuf, Media};
 use crate::core::Core;
 use crate::error::Error;
 use crate::map::Missing;
-use crate::segments::Pin;
+use crate::pins::Pin;
 use crate::shared::Shared;
 
 /// The mask of a record's place.
@@ -78,7 +78,7 @@ impl Core {
     /// Pins a record's segment and notes what verifying the record takes.
     pub(crate) fn fetch(&self, entry: Entry) -> Fetch {
         let segment = self.segments.of(entry);
-        let generation = self.segments.get(segment).generation;
+        let generation = self.segments.get(segment).generation();
         let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
         Fetch { entry, mask, generation, keep: false, _pin: self.segments.pin(segment) }
     }
@@ -126,10 +126,10 @@ impl<M: Media> Shared<M> {
         };
         let mut core = self.core();
         let mut dead = Vec::new();
-        core.map.install_image(missing, entries, |slot, entry| dead.push((slot, entry)));
         // Only leaves have changes over an image, so only their entries die here.
-        let first = missing.id.index * NODE_ENTRIES as u64;
-        dead.into_iter().for_each(|(slot, entry)| core.release(first + slot, entry));
+        let first = missing.id.index.wrapping_mul(NODE_ENTRIES as u64);
+        core.map.install_image(missing, entries, |slot, entry| dead.push((first + slot, entry)));
+        core.release(&dead);
         if core.map.over_budget() {
             core.map.evict();
         }

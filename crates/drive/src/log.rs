@@ -15,6 +15,9 @@ pub(crate) const PACK_SOFT_BYTES: usize = 256 * 1024;
 /// A pack never grows beyond this: a full soft one and the largest atomic write on top.
 pub(crate) const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + ATOMIC_WRITE_BYTES;
 
+/// A batch is divided between two segments where at least so much goes into the first.
+const PART_BYTES_MIN: usize = 8 << 10;
+
 /// A pack that is complete and has its number: to be written out.
 pub(crate) struct SealedPack {
     pub(crate) sequence: u64,
@@ -28,6 +31,8 @@ struct OpenPack {
     buf: IoBuf,
     used: usize,
     records: u32,
+    /// See [`PackHeader::continued`].
+    continued: u32,
     records_crc: u32,
     limit: usize,
     /// Tick of the last append.
@@ -41,6 +46,25 @@ struct HeadState {
     /// A sealed pack or a durable checkpoint tells of `next`.
     announced: bool,
     open: Option<OpenPack>,
+    /// Nothing more goes to the current segment: a write to it failed.
+    leaves: bool,
+}
+
+/// A pack that the medium did not take.
+pub(crate) struct FailedPack {
+    pub(crate) sequence: u64,
+    pub(crate) segment: u32,
+    pub(crate) position: u64,
+    pub(crate) buf: Arc<IoBuf>,
+}
+
+/// How a batch goes into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All of it into one pack.
+    Whole,
+    /// So many bytes of records into what is left of a segment, the rest into a pack in the next one.
+    Part(usize),
 }
 
 /// No segment could be had.
@@ -60,8 +84,19 @@ pub(crate) struct Log {
     written_early: BTreeSet<u64>,
     /// Every pack up to this one is durable.
     durable: u64,
+    /// Every pack up to this one was written and synced, but for those that failed.
+    synced: u64,
+    /// Packs that the medium did not take and whose contents were not written elsewhere yet.
+    failed: Vec<FailedPack>,
+    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet: the log ends before it for
+    /// whoever opens the drive now, so nothing behind it is durable.
+    gap: Option<u64>,
     /// Newest pack that holds records.
     filled: u64,
+    /// The same of the host's.
+    host_filled: u64,
+    /// Packs of the host that were sealed.
+    host_sealed: u64,
     /// The durable number that the newest sealed pack tells of.
     vouched: u64,
     /// Newest durable checkpoint.
@@ -88,6 +123,7 @@ impl Log {
             next: NextSegment::NONE,
             announced: false,
             open: None,
+            leaves: false,
         };
         Log {
             uuid,
@@ -98,7 +134,12 @@ impl Log {
             written: sequence,
             written_early: BTreeSet::new(),
             durable: sequence,
+            synced: sequence,
+            failed: Vec::new(),
+            gap: None,
             filled: sequence,
+            host_filled: sequence,
+            host_sealed: 0,
             vouched: sequence,
             checkpoint,
             in_memory: BTreeMap::new(),
@@ -133,6 +174,59 @@ impl Log {
         Ok(())
     }
 
+    /// As [`Log::room`] for a batch of the host, which may be divided between two packs where it does not fit into what is left
+    /// of the segment: the end of the segment would stay empty otherwise. After [`Room::Part`] comes [`Log::go_on`].
+    pub(crate) fn room_for_batch(
+        &mut self,
+        need: usize,
+        claim: Claim,
+        segments: &mut Segments,
+    ) -> Result<Room, NoSegment> {
+        const HOST: usize = Head::Host as usize;
+        let left = match &self.heads[HOST] {
+            state if state.current.is_some() && !state.leaves => {
+                (self.geometry.segment_bytes - state.offset) as usize
+            }
+            _ => 0,
+        };
+        if let Some(open) = &self.heads[HOST].open
+            && open.used + need > open.limit
+            && left > PACK_HARD_BYTES
+        {
+            // Full, but not at the end of the segment.
+            self.seal(Head::Host, segments);
+            return self.room_for_batch(need, claim, segments);
+        }
+        let used = self.heads[HOST].open.as_ref().map_or(PACK_HEADER_BYTES, |open| open.used);
+        let rest = left.min(PACK_HARD_BYTES).saturating_sub(used);
+        if rest >= need || rest < PART_BYTES_MIN {
+            return self.room(Head::Host, need, claim, segments).map(|()| Room::Whole);
+        }
+        self.promise(Head::Host, claim, segments);
+        if !self.heads[HOST].next.is_some() {
+            return Err(NoSegment);
+        }
+        // No pack may come between the two, as one of records that this batch replaces would.
+        self.seal(Head::Cleaning, segments);
+        if self.heads[HOST].open.is_none() {
+            self.open_pack(Head::Host);
+        }
+        Ok(Room::Part(rest))
+    }
+
+    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the next segment: makes
+    /// room there.
+    pub(crate) fn go_on(&mut self, records: u32, need: usize, claim: Claim, segments: &mut Segments) {
+        if let Some(open) = &mut self.heads[Head::Host as usize].open {
+            open.continued = records;
+        }
+        self.seal(Head::Host, segments);
+        // Promised before, and announced by the pack just sealed.
+        let advanced = self.advance(Head::Host, claim, segments);
+        debug_assert!(advanced.is_ok() && self.fits(Head::Host, need));
+        self.open_pack(Head::Host);
+    }
+
     /// Whether a record of so many bytes goes to a head without another segment.
     pub(crate) fn has_room(&self, head: Head, need: usize) -> bool {
         let open = self.heads[head as usize].open.as_ref();
@@ -142,6 +236,7 @@ impl Log {
     fn fits(&self, head: Head, need: usize) -> bool {
         let state = &self.heads[head as usize];
         state.current.is_some()
+            && !state.leaves
             && state.offset as usize + PACK_HEADER_BYTES + need <= self.geometry.segment_bytes as usize
     }
 
@@ -150,7 +245,7 @@ impl Log {
         let state = &mut self.heads[head as usize];
         let limit = PACK_HARD_BYTES.min((self.geometry.segment_bytes - state.offset) as usize);
         let (used, tick) = (PACK_HEADER_BYTES, self.tick);
-        state.open = Some(OpenPack { buf, used, records: 0, records_crc: 0, limit, tick });
+        state.open = Some(OpenPack { buf, used, records: 0, continued: 0, records_crc: 0, limit, tick });
     }
 
     /// Moves a head on to its next segment, and promises it another.
@@ -159,15 +254,17 @@ impl Log {
         if !self.heads[head as usize].next.is_some() {
             return Err(NoSegment);
         }
-        if !self.heads[head as usize].announced {
+        // Behind a gap nothing is durable before a checkpoint makes the log unnecessary: nobody will follow it there.
+        if !self.heads[head as usize].announced && self.gap.is_none() {
             self.announce(segments)?;
         }
         let state = &mut self.heads[head as usize];
-        if state.current.is_some() {
+        if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {
             segments.set_state(state.current.segment, State::Sealed);
         }
         state.current = state.next;
         state.offset = 0;
+        state.leaves = false;
         state.next = NextSegment::NONE;
         state.announced = false;
         segments.set_state(state.current.segment, State::Open);
@@ -194,12 +291,14 @@ impl Log {
     }
 
     /// Opens the first segment of the map head in this run, at a checkpoint's cut: the checkpoint itself tells of it, and
-    /// what is written there before it is durable means nothing without it.
+    /// what is written there before it is durable means nothing without it. Also where its segment failed before that.
     pub(crate) fn start_map_head(&mut self, segments: &mut Segments) {
         let state = &mut self.heads[Head::Map as usize];
-        if !state.current.is_some() && state.next.is_some() {
+        let begins = !state.current.is_some() || state.leaves && self.gap.is_some();
+        if begins && state.next.is_some() {
             state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
             state.offset = 0;
+            state.leaves = false;
             segments.set_state(state.current.segment, State::Open);
             self.promise(Head::Map, Claim::Ordinary, segments);
         }
@@ -295,6 +394,12 @@ impl Log {
         if open.records > 0 {
             self.filled = self.sequence;
         }
+        if head == Head::Host {
+            self.host_sealed += 1;
+            if open.records > 0 {
+                self.host_filled = self.sequence;
+            }
+        }
         let len = open.used.next_multiple_of(PAGE_BYTES);
         open.buf[open.used..len].fill(0);
         let next = std::array::from_fn(|i| self.heads[i].next);
@@ -312,6 +417,7 @@ impl Log {
             durable: self.durable,
             checkpoint: self.checkpoint,
             next,
+            continued: open.continued,
         };
         header.encode(open.records_crc, &mut open.buf);
         open.buf.set_len(len);
@@ -320,9 +426,7 @@ impl Log {
         for state in &mut self.heads {
             state.announced |= state.next.is_some();
         }
-        let row = segments.get_mut(header.segment);
-        row.last_sequence = self.sequence;
-        row.unwritten += 1;
+        segments.pack_sealed(header.segment, self.sequence);
         let buf = Arc::new(open.buf);
         self.in_memory.insert(position, buf.clone());
         self.unwritten_bytes += len as u64;
@@ -371,12 +475,65 @@ impl Log {
     /// A pack reached the medium.
     pub(crate) fn pack_written(&mut self, pack: &SealedPack, segments: &mut Segments) {
         self.in_memory.remove(&pack.position);
-        self.unwritten_bytes -= pack.buf.len() as u64;
         segments.get_mut(pack.segment).unwritten -= 1;
+        self.pack_done(pack);
+    }
+
+    fn pack_done(&mut self, pack: &SealedPack) {
+        self.unwritten_bytes -= pack.buf.len() as u64;
         self.written_early.insert(pack.sequence);
         while self.written_early.remove(&(self.written + 1)) {
             self.written += 1;
         }
+    }
+
+    /// The medium did not take a pack. Its segment is not written to any more; what it holds stays readable in memory until it
+    /// was written elsewhere.
+    pub(crate) fn pack_failed(&mut self, pack: SealedPack, segments: &mut Segments) {
+        self.pack_done(&pack);
+        for state in &mut self.heads {
+            state.leaves |= state.current.is_some() && state.current.segment == pack.segment;
+        }
+        if !segments.forgets_bad() {
+            segments.set_aside(pack.segment, State::Bad);
+        }
+        self.gap = Some(self.gap.map_or(pack.sequence, |gap| gap.min(pack.sequence)));
+        let SealedPack { sequence, segment, position, buf, .. } = pack;
+        self.failed.push(FailedPack { sequence, segment, position, buf });
+    }
+
+    /// A pack that the medium did not take: it stays where it is until [`Log::rehomed`].
+    pub(crate) fn first_failed(&self) -> Option<(u64, u32, Arc<IoBuf>)> {
+        let pack = self.failed.iter().min_by_key(|pack| pack.sequence)?;
+        Some((pack.position, pack.segment, pack.buf.clone()))
+    }
+
+    /// What lives of a pack that the medium did not take was written elsewhere.
+    pub(crate) fn rehomed(&mut self, position: u64, segments: &mut Segments) {
+        self.failed.retain(|pack| {
+            let done = pack.position == position;
+            if done {
+                self.in_memory.remove(&position);
+                segments.get_mut(pack.segment).unwritten -= 1;
+            }
+            !done
+        });
+    }
+
+    /// Whether there are packs that the medium did not take and that were not written elsewhere yet.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Whether the log has a gap that only a checkpoint closes.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.gap.is_some()
+    }
+
+    /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
+    pub(crate) fn gap_closed(&mut self) {
+        self.gap = self.failed.iter().map(|pack| pack.sequence).min();
+        self.synced(self.synced);
     }
 
     /// Takes a written pack's buffer back for the next one.
@@ -392,7 +549,14 @@ impl Log {
 
     /// A sync covered everything up to `sequence`.
     pub(crate) fn synced(&mut self, sequence: u64) {
-        self.durable = self.durable.max(sequence);
+        self.synced = self.synced.max(sequence);
+        let before_gap = self.gap.map_or(u64::MAX, |gap| gap - 1);
+        self.durable = self.durable.max(self.synced.min(before_gap));
+    }
+
+    /// Every pack up to this one was written and synced, but for those that the medium did not take.
+    pub(crate) fn synced_up_to(&self) -> u64 {
+        self.synced
     }
 
     /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a
@@ -417,7 +581,8 @@ impl Log {
     pub(crate) fn positions(&self) -> [HeadPosition; HEADS] {
         std::array::from_fn(|i| {
             let state = &self.heads[i];
-            HeadPosition { current: state.current, offset: state.offset, next: state.next }
+            let offset = if state.leaves { self.geometry.segment_bytes } else { state.offset };
+            HeadPosition { current: state.current, offset, next: state.next }
         })
     }
 
@@ -426,7 +591,11 @@ impl Log {
         let state = &self.heads[Head::Host as usize];
         let open = state.open.as_ref().map_or(0, |open| open.used as u32);
         let used = state.offset + open;
-        if state.current.is_some() { self.geometry.segment_bytes.saturating_sub(used) } else { 0 }
+        if state.current.is_some() && !state.leaves {
+            self.geometry.segment_bytes.saturating_sub(used)
+        } else {
+            0
+        }
     }
 
     pub(crate) fn reset_since_checkpoint(&mut self) {
@@ -444,6 +613,22 @@ impl Log {
     /// Number of the newest pack that holds records: what a flush has to wait for.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
+    }
+
+    /// Number of the newest pack of the host that holds records.
+    pub(crate) fn host_filled(&self) -> u64 {
+        self.host_filled
+    }
+
+    /// Which of the host's packs of this run, counted from 1, holds what was appended last.
+    pub(crate) fn host_pack(&self) -> u64 {
+        let open = self.heads[Head::Host as usize].open.as_ref();
+        self.host_sealed + u64::from(open.is_some_and(|open| open.records > 0))
+    }
+
+    /// How many packs of the host were sealed in this run.
+    pub(crate) fn host_sealed(&self) -> u64 {
+        self.host_sealed
     }
 
     pub(crate) fn written(&self) -> u64 {

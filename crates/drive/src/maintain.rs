@@ -8,6 +8,7 @@ use media::Media;
 use crate::clean::Cleaned;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
+use crate::segments::Gain;
 use crate::shared::{Drive, Shared};
 use crate::space::{Pace, Supply, pace, watermarks};
 
@@ -47,11 +48,19 @@ impl MapWish {
 pub(crate) struct Settling {
     rounds: u32,
     checkpoints: u32,
+    cleanings: u32,
 }
 
 impl Default for Settling {
     fn default() -> Self {
-        Settling { rounds: 64, checkpoints: 4 }
+        Settling { rounds: 64, checkpoints: 4, cleanings: 16 }
+    }
+}
+
+impl Settling {
+    /// Without cleaning: there is another way to be tried first.
+    pub(crate) fn without_cleaning() -> Self {
+        Settling { cleanings: 0, ..Settling::default() }
     }
 }
 
@@ -86,6 +95,7 @@ impl Core {
         // What only a smaller map would help is not tried without end where the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
         if self.in_progress.is_some()
+            || self.log.has_gap()
             || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
             || self.records_since_checkpoint >= RECORDS_MAX
             || for_map
@@ -96,7 +106,10 @@ impl Core {
         if self.cleaning.is_some() {
             return Wanted::Clean;
         }
-        if free + dead < low && self.segments.victim(self.log.sequence()).is_some() {
+        let now = self.log.sequence();
+        if self.wants_room() && self.segments.victim(now, Gain::ROOM).is_some()
+            || free + dead < low && self.segments.victim(now, Gain::Segments).is_some()
+        {
             return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
         }
         if self.is_idle() {
@@ -105,7 +118,7 @@ impl Core {
             if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoint_bytes / 4) {
                 return Wanted::Checkpoint;
             }
-            if !self.discard_unsupported && !self.discarding && self.segments.has_discard() {
+            if self.may_discard() && !self.discarding && self.segments.has_discard() {
                 return Wanted::Discard;
             }
         }
@@ -117,6 +130,14 @@ impl Core {
         let (critical, _) = self.watermarks();
         self.map.dirty_bytes() > self.map.budget_bytes() / 2
             || (self.segments.free_count() <= critical && self.segments.map_need() > 0)
+    }
+
+    /// Whether little room is left under the limit and packing frames anew may make some.
+    pub(crate) fn wants_room(&self) -> bool {
+        // As much as the stock of free segments.
+        let count = u64::from(self.segments.count());
+        let wanted = (count / 20).max(3) * self.segments.segment_units();
+        self.segments.repackable_units() * 16 >= self.segments.segment_units() && self.room_units() < wanted
     }
 
     fn pace(&self) -> Pace {
@@ -131,7 +152,10 @@ impl Core {
         let room = self.log.host_room_bytes() as f64 / f64::from(self.geometry().segment_bytes);
         let dead = self.segments.dead_count();
         // Where nothing can be cleaned, holding writers back would bring nothing.
-        if dead == 0 && self.cleaning.is_none() && self.segments.victim(self.log.sequence()).is_none() {
+        if dead == 0
+            && self.cleaning.is_none()
+            && self.segments.victim(self.log.sequence(), Gain::Segments).is_none()
+        {
             return Pace::FREE;
         }
         pace(&Supply {
@@ -168,7 +192,8 @@ impl<M: Media> Drive<M> {
             // What cannot be read does not keep the rest from being cleaned.
             Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
             Wanted::LoadOverlays | Wanted::Clean => {
-                if shared.clean_step().await? == Cleaned::Nothing {
+                let gain = shared.core().gain_wanted();
+                if shared.clean_step(gain).await? == Cleaned::Nothing {
                     shared.write_checkpoint(false).await?;
                 }
             }
@@ -187,7 +212,7 @@ impl<M: Media> Drive<M> {
     pub async fn clean(&self) -> Result<bool, Error> {
         self.0.core().writable()?;
         let _right = self.0.maintenance().await;
-        self.0.clean_one().await
+        self.0.clean_one(Gain::Segments).await
     }
 
     /// Writes a checkpoint now.
@@ -200,17 +225,21 @@ impl<M: Media> Drive<M> {
     /// Time passes: to be called every few milliseconds. An open pack that got nothing since the last tick is written
     /// out, and a drive without requests for fifty ticks counts as idle.
     pub fn tick(&self) {
-        let packs = {
+        let (packs, freed) = {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
+            let freed = core.segments.waiting_count() > 0;
             if core.writable().is_err() {
                 return;
             }
             core.log.tick(&mut core.segments);
-            core.log.take_outbox()
+            (core.log.take_outbox(), freed)
         };
         self.0.write_out(packs);
+        if freed {
+            self.0.progress.notify(usize::MAX);
+        }
     }
 
     /// Makes everything durable, writes a last checkpoint and refuses everything from then on.
@@ -295,11 +324,7 @@ impl<M: Media> Shared<M> {
                 }
             }
         }
-        {
-            let mut core = self.core();
-            let bytes = core.map.write_estimate_bytes();
-            core.segments.set_map_need(bytes);
-        }
+        self.core().update_map_need();
         failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
     }
 
@@ -330,15 +355,31 @@ impl<M: Media> Shared<M> {
             }
         }
         let before = self.core().account_units();
-        if self.core().map.dirty_bytes() == 0 {
-            return Ok(false);
+        if self.core().map.dirty_bytes() > 0
+            && let Some(checkpoints) = settling.checkpoints.checked_sub(1)
+        {
+            settling.checkpoints = checkpoints;
+            self.write_checkpoint(false).await?;
+            let after = self.core().account_units();
+            // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
+            if after.taken < before.taken || (overlays > 0 && after.spare > before.spare) {
+                return Ok(true);
+            }
         }
-        let Some(checkpoints) = settling.checkpoints.checked_sub(1) else { return Ok(false) };
-        settling.checkpoints = checkpoints;
-        self.write_checkpoint(false).await?;
-        let after = self.core().account_units();
-        // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
-        Ok(after.taken < before.taken || (overlays > 0 && after.spare > before.spare))
+        // Frames of which blocks died may be smaller packed anew.
+        while let Some(cleanings) = settling.cleanings.checked_sub(1)
+            && self.core().has_repackable()
+        {
+            settling.cleanings = cleanings;
+            let before = self.core().account_units();
+            if !self.clean_one(Gain::LAST_ROOM).await? {
+                self.write_checkpoint(false).await?;
+            }
+            if self.core().account_units().taken < before.taken {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
@@ -346,8 +387,12 @@ impl<M: Media> Shared<M> {
         const ROUNDS_MAX: usize = 16;
         let _right = self.maintenance().await;
         for round in 0..ROUNDS_MAX {
-            if self.core().segments.host_may_take() {
-                return Ok(true);
+            {
+                let mut core = self.core();
+                core.segments.review_waiting();
+                if core.segments.host_may_take() {
+                    return Ok(true);
+                }
             }
             let (before, overlays) = {
                 let core = self.core();
@@ -367,7 +412,7 @@ impl<M: Media> Shared<M> {
                 if self.core().map.overlays() > 0 {
                     self.load_overlays(LEAVES_A_ROUND).await?;
                 }
-                if !self.clean_one().await? {
+                if !self.clean_one(Gain::Segments).await? {
                     break;
                 }
                 cleaned = true;
@@ -381,6 +426,19 @@ impl<M: Media> Shared<M> {
             }
         }
         Ok(self.core().segments.host_may_take())
+    }
+
+    /// Waits until readers are done with a freed segment. False if they have none.
+    pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
+        let before = self.core().segments.waiting_count();
+        // Looked at again at each tick, as readers tell nobody that they are done.
+        self.wait_for(|core| {
+            core.segments.review_waiting();
+            let over = core.segments.waiting_count() < before || before == 0 || core.writable().is_err();
+            over.then_some(())
+        })
+        .await;
+        before > 0
     }
 
     /// Too much waits for the medium or for a checkpoint: helps, and waits.
@@ -447,9 +505,19 @@ struct Account {
 
 impl Core {
     fn account_units(&self) -> Account {
-        let dirty = self.map.dirty_bytes() / layout::UNIT_BYTES as u64;
         let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
-        Account { taken: self.segments.live_units() + dirty + self.reserved_units, spare }
+        Account { taken: self.taken_units(), spare }
+    }
+
+    /// Whether a segment holds frames to pack anew.
+    fn has_repackable(&self) -> bool {
+        self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
+    }
+
+    /// What cleaning in the background is to bring.
+    fn gain_wanted(&self) -> Gain {
+        let has_room = self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
+        if self.wants_room() && has_room { Gain::ROOM } else { Gain::Segments }
     }
 
     /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has

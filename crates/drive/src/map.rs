@@ -426,10 +426,23 @@ impl Map {
             || self.node(id).is_some_and(|n| n.dirty && n.round < self.round)
     }
 
-    /// Ends a checkpoint (written or given up).
+    /// Ends a checkpoint.
     pub(crate) fn thaw(&mut self) {
         self.frozen = None;
         self.leaves_at_cut = 0;
+    }
+
+    /// Gives a checkpoint up: the nodes that it has not written belong to the next one, as they are by then.
+    pub(crate) fn give_up_cut(&mut self, unwritten: impl Iterator<Item = NodeId>) {
+        self.dirty.extend(unwritten);
+        self.thaw();
+    }
+
+    /// Whether any block of a record, whose first block this is, still has it.
+    pub(crate) fn has_any(&self, first: u64, entry: &Entry) -> bool {
+        let Some(node) = self.node(NodeId::leaf_of(first)) else { return false };
+        let slot = (first % NODE_ENTRIES as u64) as usize;
+        (slot..slot + entry.blocks() as usize).any(|slot| node.form.get(slot) == Slot::Known(*entry))
     }
 
     /// A node as it was at the cut.

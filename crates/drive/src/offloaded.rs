@@ -9,6 +9,7 @@ use media::Media;
 use offload::{Done, Job, Offload};
 
 use crate::batch::Batch;
+use crate::core::Seen;
 use crate::shared::Shared;
 
 /// What a write will store, before it is compressed.
@@ -70,9 +71,9 @@ impl Plan {
     }
 
     /// As [`Batch::add_merged`]; what must still hold at the end is noted in the batch now.
-    pub(crate) fn add_merged(&mut self, batch: &mut Batch, block: u64, data: &[u8], expected: Entry) {
-        batch.expected.push((block, expected));
-        self.add_run(block, data, None);
+    pub(crate) fn add_merged(&mut self, batch: &mut Batch, data: &[u8], seen: Seen) {
+        batch.expected.push(seen);
+        self.add_run(seen.block, data, None);
     }
 
     /// Has everything compressed and adds it to the batch. `source` is the host's buffer. Dropped while it waits, it has

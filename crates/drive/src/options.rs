@@ -33,6 +33,8 @@ pub struct CreateOptions {
     pub created_unix_seconds: u64,
     /// Bytes that may be written to the backing over its life (its maker's TBW), 0 if unknown.
     pub endurance_bytes: u64,
+    /// Freed space is not given back to the backing: it was allocated on purpose.
+    pub keep_allocated: bool,
 }
 
 /// How a drive is opened.
@@ -122,4 +124,14 @@ pub enum PlantedBug {
     DropTrim,
     /// A frame kept decompressed is found by its block, whatever its record is by now.
     StaleFrame,
+    /// Each block of a frame counts a share of its length as live, rounded down: blocks that count nothing hold no segment.
+    ZeroShareFrame,
+    /// A block that was read to be merged is known again by its entry alone, and readers of a segment are not waited for.
+    DroppedPin,
+    /// Cleaning packs what is left of a frame anew even where that is larger.
+    UnboundedCleaning,
+    /// Opening takes what a cache shows for what is on the medium.
+    SyncTrustedAfterError,
+    /// A segment that did not take a write is used again.
+    BadSegmentForgotten,
 }

@@ -6,6 +6,7 @@ use media::Media;
 use crate::ATOMIC_WRITE_BYTES;
 use crate::batch::Batch;
 use crate::error::Error;
+use crate::maintain::Settling;
 use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -38,7 +39,7 @@ impl<M: Media> Drive<M> {
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
-            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[]).await?),
+            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], Settling::default()).await?),
         };
         while at < end {
             // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be

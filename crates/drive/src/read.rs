@@ -9,6 +9,7 @@ use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordHeader, RecordKind};
 use media::{IoBuf, Media};
 
+use crate::core::Seen;
 use crate::dictionaries::Dictionaries;
 use crate::error::Error;
 use crate::frames::{Found, Key};
@@ -91,11 +92,26 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads one whole block; answers the map entry it was read by.
-    pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Entry, Error> {
-        let (entries, sources) = self.plan(block, 1).await?;
-        self.carry_out(block * BLOCK, bytes, sources).await?;
-        Ok(entries[0])
+    /// Reads one whole block; answers the record it was read by.
+    pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Seen, Error> {
+        Ok(self.read_blocks(block, bytes).await?[0])
+    }
+
+    /// Reads whole blocks; answers the record that each was read by.
+    pub(crate) async fn read_blocks(&self, first: u64, bytes: &mut [u8]) -> Result<Vec<Seen>, Error> {
+        let (entries, sources) = self.plan(first, bytes.len() / BLOCK_BYTES).await?;
+        let mut generation = 0;
+        let seen = |((block, entry), source): ((u64, Entry), &Source)| {
+            generation = match source {
+                Source::Memory(_, fetch) | Source::Media(fetch) => fetch.generation,
+                Source::Same => generation,
+                Source::Fill(_) | Source::Done => 0,
+            };
+            Seen { block, entry, generation }
+        };
+        let seen = (first..).zip(entries).zip(&sources).map(seen).collect();
+        self.carry_out(first * BLOCK, bytes, sources).await?;
+        Ok(seen)
     }
 
     pub(crate) async fn read_span(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
@@ -128,7 +144,7 @@ impl<M: Media> Shared<M> {
                         None => {
                             let fetch = core.fetch(*entry);
                             let segment = core.segments.get(core.segments.of(*entry));
-                            let recent = segment.unwritten > 0 || segment.state == State::Open;
+                            let recent = segment.unwritten > 0 || segment.state() == State::Open;
                             match recent.then(|| core.log.in_memory(*entry)).flatten() {
                                 Some(memory) => Source::Memory(memory, fetch),
                                 None => Source::Media(fetch),
@@ -314,6 +330,9 @@ fn try_decode(
             1 => format!("it is the record of block {}", header.block),
             several => format!("it is the record of {several} blocks from {} on", header.block),
         });
+    }
+    if !header.applies_to(block) {
+        return Err("it leaves this block out".to_string());
     }
     let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
     let dictionary = dictionaries.of(header.extra)?;

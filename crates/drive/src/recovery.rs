@@ -14,9 +14,11 @@ use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
+use crate::rewrite::rewrite;
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared};
 use crate::slots::{copies_agree, find_successor, must_hold, read_checkpoint, read_superblock};
+use crate::table::Table;
 
 /// Why a drive is read-only that was opened so.
 pub const READ_ONLY_REQUESTED: &str = "opened read-only";
@@ -33,6 +35,9 @@ impl<M: Media> Drive<M> {
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let found = read_checkpoint(&*media, &superblock).await?;
         let checkpoint = found.checkpoint;
+        let rewrites = media.may_show_unsynced();
+        #[cfg(feature = "planted-bugs")]
+        let rewrites = rewrites && options.planted_bug != Some(crate::PlantedBug::SyncTrustedAfterError);
         #[allow(unused_mut)]
         let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
         #[cfg(feature = "planted-bugs")]
@@ -58,8 +63,21 @@ impl<M: Media> Drive<M> {
             }
             read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
         }
+        if !superblock.features.allow_writing() && read_only.is_none() {
+            return Err(Error::Invalid(
+                "the drive uses features that this program can only read: open it read-only, or use a newer program".into(),
+            ));
+        }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
-        let mut core = recover(superblock, &checkpoint, &tail, &options, read_only);
+        let table = match read_only {
+            None if rewrites => {
+                // Whatever is found in a cache only is written to the medium before anything builds on it.
+                rewrite(&*media, &superblock, &checkpoint, &tail.places).await?;
+                Table::of(checkpoint.number, &checkpoint.rows, [true; 2], [None; 2])
+            }
+            _ => found.table,
+        };
+        let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
@@ -82,8 +100,13 @@ impl<M: Media> Drive<M> {
                 // is relied on, so the older must not be found alone later.
                 drive.0.renew_superblock().await?;
             }
+            drive.0.know_codecs().await?;
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
+            if !drive.0.core().segments.host_may_take() {
+                // Each opening takes segments for its heads: a full drive that is opened again and again must not run out.
+                drive.0.make_space().await?;
+            }
         }
         drive.0.load_dictionaries(accepts).await?;
         Ok(drive)
@@ -127,7 +150,7 @@ pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
 /// Puts the drive's state together from a checkpoint and the log behind it.
 fn recover(
     superblock: Superblock,
-    checkpoint: &Checkpoint,
+    (checkpoint, table): (&Checkpoint, Table),
     tail: &Tail,
     options: &OpenOptions,
     read_only: Option<String>,
@@ -135,16 +158,19 @@ fn recover(
     let geometry = superblock.geometry;
     let mut segments = Segments::new(geometry, options.entropy);
     segments.load(&checkpoint.rows);
-    for head in &checkpoint.heads {
-        if head.current.is_some() && head.current.segment < segments.count() {
-            segments.set_state(head.current.segment, State::Sealed);
+    for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
+        let segment = head.current.segment;
+        if segment < segments.count() && segments.get(segment).state() == State::Free {
+            segments.set_state(segment, State::Sealed);
         }
     }
+    #[cfg(feature = "planted-bugs")]
+    {
+        segments.forget_bad = options.planted_bug == Some(crate::PlantedBug::BadSegmentForgotten);
+        segments.ignore_pins = options.planted_bug == Some(crate::PlantedBug::DroppedPin);
+    }
     for touched in &tail.touched {
-        segments.set_state(touched.segment, State::Sealed);
-        let row = segments.get_mut(touched.segment);
-        row.generation = touched.generation;
-        row.last_sequence = touched.last_sequence;
+        segments.restore(touched.segment, touched.generation, touched.last_sequence);
     }
     let mut map =
         Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
@@ -158,6 +184,7 @@ fn recover(
         log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number),
         superblock,
         segments,
+        table,
         map,
         counters,
         read_only,
@@ -167,6 +194,9 @@ fn recover(
         cleaning: None,
         map_wish: MapWish::default(),
         syncing: false,
+        flushing_up_to: 0,
+        failed_packs: 0,
+        skipped_checkpoints: 0,
         writing_aside: false,
         syncs_count: 0,
         maintaining: false,
@@ -223,14 +253,13 @@ impl Core {
         }
         for told in rest {
             match told {
-                Told::Data { block, entry } => self.publish_record(block, entry),
+                Told::Data { block, entry, left_out } => self.publish_record(block, entry, left_out),
                 Told::Range { block, count, entry } => self.publish_range(block, count, entry),
                 Told::Overlay { .. } => {}
             }
         }
         // A segment promised at the cut has nodes of this checkpoint, but then their packs were found just now.
-        let free =
-            |s: &u32| matches!(self.segments.get(*s), row if row.state == State::Free && row.live_units > 0);
+        let free = |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
         if let Some(segment) = (0..self.segments.count()).find(free) {
             fault.get_or_insert(format!(
                 "segment {segment} is free by the usage table, but holds something live"

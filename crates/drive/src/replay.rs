@@ -31,8 +31,8 @@ const OPENED_MIN_COUNT: u64 = 64;
 /// Something the log tells about the map.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// A block, or the blocks of a frame, have this record.
-    Data { block: u64, entry: Entry },
+    /// A block, or the blocks of a frame but for those left out, have this record.
+    Data { block: u64, entry: Entry, left_out: u8 },
     /// Blocks have an entry without a record.
     Range { block: u64, count: u64, entry: Entry },
     /// Changes to a leaf, as at a checkpoint's cut.
@@ -53,6 +53,10 @@ pub(crate) struct Tail {
     /// In the log's order.
     pub(crate) told: Vec<Told>,
     pub(crate) touched: Vec<Touched>,
+    /// Where the packs are: position and bytes.
+    pub(crate) places: Vec<(u64, u32)>,
+    /// The beginning of a write whose rest is in the next pack: counts only with it.
+    held: Vec<Told>,
     /// Number of the last pack.
     pub(crate) sequence: u64,
     pub(crate) packs_count: u64,
@@ -64,7 +68,11 @@ pub(crate) struct Tail {
 /// A whole pack, read ahead.
 struct Parsed {
     header: PackHeader,
+    /// Position on the backing.
+    position: u64,
     told: Vec<Told>,
+    /// Of what its last records tell: see [`PackHeader::continued`].
+    held: Vec<Told>,
     /// Its checksums hold, but it tells what no correct drive writes.
     malformed: bool,
 }
@@ -209,17 +217,21 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
-        let mut told = Vec::new();
+        let (mut told, mut held) = (Vec::new(), Vec::new());
         let mut malformed = false;
+        let mut rest = header.records;
         let decoded = decode_pack(bytes, place, |at, record| {
+            let to = if rest > header.continued { &mut told } else { &mut held };
+            rest -= 1;
             match tell(&record, record.header.entry_at(start + u64::from(at)), &self.bounds) {
-                Ok(Some(one)) => told.push(one),
-                Ok(None) => {}
+                Ok(one) => to.extend(one),
                 Err(()) => malformed = true,
             }
         });
         match decoded {
-            Ok(header) if header.head == self.cursors[i].head => Ok(Some(Parsed { header, told, malformed })),
+            Ok(header) if header.head == self.cursors[i].head => {
+                Ok(Some(Parsed { header, position: start, told, held, malformed }))
+            }
             _ => Ok(None),
         }
     }
@@ -340,7 +352,10 @@ impl Tail {
         self.sequence = pack.header.sequence;
         self.packs_count += 1;
         self.bytes += u64::from(pack.header.len);
+        self.places.push((pack.position, pack.header.len));
+        self.told.append(&mut self.held);
         self.told.extend(pack.told);
+        self.held = pack.held;
         let (segment, generation) = (pack.header.segment, pack.header.generation);
         match self.touched.iter_mut().rev().find(|t| t.segment == segment && t.generation == generation) {
             Some(touched) => touched.last_sequence = self.sequence,
@@ -357,7 +372,7 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
         RecordKind::Data => {
             ensure(bounds.exists(block, entry.blocks()))?;
             ensure(entry.is_frame() || record.payload.len() <= BLOCK_BYTES)?;
-            Some(Told::Data { block, entry })
+            Some(Told::Data { block, entry, left_out: record.header.left_out })
         }
         RecordKind::Range => {
             let (count, entry) = decode_range(record.payload).map_err(drop)?;
@@ -390,5 +405,5 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         }
         Ok(())
     });
-    Parsed { header, told, malformed: false }
+    Parsed { header, position: start, told, held: Vec::new(), malformed: false }
 }

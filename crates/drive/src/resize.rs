@@ -12,6 +12,7 @@ use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
+use crate::create::codecs_of;
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
 
@@ -128,15 +129,39 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// Makes a changed superblock durable. The caller has the right to maintenance. A failure poisons the drive: which of
-    /// the two it will be at the next opening is unknowable.
+    /// Notes all codecs that records of this run may have.
+    pub(crate) async fn know_codecs(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        let codecs = superblock.codecs | codecs_of(self.codec(), self.offload.is_some());
+        if codecs != superblock.codecs {
+            superblock.codecs = codecs;
+            self.write_superblock(&mut superblock).await?;
+            self.core().superblock = superblock;
+        }
+        Ok(())
+    }
+
+    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough; where none can be
+    /// written the drive is poisoned: which of the two it will be at the next opening is unknowable.
     pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
         superblock.update += 1;
         let mut page = IoBuf::zeroed(PAGE_BYTES);
         page.copy_from_slice(&superblock.encode());
         let page = Arc::new(page);
+        let mut written = 0;
         for copy in 0..SUPERBLOCK_COPIES {
-            self.write_to_end(Geometry::superblock_offset(copy), page.clone()).await?;
+            match self.write_to_end(Geometry::superblock_offset(copy), page.clone()).await {
+                Ok(()) => written += 1,
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error) => {
+                    let why = format!("a copy of the superblock cannot be written: {error}");
+                    let mut core = self.core();
+                    match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
+                        true => core.poison(why),
+                        false => core.note(why),
+                    }
+                }
+            }
             self.sync_once().await?;
         }
         Ok(())

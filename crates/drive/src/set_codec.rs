@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use media::Media;
 
+use crate::create::codecs_of;
 use crate::error::Error;
 use crate::recovery::policy_numbers;
 use crate::shared::Drive;
@@ -22,6 +23,8 @@ impl<M: Media> Drive<M> {
             return Ok(());
         }
         (superblock.codec_policy, superblock.codec_level) = (number, level);
+        // Known before the first record that has it.
+        superblock.codecs |= codecs_of(policy, shared.offload.is_some());
         shared.write_superblock(&mut superblock).await?;
         shared.core().superblock = superblock;
         shared.set_codec(policy);

@@ -13,8 +13,9 @@ use crate::batch::{Batch, Item, Payload};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::map::Missing;
+use crate::pins::Pin;
 use crate::recipe::Recipe;
-use crate::segments::{Pin, State};
+use crate::segments::State;
 use crate::shared::{Drive, Shared, yield_now};
 
 /// Blocks of a settled frame at most: groups of so many are looked at together.
@@ -183,34 +184,44 @@ impl<M: Media> Shared<M> {
             let mut batch = Batch::take();
             let mut levels = Vec::new();
             let (mut gained_bytes, mut corrupt) = (0, 0);
-            for run in runs_of(&expected) {
-                let at = first + run.start as u64;
+            for (start, group) in
+                (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
+            {
+                let (mark, mark_bytes) = (batch.mark(), batch.log_bytes);
+                let runs = || runs_of(group);
                 if let Pick::Needing(_, ids) = &pick {
-                    let mut headers = (at..at + run.len() as u64).map(|block| fetched.header_of(block));
+                    let blocks = runs().into_iter().flatten().map(|i| first + (start + i) as u64);
                     // Of what cannot be read it is not known.
-                    if !headers.any(|header| header.is_none_or(|header| ids.contains(&header.extra))) {
+                    let needs =
+                        |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
+                    if !blocks.into_iter().any(needs) {
                         continue;
                     }
                 }
-                let mut bytes = vec![0; run.len() * BLOCK_BYTES];
-                if fetched.decode(&dictionaries, at, &mut bytes).is_err() {
-                    corrupt += 1;
-                    continue;
+                let mut whole = true;
+                for run in runs() {
+                    let at = first + (start + run.start) as u64;
+                    let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+                    whole &= fetched.decode(&dictionaries, at, &mut bytes).is_ok();
+                    if !whole {
+                        corrupt += 1;
+                        break;
+                    }
+                    let [with, without] = &recipes;
+                    let recipe = if with.dictionary_for(&bytes).is_some() { with } else { without };
+                    batch.add_run(recipe, at, &bytes, None);
                 }
-                let [with, without] = &recipes;
-                let recipe = if with.dictionary_for(&bytes).is_some() { with } else { without };
-                let (items, log_bytes) = (batch.items.len(), batch.log_bytes);
-                batch.add_run(recipe, at, &bytes, None);
-                let units: u64 = (at..)
-                    .zip(&expected[run])
-                    .map(|(block, entry)| u64::from(entry.share_units(block)))
-                    .sum();
-                let (before, after) = (units * UNIT_BYTES as u64, (batch.log_bytes - log_bytes) as u64);
-                if matches!(pick, Pick::Again(_)) && after as f64 * gain_min > before as f64 {
-                    batch.items.truncate(items);
-                    batch.log_bytes = log_bytes;
-                } else {
+                let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
+                let after = (batch.log_bytes - mark_bytes) as u64;
+                let gains = match pick {
+                    Pick::Unsettled(_) => after <= before,
+                    Pick::Again(_) => after as f64 * gain_min <= before as f64,
+                    Pick::Needing(..) => true,
+                };
+                if whole && gains {
                     gained_bytes += before.saturating_sub(after);
+                } else {
+                    batch.go_back(&mark);
                 }
                 levels.push((batch.items.len(), batch.level));
             }
@@ -243,6 +254,15 @@ enum Stop {
     Wait,
 }
 
+/// What records occupy of which a first block is in a part of adjacent blocks' entries.
+pub(crate) fn occupied_units(entries: &[Entry], part: Range<usize>) -> u64 {
+    let is_first = |i: &usize| {
+        let near = i.saturating_sub(GROUP_BLOCKS as usize);
+        entries[*i].is_record() && !entries[near..*i].contains(&entries[*i])
+    };
+    part.filter(is_first).map(|i| u64::from(entries[i].units())).sum()
+}
+
 /// Runs of blocks that are to be settled, none longer than a group.
 fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -258,6 +278,18 @@ fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
 impl<M: Media> Shared<M> {
     fn next_block(&self, block: u64) -> Option<u64> {
         Some(block).filter(|block| *block < self.core().blocks())
+    }
+
+    /// All ways to compress that the drive has, for where nothing but the size counts.
+    pub(crate) fn all_recipes(self: &Arc<Self>) -> Vec<Recipe> {
+        let usual = self.recipe();
+        if self.codec() == Policy::None {
+            return vec![usual];
+        }
+        let whole = Recipe { frame_blocks: GROUP_BLOCKS, ..usual.clone() };
+        let [with, without] = self.strong_recipes();
+        let larger = |recipe: &Recipe| Recipe { frame_blocks: GROUP_BLOCKS, ..recipe.clone() };
+        vec![larger(&with), larger(&without), with, without, whole, usual]
     }
 
     /// How cold blocks are compressed: those that a dictionary fits, and others.
@@ -324,9 +356,9 @@ impl Core {
             let old = match pick {
                 Pick::Unsettled(None) => true,
                 Pick::Unsettled(Some(packs)) => {
-                    segment.state == State::Sealed && segment.last_sequence + packs <= self.log.sequence()
+                    segment.state() == State::Sealed && segment.last_sequence() + packs <= self.log.sequence()
                 }
-                Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence <= *until,
+                Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence() <= *until,
             };
             old && self.log.in_memory(*entry).is_none()
         };
@@ -364,7 +396,7 @@ impl Core {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
             return Stop::Wait;
         }
-        self.segments.set_map_need(self.map.write_estimate_bytes());
+        self.update_map_need();
         let until = batch.items.len().min(*at + ITEMS_A_STEP);
         while *at < until {
             let item = &batch.items[*at];
@@ -390,9 +422,7 @@ impl Core {
             if !self.segments.host_may_take() && !self.log.has_room(Head::Cleaning, header.record_len()) {
                 return Stop::NoRoom;
             }
-            let shares =
-                (header.block..).zip(before).map(|(block, entry)| u64::from(entry.share_units(block)));
-            let units: u64 = shares.sum();
+            let units = occupied_units(expected, place..place + header.blocks() as usize);
             if !self.append_to_cleaning(header, &batch.scratch[range.clone()]) {
                 return Stop::NoRoom;
             }

@@ -20,6 +20,13 @@ use crate::log::SealedPack;
 use crate::options::{Compute, OpenOptions, Spawner};
 use crate::recovery::{policy_numbers, policy_of};
 use crate::sample::Sampler;
+use crate::segments::State;
+
+/// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
+const FAILED_PACKS_MAX: u32 = 128;
+/// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
+const BAD_SEGMENTS_PART: u32 = 16;
+const BAD_SEGMENTS_MIN: u32 = 2;
 
 /// A drive; clones share it.
 ///
@@ -78,6 +85,8 @@ fn packed(policy: codec::Policy) -> u16 {
 /// The critical section; left when dropped.
 pub(crate) struct Entered<'a> {
     core: MutexGuard<'a, Core>,
+    /// The thread was unwinding when it came in.
+    was_panicking: bool,
     since: Option<(Clock, u64, &'a AtomicU64)>,
 }
 
@@ -96,6 +105,10 @@ impl DerefMut for Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            // Whatever was begun is half done.
+            self.core.poison("a panic inside the engine: its state cannot be trusted".into());
+        }
         if let Some((clock, entered, sum)) = self.since {
             sum.fetch_add(clock() - entered, Ordering::Relaxed);
         }
@@ -155,9 +168,10 @@ impl<M: Media> Shared<M> {
 
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_> {
-        let core = self.core.lock();
-        let since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
-        Entered { core, since }
+        let mut entered =
+            Entered { core: self.core.lock(), was_panicking: std::thread::panicking(), since: None };
+        entered.since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
+        entered
     }
 
     /// Time spent inside the critical section so far; 0 without a clock.
@@ -194,13 +208,7 @@ impl<M: Media> Shared<M> {
                     }
                     core.log.recycle(pack.buf);
                 }
-                Err(error) => {
-                    core.counters.write_errors_count += 1;
-                    core.poison(format!(
-                        "writing a pack at byte {:#x} of the backing failed: {error}",
-                        pack.position
-                    ));
-                }
+                Err(error) => core.pack_failed(pack, &error),
             }
         }
         self.progress.notify(usize::MAX);
@@ -231,6 +239,29 @@ impl<M: Media> Shared<M> {
                 return answer;
             }
             listener.await;
+        }
+    }
+}
+
+impl Core {
+    /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
+    /// way out.
+    fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
+        self.counters.write_errors_count += 1;
+        self.failed_packs += 1;
+        let (position, segment) = (pack.position, pack.segment);
+        let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
+        let is_known = self.segments.get(segment).state() == State::Bad;
+        let (_, bad) = self.segments.set_aside_counts();
+        let bad_max = (self.segments.count() / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN);
+        if error.kind() == std::io::ErrorKind::StorageFull
+            || self.failed_packs > FAILED_PACKS_MAX
+            || !is_known && bad >= bad_max
+        {
+            self.poison(what);
+        } else {
+            self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));
+            self.log.pack_failed(pack, &mut self.segments);
         }
     }
 }

@@ -11,6 +11,7 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::log::PACK_HARD_BYTES;
+use crate::table::Table;
 
 /// Checkpoints are numbered below this, so that counting on never overflows.
 const NUMBER_LIMIT: u64 = 1 << 62;
@@ -28,6 +29,8 @@ pub(crate) struct Found {
     pub(crate) unread: Option<Error>,
     /// One of its copies could not be read, or is bad although the drive was closed after it.
     pub(crate) corrected: bool,
+    /// What the places for checkpoints hold.
+    pub(crate) table: Table,
 }
 
 pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
@@ -94,28 +97,33 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
     let (found, mut unread) = read_copies(media, superblock).await;
     let none = || Error::Corrupt("no valid checkpoint".into());
-    let Some(newest) = found.iter().map(|c| c.number).max() else {
+    let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
     };
-    let alone = !found.iter().any(|c| c.number + 1 == newest);
-    let copies = found.iter().filter(|c| c.number == newest).count();
-    let checkpoint = found.into_iter().find(|c| c.number == newest).ok_or_else(none)?;
+    let alone = !found.iter().any(|(_, c)| c.number + 1 == newest);
+    let copy_of = |number: u64, copy: usize| found.iter().find(|(at, c)| c.number == number && *at == copy);
+    let whole = [0, 1].map(|copy| copy_of(newest, copy).is_some());
+    let copies = whole.iter().filter(|whole| **whole).count();
+    let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
+    let before = [0, 1].map(|copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]));
+    let table = Table::of(newest, rows, whole, before);
+    let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older: that is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let unread = unread[((newest + 1) % 2) as usize].take();
-    Ok(Found { checkpoint, alone, unread, corrected })
+    Ok(Found { checkpoint, alone, unread, corrected, table })
 }
 
-/// All valid checkpoints, and of either slot why a copy could not be read.
+/// All valid checkpoints with their copies' numbers, and of either slot why a copy could not be read.
 pub(crate) async fn read_copies<M: Media>(
     media: &M,
     superblock: &Superblock,
-) -> (Vec<Checkpoint>, [Option<Error>; 2]) {
+) -> (Vec<(usize, Checkpoint)>, [Option<Error>; 2]) {
     let mut found = Vec::new();
     let mut unread = [const { None }; 2];
     for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         match read_copy(media, superblock, slot, copy).await {
-            Ok(checkpoint) => found.extend(checkpoint),
+            Ok(checkpoint) => found.extend(checkpoint.map(|checkpoint| (copy, checkpoint))),
             Err(error) => unread[slot] = Some(error),
         }
     }
@@ -148,9 +156,8 @@ pub(crate) async fn read_copy<M: Media>(
             && found.fill_blocks <= 2 * blocks
             && found.validate(&geometry).is_ok()
     };
-    let added = SegmentRow { live_units: 0, generation: 0, last_sequence: 0, usage: SegmentUse::Free };
     let grown = |mut found: Checkpoint| {
-        found.rows.resize(geometry.segments() as usize, added);
+        found.rows.resize(geometry.segments() as usize, SegmentRow::BLANK);
         found
     };
     Ok(Checkpoint::decode(&bytes).ok().map(grown).filter(valid))

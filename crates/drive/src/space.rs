@@ -3,8 +3,9 @@
 
 /// Segments that data may not fill, of so many: over-provisioning for cleaning, the heads and the map.
 pub fn reserve_segments(count: u32) -> u32 {
-    // 7 %, as drives over-provision; never less than what the heads and a checkpoint need.
-    (u64::from(count) * 7 / 100).max(12) as u32
+    // 7 %, as drives over-provision, and what the three heads are in and were promised, which holds little; never less than what
+    // heads and a checkpoint need.
+    (u64::from(count) * 7 / 100 + 6).max(12) as u32
 }
 
 /// Free segments that host writes must leave for cleaning, before what the changed map would take.

@@ -87,15 +87,17 @@ pub struct Status {
     pub logical_used_bytes: u64,
     /// Of these, blocks that are a fill and take no space.
     pub logical_fill_bytes: u64,
-    /// Live records with their headers, and the live map.
+    /// Records of which anything is live, with their headers, and the live map. A frame counts whole until its last block dies.
     pub physical_used_bytes: u64,
+    /// Of the used, what dead blocks of such frames took: packing the others anew may gain it.
+    pub physical_repackable_bytes: u64,
     /// Dead or padding, to be had by cleaning.
     pub physical_reclaimable_bytes: u64,
     /// In free segments, beyond what is kept in reserve.
     pub physical_free_bytes: u64,
-    /// What host data may not fill.
+    /// What host data may not fill: for cleaning, the heads of the log, and what TRIM may make of the map.
     pub physical_reserve_bytes: u64,
-    /// Superblock, checkpoints, and what does not make a whole segment.
+    /// Superblock, checkpoints, what does not make a whole segment, and what is lost in segments set aside.
     pub physical_fixed_bytes: u64,
     /// Live logical bytes / live physical bytes; 0 when nothing is live.
     pub compression_ratio: f64,
@@ -108,6 +110,12 @@ pub struct Status {
     pub out_of_space: bool,
     pub segments_count: u32,
     pub segments_free_count: u32,
+    /// Set aside because they hold something that cannot be read.
+    pub segments_damaged_count: u32,
+    /// Not written to any more because a write to them failed.
+    pub segments_bad_count: u32,
+    /// Freed, and still being read.
+    pub segments_waiting_count: u32,
     pub map_memory_bytes: u64,
     /// Memory for the map and for frames read lately.
     pub map_budget_bytes: u64,
@@ -156,8 +164,9 @@ impl<M: Media> Drive<M> {
         let live = segments.live_units() * unit;
         let all = u64::from(segments.count()) * segment_bytes;
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
-        let reserve = u64::from(segments.reserve()) * segment_bytes;
-        let limit = segments.limit_units() * unit;
+        let reserve = u64::from(segments.reserve()) * segment_bytes + core.map_growth_units() * unit;
+        let limit = core.limit_units() * unit;
+        let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.1);
         let blocks = core.map.live_blocks.saturating_sub(core.map.own.0) + fill_blocks;
@@ -181,6 +190,7 @@ impl<M: Media> Drive<M> {
             logical_used_bytes: logical_used,
             logical_fill_bytes: fill_blocks * layout::BLOCK_BYTES as u64,
             physical_used_bytes: live,
+            physical_repackable_bytes: segments.repackable_units() * unit,
             physical_reclaimable_bytes: reclaimable.min(room - free),
             physical_free_bytes: free,
             physical_reserve_bytes: reserve,
@@ -192,6 +202,9 @@ impl<M: Media> Drive<M> {
             out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),
+            segments_damaged_count: damaged,
+            segments_bad_count: bad,
+            segments_waiting_count: segments.waiting_count(),
             map_memory_bytes: core.map.memory_bytes(),
             map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),
             frame_hits_count: self.0.frames.hits_count(),
@@ -219,7 +232,7 @@ impl<M: Media> Drive<M> {
     pub fn space(&self) -> (u64, u64) {
         let core = self.0.core();
         let unit = UNIT_BYTES as u64;
-        (core.segments.live_units() * unit, core.segments.limit_units() * unit)
+        (core.segments.live_units() * unit, core.limit_units() * unit)
     }
 
     /// What the host sees, in bytes.

@@ -5,16 +5,18 @@
 //! slot that the newest one of the old does *not* lie in; then the superblock commits. A power cut on the way leaves the
 //! drive as it was, or wiped.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Geometry, PAGE_BYTES, Superblock};
+use layout::{Features, Geometry, PAGE_BYTES, SegmentRow, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
 use crate::create::{empty_checkpoint, sync, write};
 use crate::error::Error;
 use crate::recovery::is_outdated;
+use crate::rewrite::rewrite_checkpoint;
 use crate::shared::Drive;
 use crate::slots::{Found, must_hold, read_checkpoint, read_copies, read_superblock};
 
@@ -53,11 +55,16 @@ impl<M: Media> Drive<M> {
         // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
         // the one to fall back on if it does.
         sync(media).await?;
-        let (number, written_bytes) = spare_number(media, &superblock).await?;
+        let Spare { number, written_bytes, bad } = spare_number(media, &superblock).await?;
         superblock.worn_bytes = superblock.worn_bytes.saturating_add(written_bytes);
         superblock.incarnation += 1;
         superblock.update += 1;
-        let checkpoint = empty_checkpoint(&superblock, number);
+        let rows = (0..superblock.geometry.segments()).map(|segment| match bad.contains(&segment) {
+            // What took no write takes none after a wipe.
+            true => SegmentRow { usage: SegmentUse::Bad, ..SegmentRow::BLANK },
+            false => SegmentRow::BLANK,
+        });
+        let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
         for copy in 0..2 {
             let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
             write(media, offset, checkpoint.clone()).await?;
@@ -84,6 +91,9 @@ impl<M: Media> Drive<M> {
         if !checkpoint.root.is_unmapped() || checkpoint.sequence > 0 || !checkpoint.clean {
             return Err(Error::Invalid("the drive is in use: wipe it first".into()));
         }
+        if superblock.features.compatible & Features::KEEP_ALLOCATED != 0 {
+            return Ok(false);
+        }
         let (start, end) = (superblock.geometry.segments_offset(), superblock.geometry.physical_size_bytes);
         let mut at = start;
         while at < end {
@@ -101,22 +111,41 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// The number of a checkpoint that goes to the slot that the newest one does not lie in, and what the newest says was
-/// written to the backing. A checkpoint that cannot be read just now is not overwritten if it may be the newest.
-async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<(u64, u64), Error> {
+/// Where the first checkpoint of the next incarnation goes, and what it takes over.
+struct Spare {
+    /// Its number: it goes to the slot that the newest checkpoint is not in.
+    number: u64,
+    /// What the newest says was written to the backing.
+    written_bytes: u64,
+    /// Segments that take no writes.
+    bad: HashSet<u32>,
+}
+
+/// Where there is place for a checkpoint. One that cannot be read just now is not overwritten if it may be the newest; one that
+/// may stand in a cache only is written anew first.
+async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<Spare, Error> {
+    let empty = |number| Spare { number, written_bytes: 0, bad: HashSet::new() };
     match read_checkpoint(media, superblock).await {
         Ok(Found { checkpoint, alone, unread, .. }) => {
+            if media.may_show_unsynced() {
+                rewrite_checkpoint(media, superblock, &checkpoint).await?;
+                sync(media).await?;
+            }
             let number = checkpoint.number;
             let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;
-            let next = if is_older { number + 2 } else { number + 1 };
-            Ok((next, checkpoint.counters.physical_written_bytes))
+            let bad = (0..).zip(&checkpoint.rows).filter(|(_, row)| row.usage == SegmentUse::Bad);
+            Ok(Spare {
+                number: if is_older { number + 2 } else { number + 1 },
+                written_bytes: checkpoint.counters.physical_written_bytes,
+                bad: bad.map(|(segment, _)| segment).collect(),
+            })
         }
         // There is none, or it is in a slot that cannot be read.
         Err(error) => match read_copies(media, superblock).await {
             (found, _) if !found.is_empty() => Err(error),
             (_, [Some(_), Some(_)]) => Err(error),
-            (_, [_, Some(_)]) => Ok((2, 0)),
-            _ => Ok((1, 0)),
+            (_, [_, Some(_)]) => Ok(empty(2)),
+            _ => Ok(empty(1)),
         },
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use layout::record::RECORD_HEADER_BYTES;
-use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, UNIT_BYTES};
+use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, LEAF_LEVEL, NodeId, UNIT_BYTES};
 use media::Media;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Item};
 use crate::core::Stall;
 use crate::error::Error;
 use crate::maintain::Settling;
@@ -37,7 +37,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Writes a request of several pieces, for which space is reserved first: it is refused whole or not at all.
+    /// Writes a request of several pieces, for which space is reserved first: it is refused whole or not at all. Other requests
+    /// have their turn between the pieces.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
         let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
@@ -52,8 +53,20 @@ impl<M: Media> Drive<M> {
                     let mut batch = Batch::take();
                     self.prepare(&mut batch, piece_offset(i), piece).await?;
                     batches.push(batch);
+                    yield_now().await;
                 }
-                self.0.reserve(batches.iter().map(Batch::data_units).sum(), &batches).await?
+                let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
+                match self.0.reserve(units(&batches), &batches, Settling::without_cleaning()).await {
+                    Err(Error::NoSpace) => {
+                        for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
+                            batch.clear();
+                            self.prepare_densely(batch, piece_offset(i), piece).await?;
+                            yield_now().await;
+                        }
+                        self.0.reserve(units(&batches), &batches, Settling::default()).await?
+                    }
+                    reserved => reserved?,
+                }
             }
         };
         let mut batches = batches.into_iter();
@@ -61,6 +74,7 @@ impl<M: Media> Drive<M> {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
             self.write_piece(piece_offset(i), piece, batch).await?;
+            yield_now().await;
         }
         drop(reservation);
         Ok(())
@@ -69,20 +83,25 @@ impl<M: Media> Drive<M> {
     /// Writes one piece by way of a batch, which may come prepared.
     async fn write_piece(&self, offset: u64, data: &[u8], mut batch: Batch) -> Result<(), Error> {
         let reserved = batch.reserved;
+        let mut densely = false;
         let result = loop {
-            if batch.items.is_empty()
-                && let Err(error) = self.prepare(&mut batch, offset, data).await
-            {
-                break Err(error);
+            if batch.items.is_empty() {
+                let prepared = match densely {
+                    false => self.prepare(&mut batch, offset, data).await,
+                    true => self.prepare_densely(&mut batch, offset, data).await,
+                };
+                if let Err(error) = prepared {
+                    break Err(error);
+                }
             }
             match self.0.append(&batch, data).await {
                 Ok(true) => break Ok(()),
-                Ok(false) => {
-                    batch.clear();
-                    batch.reserved = reserved;
-                }
+                Ok(false) => {}
+                Err(Error::NoSpace) if !densely => densely = true,
                 Err(error) => break Err(error),
             }
+            batch.clear();
+            batch.reserved = reserved;
         };
         batch.give_back();
         result
@@ -149,11 +168,11 @@ impl<M: Media> Drive<M> {
     ) -> Result<(), Error> {
         let block = offset / BLOCK;
         let mut bytes = vec![0; BLOCK_BYTES];
-        let entry = self.0.read_block(block, &mut bytes).await?;
+        let seen = self.0.read_block(block, &mut bytes).await?;
         change(&mut bytes, (offset % BLOCK) as usize);
         match plan {
-            Some(plan) => plan.add_merged(batch, block, &bytes, entry),
-            None => batch.add_merged(&self.0.recipe(), block, &bytes, entry),
+            Some(plan) => plan.add_merged(batch, &bytes, seen),
+            None => batch.add_merged(&self.0.recipe(), &bytes, seen),
         }
         Ok(())
     }
@@ -182,8 +201,8 @@ impl<M: Media> Shared<M> {
         self: &Arc<Self>,
         units: u64,
         batches: &[Batch],
+        mut settling: Settling,
     ) -> Result<Reservation<'_, M>, Error> {
-        let mut settling = Settling::default();
         loop {
             if let Some(reservation) = self.try_reserve(units, batches) {
                 return Ok(reservation);
@@ -194,11 +213,35 @@ impl<M: Media> Shared<M> {
         }
     }
 
+    /// Loads the leaves that a batch changes. Answers whether any was not known.
+    async fn look_up(&self, batch: &Batch) -> Result<bool, Error> {
+        let mut any = false;
+        let mut known = None;
+        for (first, end) in batch.items.iter().map(Item::blocks) {
+            for leaf in NodeId::leaf_of(first).index..=NodeId::leaf_of(end - 1).index {
+                if known.replace(leaf) == Some(leaf) {
+                    continue;
+                }
+                let id = NodeId { level: LEAF_LEVEL, index: leaf };
+                loop {
+                    let missing = self.core().map.complete(id).err();
+                    let Some(missing) = missing else { break };
+                    self.load(missing).await?;
+                    any = true;
+                }
+            }
+        }
+        Ok(any)
+    }
+
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
     pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
-        let mut settling = Settling::default();
+        // What was not packed as small as it can be comes again.
+        let is_last = batch.dense || source.is_empty();
+        let mut settling = if is_last { Settling::default() } else { Settling::without_cleaning() };
         let mut attempts = ATTEMPTS_MAX;
         let mut tried_last = false;
+        let mut looked_up = false;
         loop {
             let (result, packs) = {
                 let mut core = self.core();
@@ -214,7 +257,9 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Conflict) => return Ok(false),
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
-                    if !self.settle_accounts(&mut settling).await? {
+                    // What it replaces counts, and that is known only where the map is loaded.
+                    let first = !std::mem::replace(&mut looked_up, true);
+                    if !(first && self.look_up(batch).await?) && !self.settle_accounts(&mut settling).await? {
                         return Err(Error::NoSpace);
                     }
                 }
@@ -223,11 +268,9 @@ impl<M: Media> Shared<M> {
                     let made = self.make_space().await?;
                     // What frees space needs less than make_space looks for: it is tried once more.
                     let last_try = batch.frees() && !std::mem::replace(&mut tried_last, true);
-                    if attempts == 0 || !(made || last_try) {
+                    if attempts == 0 || !(made || last_try || self.wait_for_readers().await) {
                         return Err(Error::NoSpace);
                     }
-                    // A free segment may be pinned by a reader, who must get a turn.
-                    yield_now().await;
                 }
                 Err(Stall::Busy) => self.relieve().await?,
             }

@@ -124,12 +124,12 @@ fn with_both_superblocks_damaged_the_error_says_so() {
 fn a_superblock_of_a_later_version_is_not_passed_over() {
     let (media, image) = closed_with(5);
     let mut page = image.read(0, 4096);
-    page[8] = 3;
+    page[8] = 4;
     page[12..16].fill(0);
     let crc = crc32c::crc32c(&page);
     page[12..16].copy_from_slice(&crc.to_le_bytes());
     image.write(0, &page);
-    assert!(refusal(&media).contains("version 3"));
+    assert!(refusal(&media).contains("version 4"));
 }
 
 #[test]

@@ -16,10 +16,10 @@ pub(crate) fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-/// A 48-bit field.
-pub(crate) fn u48_at(b: &[u8], at: usize) -> u64 {
+/// A 40-bit field.
+pub(crate) fn u40_at(b: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
-    raw[..6].copy_from_slice(&b[at..at + 6]);
+    raw[..5].copy_from_slice(&b[at..at + 5]);
     u64::from_le_bytes(raw)
 }
 

@@ -1,6 +1,6 @@
 //! The catalog of dictionaries: what the drive keeps for itself, as blocks beyond any capacity.
 //!
-//! Blocks from [`OWN_FIRST_BLOCK`](crate::geometry::OWN_FIRST_BLOCK) on are written, mapped, moved and checked like any
+//! Blocks from [`OWN_FIRST_BLOCK`] on are written, mapped, moved and checked like any
 //! others; no host reaches them. The first holds the catalog, the second its copy. Each dictionary has a slot of 32 blocks:
 //! its bytes, and again as a copy.
 

@@ -2,8 +2,9 @@
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::entry::CLASSES;
-use crate::geometry::{Geometry, ROW_BYTES};
+use crate::geometry::Geometry;
 use crate::pack::HEADS;
+use crate::table::{SegmentRow, decode_table, encode_page, page_rows, table_crc, table_pages};
 use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, UNIT_BYTES};
 
 const MAGIC: [u8; 8] = *b"PUMICHKP";
@@ -12,92 +13,41 @@ const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
-const ROW: &str = "segment row";
-/// Sequence numbers lie below this: a segment's row keeps its use in the two bits above.
+/// Sequence numbers are below this: counting on from one that was read never overflows.
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
-
-/// What a segment is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SegmentUse {
-    /// Holds nothing; may be opened by a head.
-    Free = 0,
-    /// Holds packs, or is open.
-    Used = 1,
-    /// Holds a record that cleaning could not read: never freed.
-    Damaged = 2,
-}
-
-/// A segment's row in the table.
-///
-/// ```text
-///   0  4  live bytes in 16 B units    4  4  generation
-///   8  8  sequence number of the last pack in it (bits 61..0), use (bits 63..62)
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentRow {
-    /// Sum of the lengths of the live records in it, in 16-byte units.
-    pub live_units: u32,
-    /// Number of this filling.
-    pub generation: u32,
-    /// Sequence number of the last pack written to it.
-    pub last_sequence: u64,
-    /// What it is used for.
-    pub usage: SegmentUse,
-}
-
-impl SegmentRow {
-    /// Writes the row. The sequence number is below [`SEQUENCE_LIMIT`].
-    pub fn encode(&self, out: &mut [u8]) {
-        debug_assert!(self.last_sequence < SEQUENCE_LIMIT, "sequence number runs into the segment's use");
-        put(out, 0, &self.live_units.to_le_bytes());
-        put(out, 4, &self.generation.to_le_bytes());
-        let tagged = self.last_sequence | (self.usage as u64) << 62;
-        put(out, 8, &tagged.to_le_bytes());
-    }
-
-    /// Reads a row.
-    pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
-        if b.len() < ROW_BYTES {
-            return Err(DecodeError::Truncated(ROW));
-        }
-        let tagged = u64_at(b, 8);
-        Ok(SegmentRow {
-            live_units: u32_at(b, 0),
-            generation: u32_at(b, 4),
-            last_sequence: tagged & (SEQUENCE_LIMIT - 1),
-            usage: match tagged >> 62 {
-                0 => SegmentUse::Free,
-                1 => SegmentUse::Used,
-                2 => SegmentUse::Damaged,
-                _ => return Err(DecodeError::Field(ROW, "unknown segment use")),
-            },
-        })
-    }
-}
 
 /// Blocks and 16-byte units of live data records, by [`Entry::class`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// Blocks of logical space.
+    /// Live blocks of logical space.
     pub blocks: [u64; CLASSES],
-    /// Units that they take.
+    /// Units of the records that have a live block: whole records.
     pub units: [u64; CLASSES],
 }
 
 impl Mix {
-    /// A block's part of a record became live.
-    pub fn add(&mut self, block: u64, entry: Entry) {
-        let class = entry.class();
-        self.blocks[class] += 1;
-        self.units[class] += u64::from(entry.share_units(block));
+    /// Counts `count` blocks of a record as live. Counts read from a checkpoint may be anything: they never overflow.
+    pub fn add_blocks(&mut self, entry: Entry, count: u64) {
+        let blocks = &mut self.blocks[entry.class()];
+        *blocks = blocks.saturating_add(count);
     }
 
-    /// A block's part of a record died.
-    pub fn remove(&mut self, block: u64, entry: Entry) {
-        let class = entry.class();
-        self.blocks[class] = self.blocks[class].saturating_sub(1);
-        self.units[class] = self.units[class].saturating_sub(entry.share_units(block).into());
+    /// Counts a block of a record as dead.
+    pub fn remove_block(&mut self, entry: Entry) {
+        let blocks = &mut self.blocks[entry.class()];
+        *blocks = blocks.saturating_sub(1);
+    }
+
+    /// Counts the length of a record as live. Call it once, with the record's first live block.
+    pub fn add_record(&mut self, entry: Entry) {
+        let units = &mut self.units[entry.class()];
+        *units = units.saturating_add(entry.units().into());
+    }
+
+    /// Counts the length of a record as dead. Call it once, when its last live block died.
+    pub fn remove_record(&mut self, entry: Entry) {
+        let units = &mut self.units[entry.class()];
+        *units = units.saturating_sub(entry.units().into());
     }
 }
 
@@ -198,7 +148,7 @@ impl Counters {
 /// A checkpoint's header page.
 ///
 /// ```text
-///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table
+///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table's page checksums
 ///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
 ///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
@@ -206,8 +156,9 @@ impl Counters {
 /// 104  8  newest sequence number durable when it was written: roll-forward must reach it
 /// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
 /// 256  .  counters, 8 bytes each
+/// 400 144 live data by class: blocks, units (8 bytes each)
 /// ```
-/// The table follows on the next page: 16 bytes a segment.
+/// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Drive it belongs to.
@@ -245,24 +196,32 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Bytes of the encoded checkpoint for so many segments: whole pages.
     pub fn encoded_len(segments: usize) -> usize {
-        PAGE_BYTES + (segments * ROW_BYTES).next_multiple_of(PAGE_BYTES)
+        (1 + table_pages(segments)) * PAGE_BYTES
     }
 
     /// Writes header page and table into `out` (of [`Checkpoint::encoded_len`] bytes).
     pub fn encode(&self, out: &mut [u8]) {
         assert_eq!(out.len(), Self::encoded_len(self.rows.len()), "room for exactly this checkpoint");
-        out.fill(0);
-        let (b, table) = out.split_at_mut(PAGE_BYTES);
-        for (row, raw) in self.rows.iter().zip(table.chunks_exact_mut(ROW_BYTES)) {
-            row.encode(raw);
+        let (header, table) = out.split_at_mut(PAGE_BYTES);
+        let mut crcs = Vec::with_capacity(table_pages(self.rows.len()));
+        for (page, out) in table.chunks_exact_mut(PAGE_BYTES).enumerate() {
+            crcs.push(encode_page(page, &self.rows[page_rows(page, self.rows.len())], out));
         }
+        self.encode_header(self.rows.len() as u32, table_crc(&crcs), header);
+    }
+
+    /// Writes the header page alone, for a table of `segments` rows whose pages have these checksums: `table_crc` is
+    /// [`crate::table::table_crc`] of them. The checkpoint's own rows are not used.
+    pub fn encode_header(&self, segments: u32, table_crc: u32, out: &mut [u8]) {
+        let b = &mut out[..PAGE_BYTES];
+        b.fill(0);
         put(b, 0, &MAGIC);
-        put(b, 12, &crc32c::crc32c(&table[..self.rows.len() * ROW_BYTES]).to_le_bytes());
+        put(b, 12, &table_crc.to_le_bytes());
         put(b, 16, &self.uuid);
         put(b, 32, &self.number.to_le_bytes());
         put(b, 40, &self.sequence.to_le_bytes());
         put(b, 48, &self.root.0.to_le_bytes());
-        put(b, 56, &(self.rows.len() as u32).to_le_bytes());
+        put(b, 56, &segments.to_le_bytes());
         put(b, 60, &u32::from(self.clean).to_le_bytes());
         put(b, 64, &self.overlay_records.to_le_bytes());
         put(b, 72, &self.live_blocks.to_le_bytes());
@@ -304,6 +263,9 @@ impl Checkpoint {
         if self.rows.iter().any(|row| row.live_units > segment_units) {
             return bad("a segment has more live than it holds");
         }
+        if self.rows.iter().any(|row| row.repackable_units > row.live_units) {
+            return bad("a segment has more to repack than is live in it");
+        }
         if !self.root.is_unmapped() && !geometry.holds(self.root) {
             return bad("root lies outside the segments");
         }
@@ -341,12 +303,12 @@ impl Checkpoint {
         let segments = Self::decode_segments(bytes)? as usize;
         let b = &bytes[..PAGE_BYTES];
         let table = bytes[PAGE_BYTES..]
-            .get(..segments.saturating_mul(ROW_BYTES))
+            .get(..table_pages(segments).saturating_mul(PAGE_BYTES))
             .ok_or(DecodeError::Truncated(WHAT))?;
-        if crc32c::crc32c(table) != u32_at(b, 12) {
+        let (rows, crcs) = decode_table(table, segments)?;
+        if table_crc(&crcs) != u32_at(b, 12) {
             return Err(DecodeError::Checksum("checkpoint table"));
         }
-        let rows = table.chunks_exact(ROW_BYTES).map(SegmentRow::decode).collect::<Result<Vec<_>, _>>()?;
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&b[16..32]);
         let mut heads = [HeadPosition::NONE; HEADS];

@@ -149,8 +149,9 @@ impl Entry {
         block & !(self.blocks() - 1)
     }
 
-    /// Units that one block's part of the record counts as: a frame's length is shared out among its blocks, what does
-    /// not divide evenly to the first ones. `block` may be a block's number or its slot in a leaf.
+    /// Equal share of one block in the units of its record. Of a frame, the remainder of the division goes to the first blocks.
+    /// The live units of a segment count whole records; shares are for estimates only, such as its repackable units.
+    /// `block` may be a block's number or its slot in a leaf.
     pub fn share_units(self, block: u64) -> u32 {
         if !self.is_frame() {
             return self.units();

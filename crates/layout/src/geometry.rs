@@ -1,14 +1,12 @@
 //! Where the fixed structures and the segments lie.
 
 use crate::superblock::SUPERBLOCK_COPIES;
-use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry, PAGE_BYTES};
+use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, DecodeError, Entry};
 
 /// Where the first checkpoint area begins, in bytes.
 const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
 /// The first segment begins at a multiple of this.
 const SEGMENTS_ALIGN: u64 = 1024 * 1024;
-/// Bytes of a segment's row in a checkpoint's table.
-pub const ROW_BYTES: usize = 16;
 /// Fewest segments a drive can work with: three heads with a successor each, a reserve, and room for data.
 pub const MIN_SEGMENTS: u32 = 24;
 /// Smallest segment: it must hold the largest pack.
@@ -74,8 +72,7 @@ impl Geometry {
 
     /// Bytes of one checkpoint area: header page and table.
     pub fn checkpoint_area_bytes(&self) -> u64 {
-        let table = (self.max_segments as usize * ROW_BYTES).next_multiple_of(PAGE_BYTES);
-        (PAGE_BYTES + table) as u64
+        Checkpoint::encoded_len(self.max_segments as usize) as u64
     }
 
     /// Where a checkpoint area begins: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.

@@ -1,6 +1,6 @@
 //! Bytes on the backing: superblock, checkpoint, pack, record, map node. Pure encode and decode.
 //!
-//! `docs/design.md` gives the same format as tables, with the reasons. All integers are little-endian. Every
+//! `docs/format.md` gives the same format as tables, `docs/design.md` the reasons. All integers are little-endian. Every
 //! decoder takes bytes from outside: it answers an error for anything malformed and never panics.
 
 #![forbid(unsafe_code)]
@@ -14,15 +14,17 @@ pub mod node;
 pub mod pack;
 pub mod record;
 pub mod superblock;
+pub mod table;
 
 pub use catalog::{Catalog, CatalogEntry};
-pub use checkpoint::{Checkpoint, Counters, HeadPosition, Mix, SegmentRow, SegmentUse};
+pub use checkpoint::{Checkpoint, Counters, HeadPosition, Mix};
 pub use entry::Entry;
 pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 pub use pack::{Head, NextSegment, PackHeader};
 pub use record::{RecordHeader, RecordKind};
-pub use superblock::Superblock;
+pub use superblock::{Features, Superblock};
+pub use table::{SegmentRow, SegmentUse};
 
 /// Unit of mapping: bytes of logical space in a block.
 pub const BLOCK_BYTES: usize = 4096;
@@ -33,7 +35,7 @@ pub const UNIT_BYTES: usize = 16;
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: usize = 256 * 1024;
 /// Version of the format described here.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Why bytes from the backing were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,15 +43,25 @@ pub enum DecodeError {
     /// Not such a structure at all.
     #[error("{0}: no magic number")]
     Magic(&'static str),
-    /// Written by a version this code does not know.
-    #[error("{what}: format version {found}, this program knows {known}")]
+    /// Written in a version of the format that this release does not read.
+    #[error("{what}: format version {found}, expected {known}: {}", version_advice(*.found, *.known))]
     Version {
         /// The structure.
         what: &'static str,
         /// Version found.
         found: u32,
-        /// Version known.
+        /// Version that this release reads.
         known: u32,
+    },
+    /// Uses something that this release does not support, named by a bit each.
+    #[error("{what}: unsupported {uses} {bits:#x}: use the release that wrote it, or a newer one")]
+    Unsupported {
+        /// The structure.
+        what: &'static str,
+        /// What the bits mean.
+        uses: &'static str,
+        /// The bits that are not supported.
+        bits: u64,
     },
     /// The checksum does not hold.
     #[error("{0}: checksum mismatch")]
@@ -60,4 +72,12 @@ pub enum DecodeError {
     /// Fewer bytes than the structure takes.
     #[error("{0}: truncated")]
     Truncated(&'static str),
+}
+
+fn version_advice(found: u32, known: u32) -> &'static str {
+    if found > known {
+        "use the release that wrote it, or a newer one"
+    } else {
+        "it was never released; copy the data out with the program that wrote it, then create the drive anew"
+    }
 }

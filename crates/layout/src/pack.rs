@@ -9,7 +9,7 @@ use crate::{DecodeError, PAGE_BYTES};
 /// Bytes of a pack's header.
 pub const PACK_HEADER_BYTES: usize = 112;
 const MAGIC: u32 = u32::from_le_bytes(*b"PACK");
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CRC_AT: usize = 108;
 const WHAT: &str = "pack";
 
@@ -64,7 +64,9 @@ impl NextSegment {
 ///  56  8  newest sequence number known durable when this pack was sealed
 ///  64  8  number of the newest checkpoint known durable
 ///  72 24  for each head: next segment and its generation (0xffffffff: none promised)
-///  96 12  zero
+///  96  4  continued: number of records at its end that take effect only if the pack with the next sequence number is
+///         whole. That pack holds the rest of their write. Zero unless the head is host
+/// 100  8  zero
 /// 108  4  CRC32C of the headers of all records, in order, then of bytes 0..108
 /// ```
 ///
@@ -96,6 +98,9 @@ pub struct PackHeader {
     pub checkpoint: u64,
     /// Segments promised to the heads.
     pub next: [NextSegment; HEADS],
+    /// Number of records at its end that belong to a write whose rest is in the pack with the next sequence number. They
+    /// take effect only if that pack is whole. Zero unless the head is [`Head::Host`].
+    pub continued: u32,
 }
 
 impl PackHeader {
@@ -121,6 +126,7 @@ impl PackHeader {
             put(b, 72 + i * 8, &next.segment.to_le_bytes());
             put(b, 76 + i * 8, &next.generation.to_le_bytes());
         }
+        put(b, 96, &self.continued.to_le_bytes());
         let crc = crc32c::crc32c_append(records_crc, &b[..CRC_AT]);
         put(b, CRC_AT, &crc.to_le_bytes());
     }
@@ -161,6 +167,7 @@ impl PackHeader {
             durable: u64_at(b, 56),
             checkpoint: u64_at(b, 64),
             next,
+            continued: u32_at(b, 96),
         };
         // `used` is bounded first: rounding it up cannot overflow then.
         if (header.used as usize) < PACK_HEADER_BYTES
@@ -175,6 +182,12 @@ impl PackHeader {
         }
         if header.sequence >= SEQUENCE_LIMIT || header.durable >= SEQUENCE_LIMIT {
             return Err(DecodeError::Field(WHAT, "impossible sequence number"));
+        }
+        if header.continued > header.records {
+            return Err(DecodeError::Field(WHAT, "continues more records than it has"));
+        }
+        if header.continued > 0 && header.head != Head::Host {
+            return Err(DecodeError::Field(WHAT, "continues a write although it is not of the host head"));
         }
         Ok(header)
     }

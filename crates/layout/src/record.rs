@@ -1,6 +1,6 @@
 //! Records: one compressed block (or another thing the log tells), with its header, in steps of 16 bytes.
 
-use crate::bytes::{put, u16_at, u32_at, u48_at, u64_at};
+use crate::bytes::{put, u16_at, u32_at, u40_at, u64_at};
 use crate::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use crate::{DecodeError, Entry, UNIT_BYTES};
 
@@ -34,7 +34,7 @@ pub enum RecordKind {
 ///
 /// ```text
 ///   0  4  CRC32C of bytes 4 to the end of the payload, XORed with the mask of its place (see [`place_mask`])
-///   4  6  block (or index)            10  2  payload length in bytes
+///   4  5  block (or index)   9  1  blocks left out   10  2  payload length in bytes
 ///  12  1  kind                        13  1  codec (or node coding)        14  2  extra
 ///  16     payload, padded with zeros to 16 bytes, that of a frame to 32
 /// ```
@@ -42,8 +42,11 @@ pub enum RecordKind {
 pub struct RecordHeader {
     /// Checksum, without or with its place's mask, as the caller handles it.
     pub crc: u32,
-    /// Block number, node index or leaf index: 48 bits.
+    /// Block number, node index or leaf index: 40 bits.
     pub block: u64,
+    /// Blocks of a frame to which this record does not apply, because they were dead (overwritten or trimmed) when cleaning
+    /// moved it: bit n for block `block + n`. Zero in all other records.
+    pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,
     /// What it is.
@@ -69,6 +72,11 @@ impl RecordHeader {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
     }
 
+    /// Whether a data record takes effect for `block`: it is one of the record's [`blocks`](Self::blocks), and not left out.
+    pub fn applies_to(&self, block: u64) -> bool {
+        block.checked_sub(self.block).is_some_and(|n| n < self.blocks() && self.left_out >> n & 1 == 0)
+    }
+
     /// The number of a data record's codec, without the number of blocks.
     pub fn codec_number(&self) -> u8 {
         self.codec & CODEC_MASK
@@ -92,10 +100,12 @@ impl RecordHeader {
         if self.is_settled() { entry.settled() } else { entry }
     }
 
-    /// Writes the header to the first 16 bytes of `out`.
+    /// Writes the header to the first 16 bytes of `out`. The block is below 2^40.
     pub fn encode(&self, out: &mut [u8]) {
+        debug_assert!(self.block < 1 << 40, "a block number has 40 bits");
         put(out, 0, &self.crc.to_le_bytes());
-        put(out, 4, &self.block.to_le_bytes()[..6]);
+        put(out, 4, &self.block.to_le_bytes()[..5]);
+        out[9] = self.left_out;
         put(out, 10, &self.payload_len.to_le_bytes());
         out[12] = self.kind as u8;
         out[13] = self.codec;
@@ -116,7 +126,8 @@ impl RecordHeader {
         };
         let header = RecordHeader {
             crc: u32_at(b, 0),
-            block: u48_at(b, 4),
+            block: u40_at(b, 4),
+            left_out: b[9],
             payload_len: u16_at(b, 10),
             kind,
             codec: b[13],
@@ -128,6 +139,14 @@ impl RecordHeader {
         }
         if !header.block.is_multiple_of(blocks) {
             return Err(DecodeError::Field(WHAT, "frame that does not begin at a multiple of its blocks"));
+        }
+        // A bit for each block of a frame. A record that applies to none of its blocks is never written.
+        let all = if blocks > 1 { u8::MAX >> (8 - blocks) } else { 0 };
+        if header.left_out & !all != 0 {
+            return Err(DecodeError::Field(WHAT, "leaves out blocks that it does not have"));
+        }
+        if all != 0 && header.left_out == all {
+            return Err(DecodeError::Field(WHAT, "leaves out all of its blocks"));
         }
         // The length goes into a map entry, where it has 12 bits, in steps of two units 10.
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };

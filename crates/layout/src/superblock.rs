@@ -17,11 +17,14 @@ pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 ///  40  8  physical size, bytes       48  8  logical capacity, bytes
 ///  56  4  segment size, bytes        60  4  most segments (room of the checkpoint table)
 ///  64  4  sector size, bytes         68  1  codec policy      69  1  codec level (signed)
-///  72  8  incompatible features: unknown bits refuse opening (encryption, snapshots, frames to come)
+///  72  8  incompatible features: a reader that does not know a bit refuses to open the drive
 ///  80  8  creation time, seconds since 1970, 0 if unknown
 ///  88  8  endurance of the backing: bytes that may be written to it over its life, 0 if unknown
 ///  96  8  incarnation: how often the drive was wiped
 /// 104  8  bytes written to the backing before the last wipe
+/// 112  8  read-only-compatible features: a reader that does not know a bit opens the drive read-only at most
+/// 120  8  compatible features: a reader ignores bits that it does not know, and keeps them when it writes the superblock
+/// 128  4  codecs in use: bit n for codec number n; a reader that does not know a bit refuses to open the drive
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -41,14 +44,45 @@ pub struct Superblock {
     pub codec_level: i8,
     /// Seconds since 1970.
     pub created_unix_seconds: u64,
-    /// Bytes that may be written to the backing over its life (its maker's TBW); 0 if unknown, as on drives made before
-    /// the field was.
+    /// Bytes that may be written to the backing over its life (its maker's TBW); 0 if unknown.
     pub endurance_bytes: u64,
     /// How often the drive was wiped. Goes into [`Superblock::log_id`].
     pub incarnation: u64,
     /// Bytes written to the backing in earlier incarnations: wear that a wipe does not undo.
     pub worn_bytes: u64,
+    /// Additions to the format that the drive uses.
+    pub features: Features,
+    /// Codecs that records of the drive may use: bit n for codec number n.
+    pub codecs: u32,
 }
+
+/// Additions to the format that a drive uses, a bit each, in three groups: what may a program do that does not know the bit?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// A program that does not know the bit must not open the drive.
+    pub incompatible: u64,
+    /// A program that does not know the bit may read the drive, not write to it.
+    pub read_only_compatible: u64,
+    /// A program that does not know the bit may read and write the drive, and must keep the bit.
+    pub compatible: u64,
+}
+
+impl Features {
+    /// A compatible feature: freed space stays allocated in the backing.
+    pub const KEEP_ALLOCATED: u64 = 1;
+    /// Incompatible features that this release supports.
+    const KNOWN_INCOMPATIBLE: u64 = 0;
+    /// Read-only-compatible features that this release supports.
+    const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+
+    /// Whether this release may write to a drive that uses these features. If not, open it read-only.
+    pub fn allow_writing(&self) -> bool {
+        self.read_only_compatible & !Self::KNOWN_READ_ONLY_COMPATIBLE == 0
+    }
+}
+
+/// Codecs that this release supports, by number: 0 raw, 1 LZ4, 2 Zstandard, 3 DEFLATE.
+pub const KNOWN_CODECS: u32 = 0b1111;
 
 const WHAT: &str = "superblock";
 
@@ -80,10 +114,14 @@ impl Superblock {
         put(&mut b, 64, &self.sector_bytes.to_le_bytes());
         b[68] = self.codec_policy;
         b[69] = self.codec_level as u8;
+        put(&mut b, 72, &self.features.incompatible.to_le_bytes());
         put(&mut b, 80, &self.created_unix_seconds.to_le_bytes());
         put(&mut b, 88, &self.endurance_bytes.to_le_bytes());
         put(&mut b, 96, &self.incarnation.to_le_bytes());
         put(&mut b, 104, &self.worn_bytes.to_le_bytes());
+        put(&mut b, 112, &self.features.read_only_compatible.to_le_bytes());
+        put(&mut b, 120, &self.features.compatible.to_le_bytes());
+        put(&mut b, 128, &self.codecs.to_le_bytes());
         let crc = crc32c::crc32c(&b);
         put(&mut b, 12, &crc.to_le_bytes());
         b
@@ -107,8 +145,20 @@ impl Superblock {
         if found != FORMAT_VERSION {
             return Err(DecodeError::Version { what: WHAT, found, known: FORMAT_VERSION });
         }
-        if u64_at(&b, 72) != 0 {
-            return Err(DecodeError::Field(WHAT, "uses features this program does not know"));
+        let features = Features {
+            incompatible: u64_at(&b, 72),
+            read_only_compatible: u64_at(&b, 112),
+            compatible: u64_at(&b, 120),
+        };
+        let codecs = u32_at(&b, 128);
+        let unsupported = |uses, bits| Err(DecodeError::Unsupported { what: WHAT, uses, bits });
+        let unknown_features = features.incompatible & !Features::KNOWN_INCOMPATIBLE;
+        if unknown_features != 0 {
+            return unsupported("feature bits", unknown_features);
+        }
+        let unknown_codecs = codecs & !KNOWN_CODECS;
+        if unknown_codecs != 0 {
+            return unsupported("codec bits", unknown_codecs.into());
         }
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&b[16..32]);
@@ -128,6 +178,8 @@ impl Superblock {
             endurance_bytes: u64_at(&b, 88),
             incarnation: u64_at(&b, 96),
             worn_bytes: u64_at(&b, 104),
+            features,
+            codecs,
         };
         superblock.geometry.validate()?;
         validate_capacity(superblock.logical_capacity_bytes)?;

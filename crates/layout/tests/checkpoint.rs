@@ -8,6 +8,9 @@ use layout::{
 };
 use proptest::prelude::*;
 
+/// Where the first row of the table is.
+const ROWS_AT: usize = PAGE_BYTES + 16;
+
 /// A checkpoint of a drive of 100 MiB, whose every part is in place.
 fn sample() -> (Checkpoint, Geometry) {
     let geometry = Geometry::new(100 << 20, None).expect("100 MiB");
@@ -16,7 +19,13 @@ fn sample() -> (Checkpoint, Geometry) {
         offset: 8192,
         next: NextSegment { segment: segment + 1, generation: 41 + segment },
     };
-    let row = SegmentRow { live_units: 65_536, generation: 9, last_sequence: 77, usage: SegmentUse::Used };
+    let row = SegmentRow {
+        live_units: 65_536,
+        generation: 9,
+        last_sequence: 77,
+        repackable_units: 65_536,
+        usage: SegmentUse::Used,
+    };
     let checkpoint = Checkpoint {
         uuid: [7; 16],
         number: 12,
@@ -58,8 +67,7 @@ proptest! {
     #[test]
     fn truncated_is_refused(checkpoint in common::checkpoint(), len in any::<prop::sample::Index>()) {
         let bytes = encoded(&checkpoint);
-        // The padding behind the last row means nothing.
-        let len = len.index(PAGE_BYTES + checkpoint.rows.len() * 16);
+        let len = len.index(bytes.len());
         prop_assert_eq!(Checkpoint::decode(&bytes[..len]), Err(DecodeError::Truncated("checkpoint")));
     }
 
@@ -73,7 +81,7 @@ proptest! {
     #[test]
     fn hostile_fields_are_refused_or_consistent(
         damage in prop::collection::vec((32..400_usize, any::<u8>()), 1..20),
-        rows in prop::collection::vec((0..99 * 16_usize, any::<u8>()), 0..20),
+        rows in prop::collection::vec((0..PAGE_BYTES, any::<u8>()), 0..20),
         count in prop::option::of(any::<u32>()),
     ) {
         let (sample, geometry) = sample();
@@ -101,7 +109,7 @@ proptest! {
 fn every_flipped_bit_is_refused() {
     let (checkpoint, _) = sample();
     let bytes = encoded(&checkpoint);
-    for bit in 0..(PAGE_BYTES + checkpoint.rows.len() * 16) * 8 {
+    for bit in 0..bytes.len() * 8 {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         assert!(Checkpoint::decode(&damaged).is_err(), "bit {bit}");
@@ -110,8 +118,9 @@ fn every_flipped_bit_is_refused() {
 
 #[test]
 fn more_segments_than_bytes_are_refused() {
-    for count in [257_u32, 1 << 26, 1 << 28, u32::MAX] {
-        assert!(with(56, &count.to_le_bytes()).is_err(), "{count} segments");
+    for count in [171_u32, 1 << 26, 1 << 28, u32::MAX] {
+        let truncated = Err(DecodeError::Truncated("checkpoint"));
+        assert_eq!(with(56, &count.to_le_bytes()), truncated, "{count} segments");
     }
 }
 
@@ -123,10 +132,10 @@ fn root_that_is_no_record_is_refused() {
     assert_eq!(with(48, &[0; 8]).map(|c| c.root), Ok(Entry::UNMAPPED));
 }
 
-/// A sequence number has 62 bits in a segment's row, and numbers are counted on from here.
+/// Numbers are counted on from here. The last place is that of the second row.
 #[test]
 fn sequence_beyond_62_bits_is_refused() {
-    for at in [40, 104] {
+    for at in [40, 104, ROWS_AT + 24 + 8] {
         assert!(with(at, &(1_u64 << 62).to_le_bytes()).is_err());
         assert!(with(at, &u64::MAX.to_le_bytes()).is_err());
     }
@@ -134,7 +143,9 @@ fn sequence_beyond_62_bits_is_refused() {
 
 #[test]
 fn unknown_segment_use_is_refused() {
-    assert!(with(PAGE_BYTES + 15, &[0xc0]).is_err());
+    for unknown in 4..=255 {
+        assert!(with(ROWS_AT + 24 + 20, &[unknown]).is_err(), "use {unknown}");
+    }
 }
 
 #[test]
@@ -142,7 +153,12 @@ fn validate_takes_what_a_drive_writes() {
     let (checkpoint, geometry) = sample();
     assert_eq!(checkpoint.validate(&geometry), Ok(()));
     let full = HeadPosition { offset: geometry.segment_bytes, ..checkpoint.heads[0] };
-    assert_eq!(Checkpoint { heads: [full; 3], ..checkpoint }.validate(&geometry), Ok(()));
+    assert_eq!(Checkpoint { heads: [full; 3], ..checkpoint.clone() }.validate(&geometry), Ok(()));
+    // A segment that went bad, with records still in it, and one without anything to repack.
+    let mut rows = checkpoint.rows.clone();
+    rows[3].usage = SegmentUse::Bad;
+    rows[4].repackable_units = 0;
+    assert_eq!(Checkpoint { rows, ..checkpoint }.validate(&geometry), Ok(()));
 }
 
 #[test]
@@ -157,6 +173,9 @@ fn validate_refuses_what_does_not_fit_the_drive() {
     refused("a row too many", &|c| c.rows.push(c.rows[0]));
     refused("a row too few", &|c| c.rows.truncate(c.rows.len() - 1));
     refused("more live than a segment holds", &|c| c.rows[1].live_units += 1);
+    refused("more to repack than is live", &|c| {
+        (c.rows[1].live_units, c.rows[1].repackable_units) = (100, 101);
+    });
     refused("root before the segments", &|c| c.root = Entry::record(4096, 64));
     refused("root behind the segments", &|c| c.root = Entry::record(geometry.segment_offset(segments), 64));
     refused("root over a segment's end", &|c| c.root = Entry::record(geometry.segment_offset(2) - 32, 64));

@@ -1,11 +1,15 @@
 //! The numbers of `docs/format.md`: whoever changes the format sees here what to change there.
 
+mod common;
+
 use layout::node::{NodeCoding, NodeId};
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
 use layout::record::{RecordHeader, place_mask, record_crc};
+use layout::superblock::KNOWN_CODECS;
+use layout::table::{ROW_BYTES, ROWS_A_PAGE, encode_page, table_crc, table_pages};
 use layout::{
-    ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, NextSegment, PackHeader, RecordKind,
-    UNIT_BYTES,
+    ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, FORMAT_VERSION, Features, Geometry, Head, Mix,
+    NextSegment, PackHeader, RecordKind, SegmentRow, SegmentUse, UNIT_BYTES,
 };
 
 const UUID: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -15,13 +19,13 @@ const OFFSET: u32 = 8192;
 
 /// The pack of the example: one data record, block 300, of five bytes said to be LZ4.
 const EXAMPLE: [u8; 144] = [
-    0x50, 0x41, 0x43, 0x4b, 0x01, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, //
+    0x50, 0x41, 0x43, 0x4b, 0x02, 0x00, 0x00, 0x00, 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, //
     0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x1d, 0x00, 0x00, 0x00, 0x0d, 0x0c, 0x0b, 0x0a, //
     0x00, 0x20, 0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x90, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, //
     0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xde, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, //
     0x0c, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x1e, 0x00, 0x00, 0x00, 0x04, 0x03, 0x02, 0x01, //
     0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0x1f, 0x00, 0x00, 0x00, 0x08, 0x07, 0x06, 0x05, //
-    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x08, 0xff, 0xb8, 0xe6, //
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x31, 0x7a, 0xd4, 0x2e, //
     0x72, 0x6c, 0x7f, 0x5c, 0x2c, 0x01, 0x00, 0x00, 0x00, 0x00, 0x05, 0x00, 0x01, 0x01, 0x00, 0x00, //
     0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 ];
@@ -40,8 +44,15 @@ fn place_mask_of_the_example() {
 #[test]
 fn pack_of_the_example() {
     let mut pack = [0; 4096];
-    let header =
-        RecordHeader { crc: 0, block: 300, payload_len: 5, kind: RecordKind::Data, codec: 1, extra: 0 };
+    let header = RecordHeader {
+        crc: 0,
+        block: 300,
+        left_out: 0,
+        payload_len: 5,
+        kind: RecordKind::Data,
+        codec: 1,
+        extra: 0,
+    };
     let record = &mut pack[PACK_HEADER_BYTES..][..header.record_len()];
     header.encode(record);
     record[16..21].copy_from_slice(b"hello");
@@ -66,6 +77,7 @@ fn pack_of_the_example() {
             NextSegment::NONE,
             NextSegment { segment: 31, generation: 0x0506_0708 },
         ],
+        continued: 0,
     };
     header.encode(records_crc, &mut pack);
     assert_eq!(pack[..144], EXAMPLE);
@@ -75,12 +87,65 @@ fn pack_of_the_example() {
     assert_eq!(told, [(112, 300)]);
 }
 
+/// A table of one row.
+#[test]
+fn table_of_the_example() {
+    let row = SegmentRow {
+        live_units: 1000,
+        generation: GENERATION,
+        last_sequence: 1000,
+        repackable_units: 24,
+        usage: SegmentUse::Used,
+    };
+    let mut page = [0xff; 4096];
+    assert_eq!(encode_page(0, &[row], &mut page), 0xe9e6_eeb3);
+    let expected = [
+        0xb3, 0xee, 0xe6, 0xe9, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, //
+        0xe8, 0x03, 0x00, 0x00, 0x0d, 0x0c, 0x0b, 0x0a, 0xe8, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, //
+        0x18, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00,
+    ];
+    assert_eq!(page[..40], expected);
+    assert_eq!(page[40..], [0; 4056]);
+    assert_eq!((table_crc(&[0xe9e6_eeb3]), table_crc(&[])), (0x8b50_9730, 0));
+}
+
+/// What a checkpoint's header page has at which byte.
+#[test]
+fn classes_are_from_byte_400_on() {
+    let mix = Mix {
+        blocks: [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
+        units: [0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28],
+    };
+    let checkpoint = Checkpoint { mix, ..common::checkpoint_of(Vec::new()) };
+    let mut page = [0xff; 4096];
+    checkpoint.encode(&mut page);
+    for class in 0..9 {
+        assert_eq!(
+            page[400 + 16 * class..][..16],
+            [[0x10 + class as u8, 0, 0, 0, 0, 0, 0, 0], [0x20 + class as u8, 0, 0, 0, 0, 0, 0, 0],].concat()
+        );
+    }
+    assert_eq!(page[544..], [0; 4096 - 544]);
+    let of = |entry: Entry| (entry.class(), entry.settled().class());
+    assert_eq!(Entry::record(4096, 4112).class(), 0);
+    assert_eq!(of(Entry::record(4096, 64)), (1, 5));
+    assert_eq!([2, 4, 8].map(|blocks| of(Entry::frame(4096, 64, blocks))), [(2, 6), (3, 7), (4, 8)]);
+}
+
+#[test]
+fn versions_and_bits() {
+    assert_eq!((FORMAT_VERSION, KNOWN_CODECS, Features::KEEP_ALLOCATED), (3, 0b1111, 1));
+    assert_eq!(EXAMPLE[4], 2);
+}
+
 #[test]
 fn entries_of_the_example() {
     let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
     let position = geometry.segment_offset(SEGMENT) + u64::from(OFFSET) + 112;
-    assert_eq!(position, 122_691_696);
-    assert_eq!(Entry::record(position, 32), Entry(0x4008_0000_0075_0207));
+    assert_eq!((position, position / 16), (123_740_272, 7_733_767));
+    assert_eq!(Entry::record(position, 32), Entry(0x4008_0000_0076_0207));
     assert_eq!(Entry::fill(0x2020_2020), Entry(0x8000_0000_2020_2020));
     assert_eq!(Entry::MAX_LEN_BYTES, 65_520);
 }
@@ -90,12 +155,12 @@ fn entries_of_the_example() {
 fn geometries_of_the_table() {
     let table = [
         (25 << 20, 1, 24, 100, 8192, 1_048_576),
-        (1 << 30, 4, 255, 1024, 20_480, 1_048_576),
-        (10 << 30, 4, 2559, 10_240, 167_936, 1_048_576),
-        (256 << 30, 16, 16_383, 65_536, 1_052_672, 5_242_880),
-        (1 << 40, 16, 65_534, 262_144, 4_198_400, 17_825_792),
-        (4 << 40, 64, 65_535, 262_144, 4_198_400, 17_825_792),
-        (64 << 40, 64, 1_048_571, 4_194_304, 67_112_960, 269_484_032),
+        (1 << 30, 4, 255, 1024, 32_768, 1_048_576),
+        (10 << 30, 4, 2559, 10_240, 253_952, 2_097_152),
+        (256 << 30, 16, 16_383, 65_536, 1_585_152, 7_340_032),
+        (1 << 40, 16, 65_534, 262_144, 6_324_224, 26_214_400),
+        (4 << 40, 64, 65_535, 262_144, 6_324_224, 26_214_400),
+        (64 << 40, 64, 1_048_569, 4_194_304, 101_064_704, 404_750_336),
     ];
     for (size, mib, segments, most, area, first) in table {
         let g = Geometry::new(size, None).expect("a size of the table");
@@ -118,10 +183,10 @@ fn smallest_drives() {
 }
 
 #[test]
-fn ten_gib_leaves_three_mib_behind_its_last_segment() {
+fn ten_gib_leaves_two_mib_behind_its_last_segment() {
     let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
-    assert_eq!(geometry.physical_size_bytes - geometry.segment_offset(2559), 3 << 20);
-    assert_eq!(Checkpoint::encoded_len(2559), 45_056);
+    assert_eq!(geometry.physical_size_bytes - geometry.segment_offset(2559), 2 << 20);
+    assert_eq!((Checkpoint::encoded_len(2559), table_pages(2559)), (69_632, 16));
     let grown = Geometry { physical_size_bytes: 40 << 30, ..geometry };
     assert_eq!((grown.validate(), grown.segments()), (Ok(()), 10_239));
 }
@@ -129,8 +194,16 @@ fn ten_gib_leaves_three_mib_behind_its_last_segment() {
 #[test]
 fn lengths() {
     assert_eq!((BLOCK_BYTES, UNIT_BYTES, PACK_HEADER_BYTES, ATOMIC_WRITE_BYTES), (4096, 16, 112, 262_144));
-    let raw =
-        RecordHeader { crc: 0, block: 0, payload_len: 4096, kind: RecordKind::Data, codec: 0, extra: 0 };
+    assert_eq!((ROWS_A_PAGE, ROW_BYTES), (170, 24));
+    let raw = RecordHeader {
+        crc: 0,
+        block: 0,
+        left_out: 0,
+        payload_len: 4096,
+        kind: RecordKind::Data,
+        codec: 0,
+        extra: 0,
+    };
     assert_eq!(raw.record_len(), 4112);
     assert_eq!(RecordHeader { codec: 0x32, payload_len: 13_000, ..raw }.record_len(), 13_024);
 }

@@ -131,12 +131,12 @@ fn default_segment_sizes() {
 fn ten_gib() {
     let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
     assert_eq!((geometry.segment_bytes, geometry.max_segments, geometry.segments()), (4 << 20, 10_240, 2559));
-    assert_eq!(geometry.checkpoint_area_bytes(), 167_936);
+    assert_eq!(geometry.checkpoint_area_bytes(), 253_952);
     let offsets: Vec<u64> =
         [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(slot, copy)| geometry.checkpoint_offset(slot, copy)).to_vec();
-    assert_eq!(offsets, [131_072, 299_008, 466_944, 634_880]);
-    assert_eq!(geometry.segments_offset(), 1_048_576);
-    assert_eq!(geometry.segment_offset(2558), 10_730_078_208);
-    assert_eq!(geometry.segment_offset(2559), 10_734_272_512);
-    assert_eq!(geometry.locate(123_456_789), Some((29, 773_397)));
+    assert_eq!(offsets, [131_072, 385_024, 638_976, 892_928]);
+    assert_eq!(geometry.segments_offset(), 2_097_152);
+    assert_eq!(geometry.segment_offset(2558), 10_731_126_784);
+    assert_eq!(geometry.segment_offset(2559), 10_735_321_088);
+    assert_eq!(geometry.locate(123_456_789), Some((28, 3_919_125)));
 }

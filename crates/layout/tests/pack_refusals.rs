@@ -209,10 +209,33 @@ fn sequence_beyond_62_bits_is_refused() {
     assert!(with(60, 1 << 30));
 }
 
+/// The sample has six records.
+#[test]
+fn continued_counts_records_of_the_pack() {
+    for continued in 0..=6 {
+        assert!(!with(96, continued), "{continued} records continued");
+    }
+    for continued in [7, 8, 1 << 16, 1 << 31, u32::MAX] {
+        assert!(with(96, continued), "{continued} records continued");
+    }
+}
+
+/// Only writes of the host are split over two packs.
+#[test]
+fn continued_is_refused_outside_the_host_head() {
+    for (head, refused) in [(0, false), (1, true), (2, true)] {
+        let pack = sample_pack().continued(1);
+        let mut bytes = pack.bytes;
+        bytes[5] = head;
+        seal::pack(&mut bytes);
+        assert_eq!(is_refused(&bytes, pack.at.place()), refused, "head {head}");
+    }
+}
+
 #[test]
 fn unknown_head_and_version_are_refused() {
     let pack = sample_pack();
-    for (at, value) in [(4, 0), (4, 2), (5, 3), (5, 255)] {
+    for (at, value) in [(4, 0), (4, 1), (4, 3), (5, 3), (5, 255)] {
         let mut bytes = pack.bytes.clone();
         bytes[at] = value;
         seal::pack(&mut bytes);

@@ -56,6 +56,16 @@ fn empty_pack() {
     gives_back_everything(&pack, &pack.bytes);
 }
 
+/// All of its records may have the rest of their write in the next pack, or some, or none.
+#[test]
+fn continued_pack() {
+    for continued in 0..=6 {
+        let pack = common::sample_pack().continued(continued);
+        assert_eq!(pack.bytes[96..104], [continued as u8, 0, 0, 0, 0, 0, 0, 0]);
+        gives_back_everything(&pack, &pack.bytes);
+    }
+}
+
 #[test]
 fn every_kind() {
     let pack = common::sample_pack();

@@ -84,7 +84,7 @@ proptest! {
 }
 
 fn spec(kind: RecordKind) -> Spec {
-    Spec { kind, block: 5, codec: 0, extra: 0, payload: vec![7; 33] }
+    Spec { kind, block: 5, left_out: 0, codec: 0, extra: 0, payload: vec![7; 33] }
 }
 
 #[test]
@@ -111,6 +111,66 @@ fn frames_have_2_4_or_8_blocks_and_begin_at_multiples_of_them() {
     }
     for codec in [0x40, 0x50, 0x60, 0x70, 0xf2] {
         assert!(decoded(RecordKind::Data, codec, 0).is_err(), "codec byte {codec:#x}");
+    }
+}
+
+/// What of the 256 sets of blocks a header may leave out.
+fn allowed_left_out(kind: RecordKind, codec: u8) -> Vec<u8> {
+    let header = |left_out| Spec { left_out, codec, block: 16, ..spec(kind) }.encode(0);
+    (0..=255).filter(|left_out| RecordHeader::decode(&header(*left_out)).is_ok()).collect()
+}
+
+/// A frame leaves out any of its blocks but never all: such a record is dead and is not moved.
+#[test]
+fn only_frames_leave_out_blocks_and_never_all() {
+    assert_eq!(allowed_left_out(RecordKind::Data, 0x12), [0, 0b01, 0b10]);
+    assert_eq!(allowed_left_out(RecordKind::Data, 0xa2), (0..0b1111).collect::<Vec<u8>>());
+    assert_eq!(allowed_left_out(RecordKind::Data, 0x32), (0..255).collect::<Vec<u8>>());
+    assert_eq!(allowed_left_out(RecordKind::Data, 0x02), [0], "one block");
+    for kind in [RecordKind::Range, RecordKind::Node, RecordKind::Overlay] {
+        assert_eq!(allowed_left_out(kind, 0x32), [0], "{kind:?}");
+    }
+}
+
+/// A corrupt map may ask about any block.
+#[test]
+fn record_applies_to_its_blocks_that_are_not_left_out() {
+    let applied = |codec, left_out| -> Vec<u64> {
+        let header = Spec { left_out, codec, block: 16, ..spec(RecordKind::Data) }.header();
+        (0..200).chain([1 << 36, u64::MAX - 1, u64::MAX]).filter(|block| header.applies_to(*block)).collect()
+    };
+    assert_eq!(applied(0x02, 0), [16]);
+    assert_eq!(applied(0x12, 0b01), [17]);
+    assert_eq!(applied(0x22, 0b0100), [16, 17, 19]);
+    assert_eq!(applied(0x32, 0b0100_0010), [16, 18, 19, 20, 21, 23]);
+    assert_eq!(applied(0xb2, 0), (16..24).collect::<Vec<u64>>());
+}
+
+#[test]
+fn fields_are_where_the_format_has_them() {
+    let header = RecordHeader {
+        crc: 0x0302_0100,
+        block: 0x08_0706_0500,
+        left_out: 0x3c,
+        payload_len: 0x0b0a,
+        kind: RecordKind::Data,
+        codec: 0x31,
+        extra: 0x0f0e,
+    };
+    let mut bytes = [0xff; RECORD_HEADER_BYTES];
+    header.encode(&mut bytes);
+    assert_eq!(bytes, [0, 1, 2, 3, 0, 5, 6, 7, 8, 0x3c, 10, 11, 1, 0x31, 14, 15]);
+    assert_eq!(RecordHeader::decode(&bytes), Ok(header));
+}
+
+/// Forty bits: the byte behind them is not part of the number.
+#[test]
+fn largest_block_number_and_blocks_left_out_are_apart() {
+    let block = (1 << 40) - 8;
+    for left_out in [0, 1, 0x80, 0xfe] {
+        let bytes = Spec { block, left_out, codec: 0x32, ..spec(RecordKind::Data) }.encode(7);
+        let header = decode_record(&bytes, 7).expect("just encoded").header;
+        assert_eq!((header.block, header.left_out), (block, left_out));
     }
 }
 

@@ -3,7 +3,8 @@
 mod common;
 
 use common::seal;
-use layout::{DecodeError, Geometry, PAGE_BYTES, Superblock};
+use layout::superblock::KNOWN_CODECS;
+use layout::{DecodeError, Features, Geometry, PAGE_BYTES, Superblock};
 use proptest::prelude::*;
 
 fn sample() -> Superblock {
@@ -19,6 +20,8 @@ fn sample() -> Superblock {
         endurance_bytes: 600_000_000_000_000,
         incarnation: 2,
         worn_bytes: 1 << 40,
+        features: Features { compatible: Features::KEEP_ALLOCATED, ..Features::default() },
+        codecs: KNOWN_CODECS,
     }
 }
 
@@ -43,12 +46,14 @@ proptest! {
 
     /// Fields at random under a right checksum: refused, or a drive whose sizes can be worked with.
     #[test]
-    fn hostile_fields_are_refused_or_consistent(fields: [u8; 48], narrow in 0..8_usize) {
+    fn hostile_fields_are_refused_or_consistent(fields: [u8; 48], features: [u64; 2], narrow in 0..8_usize) {
         let mut page = sample().encode();
         // Some fields stay as they were: else the segment size is hardly ever a power of two.
         let kept = [0, 16, 24, 32, 40, 20, 28, 44][narrow];
         page[40 + kept..88].copy_from_slice(&fields[kept..]);
         page[72..80].fill(0);
+        page[112..120].copy_from_slice(&features[0].to_le_bytes());
+        page[120..128].copy_from_slice(&features[1].to_le_bytes());
         seal::superblock(&mut page);
         if let Ok(superblock) = Superblock::decode(&page) {
             let geometry = superblock.geometry;
@@ -86,30 +91,103 @@ fn bytes_behind_the_page_do_not_matter() {
 }
 
 #[test]
-fn other_version_is_named() {
+fn newer_version_is_refused() {
     let error = with(8, &7_u32.to_le_bytes()).expect_err("version 7");
-    assert_eq!(error, DecodeError::Version { what: "superblock", found: 7, known: layout::FORMAT_VERSION });
+    assert_eq!(error, DecodeError::Version { what: "superblock", found: 7, known: 3 });
+    assert_eq!(
+        error.to_string(),
+        "superblock: format version 7, expected 3: use the release that wrote it, or a newer one"
+    );
 }
 
+/// Versions 1 and 2 were never released.
 #[test]
-fn fields_that_an_older_program_did_not_write_are_zero() {
-    let mut page = sample().encode();
-    // As a program wrote it that did not know the fields.
-    page[88..].fill(0);
-    seal::superblock(&mut page);
-    let old = Superblock::decode(&page);
-    let expected = Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() };
-    assert_eq!(expected.log_id(), expected.uuid);
-    assert_eq!(old, Ok(expected));
-    let told = with(88, &7_u64.to_le_bytes());
-    assert_eq!(told, Ok(Superblock { endurance_bytes: 7, ..sample() }));
-}
-
-#[test]
-fn unknown_features_are_refused() {
-    for bit in 0..64 {
-        assert!(with(72, &(1_u64 << bit).to_le_bytes()).is_err());
+fn older_version_is_refused() {
+    for version in [0, 1, 2_u32] {
+        let error = with(8, &version.to_le_bytes()).expect_err("an old version");
+        assert_eq!(error, DecodeError::Version { what: "superblock", found: version, known: 3 });
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "superblock: format version {version}, expected 3: it was never released; copy the data out with \
+                 the program that wrote it, then create the drive anew"
+            )
+        );
     }
+}
+
+#[test]
+fn endurance_incarnation_and_wear_may_be_zero() {
+    let found = with(88, &[0; 24]).expect("a drive that was never wiped");
+    assert_eq!(found, Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() });
+    assert_eq!(found.log_id(), found.uuid);
+    assert_eq!(with(88, &7_u64.to_le_bytes()), Ok(Superblock { endurance_bytes: 7, ..sample() }));
+}
+
+#[test]
+fn unknown_incompatible_features_are_refused() {
+    for bits in (0..64).map(|bit| 1_u64 << bit).chain([u64::MAX]) {
+        let error = with(72, &bits.to_le_bytes()).expect_err("an unknown feature");
+        assert_eq!(error, DecodeError::Unsupported { what: "superblock", uses: "feature bits", bits });
+    }
+    assert_eq!(
+        with(72, &6_u64.to_le_bytes()).expect_err("an unknown feature").to_string(),
+        "superblock: unsupported feature bits 0x6: use the release that wrote it, or a newer one"
+    );
+}
+
+/// Only the bits that are not known are named.
+#[test]
+fn unknown_codecs_are_refused() {
+    for bit in 4..32 {
+        let error = with(128, &(1_u32 << bit | 0b101).to_le_bytes()).expect_err("an unknown codec");
+        let bits = 1 << bit;
+        assert_eq!(error, DecodeError::Unsupported { what: "superblock", uses: "codec bits", bits });
+    }
+    for codecs in 0..=0b1111_u32 {
+        assert_eq!(with(128, &codecs.to_le_bytes()), Ok(Superblock { codecs, ..sample() }));
+    }
+}
+
+#[test]
+fn unknown_read_only_compatible_features_forbid_writing() {
+    assert!(sample().features.allow_writing());
+    for bit in 0..64 {
+        let bits = 1_u64 << bit;
+        let found = with(112, &bits.to_le_bytes()).expect("a drive that can be read");
+        let features = Features { read_only_compatible: bits, ..sample().features };
+        assert_eq!(found, Superblock { features, ..sample() });
+        assert!(!found.features.allow_writing());
+        assert_eq!(found.encode()[112..120], bits.to_le_bytes());
+    }
+}
+
+/// As when the capacity is changed by a release that does not know a feature: the drive goes on having it.
+#[test]
+fn unknown_compatible_features_are_ignored_and_kept() {
+    for bit in 0..64 {
+        let bits = 1_u64 << bit | Features::KEEP_ALLOCATED;
+        let found = with(120, &bits.to_le_bytes()).expect("a drive that can be used");
+        assert_eq!(found.features, Features { compatible: bits, ..Features::default() });
+        assert!(found.features.allow_writing());
+        let changed = Superblock { update: 4, logical_capacity_bytes: 40 << 30, ..found };
+        assert_eq!(Superblock::decode(&changed.encode()).map(|found| found.features.compatible), Ok(bits));
+    }
+}
+
+/// Which kind of feature a bit is depends on its place alone.
+#[test]
+fn features_are_where_the_format_has_them() {
+    let features = Features {
+        incompatible: 0x0706_0504_0302_0100,
+        read_only_compatible: 0x1716_1514_1312_1110,
+        compatible: 0x2726_2524_2322_2120,
+    };
+    let page = Superblock { features, codecs: 0x3332_3130, ..sample() }.encode();
+    assert_eq!(page[72..80], [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(page[112..120], [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17]);
+    assert_eq!(page[120..132], [0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x30, 0x31, 0x32, 0x33]);
+    assert_eq!(page[132..], [0; PAGE_BYTES - 132]);
 }
 
 #[test]

@@ -149,6 +149,7 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
         codec: args.codec,
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
+        keep_allocated: false,
         created_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
     };
     Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use service::{IoChoice, ServiceError, StatusAnswer, StatusReport, find_served, inspect, run_here};
+use service::{IoChoice, ServiceError, StatusAnswer, StatusReport, find_served, inspect_status, run_here};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'")]
@@ -62,17 +62,15 @@ fn one(path: &Path) -> Result<StatusReport> {
 
 /// The drive as it lies at `path`, without a server.
 pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
-    let absolute = std::path::absolute(path)?;
     let look = |accept_damage| -> Result<_, ServiceError> {
-        run_here(IoChoice::Auto, |spawner| inspect(path, accept_damage, spawner))?
+        run_here(IoChoice::Auto, |spawner| inspect_status(path, accept_damage, spawner))?
     };
-    let (drive, damaged) = match look(false) {
-        Ok(drive) => (drive, false),
+    match look(false) {
+        Ok(report) => Ok(report),
         // What a damaged drive can still tell.
         Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-            (look(true).map_err(|_| anyhow!("{}: {why}", path.display()))?, true)
+            look(true).map_err(|_| anyhow!("{}: {why}", path.display()))
         }
-        Err(error) => return Err(error.into()),
-    };
-    Ok(StatusReport::idle(&absolute, &drive, damaged))
+        Err(error) => Err(error.into()),
+    }
 }

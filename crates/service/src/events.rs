@@ -1,5 +1,5 @@
-//! What happens to a drive that somebody should know of, told once: how full it is, in steps; writes refused for want of
-//! space; poison; corrupt records.
+//! Events of a drive, each reported once: levels of space in use, writes refused for want of space, poison, corrupt records,
+//! segments set aside.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::error_counts::{ErrorCounts, Rising};
+
 /// A level that was reached counts as left when use is this much below it: space in use wavers.
 const HYSTERESIS_PERCENT: f64 = 2.0;
 /// Levels at most.
 const LEVELS_MAX: usize = 16;
 /// Space is back when writes were not refused for so long.
 const QUIET: Duration = Duration::from_secs(10);
-/// Corrupt records found shortly after others are told together.
-const CORRUPT_PAUSE: Duration = Duration::from_secs(60);
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 
@@ -40,11 +40,15 @@ pub enum EventKind {
     CorruptRecord,
     /// A dictionary was trained, and new records are compressed with it.
     DictionaryAdopted,
+    /// A write to a segment failed: it is set aside, the drive goes on without it.
+    BadSegment,
+    /// A segment holds records that cannot be read: it is set aside.
+    DamagedSegment,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [EventKind; 9] = [
+    pub const ALL: [EventKind; 11] = [
         EventKind::Opened,
         EventKind::Closed,
         EventKind::SpaceWarning,
@@ -54,6 +58,8 @@ impl EventKind {
         EventKind::Poisoned,
         EventKind::CorruptRecord,
         EventKind::DictionaryAdopted,
+        EventKind::BadSegment,
+        EventKind::DamagedSegment,
     ];
 
     /// As logs, metrics and hooks call it.
@@ -68,6 +74,8 @@ impl EventKind {
             EventKind::Poisoned => "poisoned",
             EventKind::CorruptRecord => "corrupt-record",
             EventKind::DictionaryAdopted => "dictionary-adopted",
+            EventKind::BadSegment => "bad-segment",
+            EventKind::DamagedSegment => "damaged-segment",
         }
     }
 }
@@ -150,8 +158,8 @@ pub(crate) struct Seen {
     pub(crate) out_of_space: bool,
     /// Requests refused for want of space so far.
     pub(crate) no_space_count: u64,
-    /// Corrupt records met over the drive's life.
-    pub(crate) corrupt_records_count: u64,
+    /// Errors of the drive so far.
+    pub(crate) errors: ErrorCounts,
     /// The drive is poisoned, and why.
     pub(crate) poisoned: Option<String>,
 }
@@ -180,22 +188,24 @@ pub(crate) struct Watcher {
     no_space_count: u64,
     /// When writes were last seen to be refused.
     refused_at: Duration,
-    corrupt_records_count: u64,
-    corrupt_at: Option<Duration>,
+    corrupt_records: Rising,
+    bad_segments: Rising,
+    damaged_segments: Rising,
     poisoned: bool,
 }
 
 impl Watcher {
-    /// Begins with a drive on which so many corrupt records were met before: those are no news.
-    pub(crate) fn new(warn_at: WarnAt, corrupt_records_count: u64) -> Watcher {
+    /// Begins with a drive on which so many errors were met before: those are no news.
+    pub(crate) fn new(warn_at: WarnAt, known: ErrorCounts) -> Watcher {
         Watcher {
             warn_at,
             reached: 0,
             out_of_space: false,
             no_space_count: 0,
             refused_at: Duration::ZERO,
-            corrupt_records_count,
-            corrupt_at: None,
+            corrupt_records: Rising::from(known.corrupt_records),
+            bad_segments: Rising::from(known.bad_segments),
+            damaged_segments: Rising::from(known.damaged_segments),
             poisoned: false,
         }
     }
@@ -261,13 +271,25 @@ impl Watcher {
             let message = format!("read-only from now on: {why}; restart it when the cause is gone");
             events.push(seen.event(EventKind::Poisoned, message));
         }
-        let new = seen.corrupt_records_count.saturating_sub(self.corrupt_records_count);
-        let paused = self.corrupt_at.is_some_and(|at| seen.at.saturating_sub(at) < CORRUPT_PAUSE);
-        if new > 0 && !paused {
-            self.corrupt_at = Some(seen.at);
-            self.corrupt_records_count = seen.corrupt_records_count;
+        if let Some(new) = self.corrupt_records.look(seen.at, seen.errors.corrupt_records) {
             let message = format!("{new} reads met records that are not what was written; check the backing");
             events.push(seen.event(EventKind::CorruptRecord, message));
+        }
+        if let Some(new) = self.bad_segments.look(seen.at, seen.errors.bad_segments) {
+            let message = format!(
+                "segments set aside as bad because writes to them failed: {new} new, {} in all; their data is written \
+                 elsewhere; check the backing",
+                seen.errors.bad_segments
+            );
+            events.push(seen.event(EventKind::BadSegment, message));
+        }
+        if let Some(new) = self.damaged_segments.look(seen.at, seen.errors.damaged_segments) {
+            let message = format!(
+                "segments set aside as damaged because they hold records that cannot be read: {new} new, {} in all; \
+                 `pumice check --deep` lists what is lost",
+                seen.errors.damaged_segments
+            );
+            events.push(seen.event(EventKind::DamagedSegment, message));
         }
     }
 }
@@ -365,7 +387,7 @@ mod tests {
 
     #[test]
     fn levels_are_told_once_each_on_the_way_up() {
-        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let warning = |level| (EventKind::SpaceWarning, Some(level));
         assert_eq!(at_use(&mut watcher, 79.9), []);
         assert_eq!(at_use(&mut watcher, 80.0), [warning(80)]);
@@ -376,7 +398,7 @@ mod tests {
 
     #[test]
     fn wavering_around_a_level_is_told_once() {
-        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         assert_eq!(at_use(&mut watcher, 80.5).len(), 1);
         for used in [79.5, 80.5, 78.0, 81.0] {
             assert_eq!(at_use(&mut watcher, used), []);
@@ -387,7 +409,7 @@ mod tests {
 
     #[test]
     fn all_levels_are_left_in_one_step_highest_first() {
-        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         at_use(&mut watcher, 100.0);
         let over = |level| (EventKind::SpaceWarningOver, Some(level));
         assert_eq!(at_use(&mut watcher, 10.0), [over(95), over(90), over(80)]);
@@ -395,7 +417,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_once_until_they_stop() {
-        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let out = [(EventKind::OutOfSpace, None)];
         let refused = |seconds, no_space_count| Seen { no_space_count, ..seen(seconds) };
         assert_eq!(told(&mut watcher, &refused(1, 3)), out);
@@ -411,7 +433,7 @@ mod tests {
 
     #[test]
     fn poison_is_told_once_with_its_reason() {
-        let mut watcher = Watcher::new(WarnAt::default(), 0);
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let poisoned = Seen { poisoned: Some("a sync failed".into()), ..seen(1) };
         let events = watcher.look(&poisoned);
         assert_eq!(events.len(), 1);
@@ -421,14 +443,39 @@ mod tests {
 
     #[test]
     fn corrupt_records_are_told_together_once_a_minute() {
-        let mut watcher = Watcher::new(WarnAt::default(), 7);
-        let corrupt = |seconds, corrupt_records_count| Seen { corrupt_records_count, ..seen(seconds) };
+        let known = ErrorCounts { corrupt_records: 7, ..ErrorCounts::default() };
+        let mut watcher = Watcher::new(WarnAt::default(), known);
+        let corrupt = |seconds, corrupt_records| {
+            let errors = ErrorCounts { corrupt_records, ..known };
+            Seen { errors, ..seen(seconds) }
+        };
         assert_eq!(told(&mut watcher, &corrupt(1, 7)), [], "known from before");
         let events = watcher.look(&corrupt(2, 8));
         assert!(events[0].message.starts_with("1 "), "{events:?}");
         assert_eq!(told(&mut watcher, &corrupt(3, 500)), []);
         let events = watcher.look(&corrupt(62, 501));
         assert!(events[0].message.starts_with("493 "), "{events:?}");
+    }
+
+    #[test]
+    fn segments_set_aside_are_told_once_each_by_what_is_wrong_with_them() {
+        let known = ErrorCounts { bad_segments: 2, damaged_segments: 1, ..ErrorCounts::default() };
+        let mut watcher = Watcher::new(WarnAt::default(), known);
+        let aside = |seconds, bad_segments, damaged_segments| Seen {
+            errors: ErrorCounts { bad_segments, damaged_segments, ..known },
+            ..seen(seconds)
+        };
+        assert_eq!(told(&mut watcher, &aside(1, 2, 1)), [], "known from before");
+        let events = watcher.look(&aside(2, 3, 1));
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].kind, EventKind::BadSegment);
+        assert!(events[0].message.contains("1 new, 3 in all"), "{events:?}");
+        assert_eq!(told(&mut watcher, &aside(3, 3, 2)), [(EventKind::DamagedSegment, None)]);
+        assert_eq!(told(&mut watcher, &aside(4, 3, 2)), []);
+        // A medium that breaks down: one event a minute.
+        assert_eq!(told(&mut watcher, &aside(5, 9, 2)), []);
+        let events = watcher.look(&aside(62, 10, 2));
+        assert!(events[0].message.contains("7 new, 10 in all"), "{events:?}");
     }
 
     #[test]

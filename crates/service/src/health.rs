@@ -21,17 +21,20 @@ pub enum Warning {
     OutOfSpace = 8,
     /// More was written to the backing than it endures, by `--endurance` or by what the device says.
     Wear = 9,
+    /// Segments are set aside: a write to them failed, or they hold records that cannot be read.
+    BadSegments = 10,
 }
 
 impl Warning {
     /// All of them, by bit.
-    pub const ALL: [Warning; 6] = [
+    pub const ALL: [Warning; 7] = [
         Warning::Space,
         Warning::Temperature,
         Warning::Reliability,
         Warning::ReadOnly,
         Warning::OutOfSpace,
         Warning::Wear,
+        Warning::BadSegments,
     ];
 
     /// As status and metrics call it.
@@ -43,6 +46,7 @@ impl Warning {
             Warning::ReadOnly => "read-only",
             Warning::OutOfSpace => "out-of-space",
             Warning::Wear => "wear",
+            Warning::BadSegments => "bad-segments",
         }
     }
 
@@ -92,6 +96,7 @@ mod tests {
             ("read-only", 0x8),
             ("out-of-space", 0x100),
             ("wear", 0x200),
+            ("bad-segments", 0x400),
         ];
         assert_eq!(bits, wanted);
     }

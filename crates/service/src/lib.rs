@@ -19,7 +19,9 @@ mod compute;
 pub mod device;
 mod drives;
 mod error;
+mod error_counts;
 mod events;
+mod features;
 mod growth;
 mod health;
 mod hook;
@@ -56,7 +58,7 @@ pub use latency::{Kind, Latencies};
 pub use log_limit::LogLimit;
 pub use monitor::MonitorSettings;
 pub use offload_report::OffloadReport;
-pub use open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect};
+pub use open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, inspect_status};
 pub use report::{
     BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
     RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::backing::{BackingReport, Prober};
+use crate::error_counts::ErrorCounts;
 use crate::events::{Event, EventKind, EventLog, Seen, WarnAt, Watcher};
 use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::hook::Hook;
@@ -95,7 +96,7 @@ impl Monitor {
             requests,
             opened: Instant::now(),
             memory: Mutex::new(Memory {
-                watcher: Watcher::new(settings.warn_at.clone(), status.counters.corrupt_records_count),
+                watcher: Watcher::new(settings.warn_at.clone(), ErrorCounts::from(&status)),
                 events: EventLog::default(),
                 growth: Growth::default(),
                 latencies: VecDeque::new(),
@@ -112,10 +113,18 @@ impl Monitor {
             looking: tokio::sync::Mutex::new(None),
             hook: tokio::sync::Mutex::new(hook),
         };
-        let opened = match (status.recovered.clean, status.recovered.packs_count) {
+        let mut opened = match (status.recovered.clean, status.recovered.packs_count) {
             (true, _) => "opened; it had been closed properly".to_string(),
             (false, packs) => format!("opened; recovered {packs} packs after it was not closed"),
         };
+        // Also those that the opening itself has found: they are no event of their own.
+        let ErrorCounts { bad_segments, damaged_segments, .. } = ErrorCounts::from(&status);
+        if bad_segments + damaged_segments > 0 {
+            opened += &format!(
+                "; segments set aside: {bad_segments} bad (a write to them failed), {damaged_segments} damaged (they \
+                 hold what cannot be read)"
+            );
+        }
         monitor.tell(&[watched.seen(&status).event(EventKind::Opened, opened)]).await;
         let events = {
             let hook = monitor.hook.lock().await;
@@ -189,7 +198,7 @@ impl Watched {
             available_bytes: limit.saturating_sub(status.physical_used_bytes),
             out_of_space: status.out_of_space,
             no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
-            corrupt_records_count: status.counters.corrupt_records_count,
+            errors: ErrorCounts::from(status),
             poisoned: match &status.state {
                 State::Poisoned(why) => Some(why.clone()),
                 _ => None,
@@ -268,10 +277,13 @@ fn log(path: &Path, event: &Event) {
         | EventKind::DictionaryAdopted => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::SpaceWarning => {
+        EventKind::SpaceWarning | EventKind::BadSegment => {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::OutOfSpace | EventKind::Poisoned | EventKind::CorruptRecord => {
+        EventKind::OutOfSpace
+        | EventKind::Poisoned
+        | EventKind::CorruptRecord
+        | EventKind::DamagedSegment => {
             tracing::error!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
     }

@@ -11,7 +11,9 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 use crate::error::ServiceError;
+use crate::features::keeps_allocated;
 use crate::monitor::MonitorSettings;
+use crate::report::StatusReport;
 use crate::throttle::ThrottleSettings;
 
 /// How long a backing that is in use is tried again, and how often.
@@ -134,4 +136,19 @@ pub async fn inspect(
     spawner: Spawner,
 ) -> Result<Drive<AnyMedia>, ServiceError> {
     open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
+}
+
+/// Status of the drive at `path`, which no server has; nothing is written. `accept_damage` is for a drive that [`inspect`]
+/// refuses as damaged: it is reported as damaged, as it was before the damage.
+///
+/// # Errors
+/// As [`inspect`].
+pub async fn inspect_status(
+    path: &Path,
+    accept_damage: bool,
+    spawner: Spawner,
+) -> Result<StatusReport, ServiceError> {
+    let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    Ok(StatusReport::idle(&path, &drive, keeps_allocated(&media).await, accept_damage))
 }

@@ -24,11 +24,11 @@ const SERIAL_DIGITS: usize = 16;
 /// Bytes of an NVMe data unit: a thousand sectors of 512 bytes (NVM Express Base Specification 2.0, figure 207).
 const DATA_UNIT_BYTES: u64 = 512_000;
 
-/// What the map and the host's data may fill: physical size without fixed areas and reserve. Space in use, reclaimable
-/// and free space add up to it, but for what cleaning cannot reach.
+/// What the map and the host's data may fill: physical size without reserve, fixed areas and what is lost in segments set
+/// aside. Used, reclaimable and free space add up to it.
 pub(crate) fn limit_bytes(status: &Status) -> u64 {
-    let segments = u64::from(status.segments_count) * u64::from(status.segment_bytes);
-    segments.saturating_sub(status.physical_reserve_bytes)
+    let kept = status.physical_reserve_bytes + status.physical_fixed_bytes;
+    status.physical_size_bytes.saturating_sub(kept)
 }
 
 /// Physical space in use of what may be filled: 1 is full. All percentages of space are this times 100.
@@ -86,10 +86,14 @@ pub struct StatusReport {
     pub physical_used_ratio: f64,
     /// Limit without used: free and reclaimable.
     pub physical_available_bytes: u64,
+    /// Of the used: what dead blocks of frames take whose other blocks live. An estimate.
+    pub physical_repackable_bytes: u64,
     pub physical_reclaimable_bytes: u64,
     pub physical_free_bytes: u64,
     pub physical_reserve_bytes: u64,
     pub physical_fixed_bytes: u64,
+    /// Freed space stays allocated in the backing.
+    pub keep_allocated: bool,
     pub compression_ratio: f64,
     pub waf: f64,
     pub out_of_space: bool,
@@ -140,6 +144,12 @@ pub struct CacheReport {
 pub struct CleaningReport {
     pub segments_count: u32,
     pub segments_free_count: u32,
+    /// Freed, and still being read.
+    pub segments_waiting_count: u32,
+    /// Set aside: a write to them failed.
+    pub segments_bad_count: u32,
+    /// Set aside: they hold records that cannot be read.
+    pub segments_damaged_count: u32,
     pub segments_cleaned_count: u64,
     pub cleaning_written_bytes: u64,
     pub map_written_bytes: u64,
@@ -348,12 +358,12 @@ impl From<&Requests> for RequestReport {
 }
 
 impl StatusReport {
-    /// Of the drive at `path`, without a server.
-    pub fn of(path: &Path, drive: &Drive<AnyMedia>) -> StatusReport {
-        StatusReport::new(path, &drive.status(), drive)
-    }
-
-    pub(crate) fn new(path: &Path, status: &Status, drive: &Drive<AnyMedia>) -> StatusReport {
+    pub(crate) fn new(
+        path: &Path,
+        status: &Status,
+        drive: &Drive<AnyMedia>,
+        keep_allocated: bool,
+    ) -> StatusReport {
         let (state, state_reason) = match &status.state {
             State::Online => ("online", None),
             State::ReadOnly(why) => ("read-only", Some(why.clone())),
@@ -387,10 +397,12 @@ impl StatusReport {
             physical_used_bytes: status.physical_used_bytes,
             physical_used_ratio: used_ratio(status),
             physical_available_bytes: limit.saturating_sub(status.physical_used_bytes),
+            physical_repackable_bytes: status.physical_repackable_bytes,
             physical_reclaimable_bytes: status.physical_reclaimable_bytes,
             physical_free_bytes: status.physical_free_bytes,
             physical_reserve_bytes: status.physical_reserve_bytes,
             physical_fixed_bytes: status.physical_fixed_bytes,
+            keep_allocated,
             compression_ratio: status.compression_ratio,
             waf: status.waf,
             out_of_space: status.out_of_space,
@@ -424,6 +436,9 @@ impl StatusReport {
             cleaning: CleaningReport {
                 segments_count: status.segments_count,
                 segments_free_count: status.segments_free_count,
+                segments_waiting_count: status.segments_waiting_count,
+                segments_bad_count: status.segments_bad_count,
+                segments_damaged_count: status.segments_damaged_count,
                 segments_cleaned_count: counters.segments_cleaned_count,
                 cleaning_written_bytes: counters.cleaning_written_bytes,
                 map_written_bytes: counters.map_written_bytes,
@@ -452,8 +467,13 @@ impl StatusReport {
     }
 
     /// Of the drive at `path`, which no server has; `damaged` if it could be opened only by giving something up.
-    pub fn idle(path: &Path, drive: &Drive<AnyMedia>, damaged: bool) -> StatusReport {
-        let mut report = StatusReport::of(path, drive);
+    pub(crate) fn idle(
+        path: &Path,
+        drive: &Drive<AnyMedia>,
+        keep_allocated: bool,
+        damaged: bool,
+    ) -> StatusReport {
+        let mut report = StatusReport::new(path, &drive.status(), drive, keep_allocated);
         if damaged {
             report.state = "damaged".to_string();
         } else {
@@ -486,6 +506,10 @@ impl StatusReport {
             (Warning::ReadOnly, broken),
             (Warning::OutOfSpace, self.out_of_space),
             (Warning::Wear, worn.iter().flatten().any(|percent| *percent >= 100.0)),
+            (
+                Warning::BadSegments,
+                self.cleaning.segments_bad_count + self.cleaning.segments_damaged_count > 0,
+            ),
         ]);
     }
 

@@ -9,6 +9,7 @@ use media::{Allocation, AnyMedia, Media};
 
 use crate::admin::{Change, change, find_served};
 use crate::error::ServiceError;
+use crate::features::keeps_allocated;
 use crate::open::{OpenSettings, inspect, open, open_media};
 use crate::report::StatusReport;
 
@@ -23,10 +24,11 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     // Opening and closing a drive leaves its marks: not for what is refused anyway.
     inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
-    let (drive, _) = open(path, &OpenSettings::default(), spawner, None).await?;
+    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
-    changed.and(closed).map(|()| StatusReport::of(path, &drive))
+    changed.and(closed)?;
+    Ok(report(path, &drive, &media).await)
 }
 
 /// Compresses what is written to the drive at `path` from now on by another policy, served or not. Answers the codec that it
@@ -46,10 +48,11 @@ pub async fn set_codec(
     }
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     let before = inspect(path, false, spawner.clone()).await?.status().codec;
-    let (drive, _) = open(path, &OpenSettings::default(), spawner, None).await?;
+    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = drive.set_codec(policy).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
-    changed.and(closed).map(|()| (before.to_string(), StatusReport::of(path, &drive)))
+    changed.and(closed)?;
+    Ok((before.to_string(), report(path, &drive, &media).await))
 }
 
 /// Sets the physical size of the drive at `path`, served or not; a file is made longer first.
@@ -70,7 +73,13 @@ pub async fn set_size(
     let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
     let closed = drive.close().await.map_err(failed);
-    changed.and(closed).map(|()| StatusReport::of(path, &drive))
+    changed.and(closed)?;
+    Ok(report(path, &drive, &media).await)
+}
+
+/// Of a drive that was opened here.
+async fn report(path: &Path, drive: &Drive<AnyMedia>, media: &AnyMedia) -> StatusReport {
+    StatusReport::new(path, &drive.status(), drive, keeps_allocated(media).await)
 }
 
 pub(crate) fn allocation(preallocate: bool) -> Allocation {

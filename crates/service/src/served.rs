@@ -13,6 +13,7 @@ use crate::background::Background;
 use crate::compute::Meter;
 use crate::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 use crate::error::ServiceError;
+use crate::features::keeps_allocated;
 use crate::improve::Improver;
 use crate::latency::Kind;
 use crate::monitor::Monitor;
@@ -37,6 +38,7 @@ pub struct ServedDrive {
     throttle: Arc<Throttle>,
     pacer: Arc<Pacer>,
     direct: bool,
+    keep_allocated: bool,
     read_only: bool,
     backend: IoBackend,
     /// What compresses for it, and its name.
@@ -64,11 +66,14 @@ impl ServedDrive {
         // Clients of the admin socket may stand in another directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let meter = Arc::new(Meter::default());
-        let (drive, media) = {
+        let (drive, media, keep_allocated) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
             let helpers = Helpers { compute: meter.runner(workers.compute()), offload: workers.offload() };
-            let opening =
-                workers.spawn_on(index, async move { open(&path, &settings, spawner, Some(helpers)).await });
+            let opening = workers.spawn_on(index, async move {
+                let (drive, media) = open(&path, &settings, spawner, Some(helpers)).await?;
+                let keep_allocated = keeps_allocated(&media).await;
+                Ok::<_, ServiceError>((drive, media, keep_allocated))
+            });
             opening.await.map_err(|_| ServiceError::WorkerGone)??
         };
         let name: Arc<str> = path.display().to_string().into();
@@ -92,6 +97,7 @@ impl ServedDrive {
             path,
             drive,
             direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
+            keep_allocated,
             media,
             throttle,
             pacer,
@@ -124,7 +130,7 @@ impl ServedDrive {
     /// What the drive tells about itself.
     pub fn report(&self) -> StatusReport {
         let status = self.drive.status();
-        let mut report = StatusReport::new(&self.path, &status, &self.drive);
+        let mut report = StatusReport::new(&self.path, &status, &self.drive, self.keep_allocated);
         report.server = Some(ServerReport {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),

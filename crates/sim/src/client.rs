@@ -123,7 +123,10 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         }
         world.set_maintaining(true);
         let names = if learning { LEARNING } else { USUAL };
-        let name = names[rng.index(names.len())];
+        let name = match names[rng.index(names.len())] {
+            "train" if !world.config.is_training() => "settle",
+            name => name,
+        };
         let old_only = rng.chance(1, 3);
         let work = async {
             match name {
@@ -201,7 +204,8 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let nearly_empty = world.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100;
     // Where the map may be most of what is there, the data says little.
     let no_telling = world.config.style == Style::Sparse || world.config.faults.full_pages.is_some();
-    if no_telling || world.oracle.lock().live_bytes_max() > nearly_empty {
+    let live = || world.oracle.lock().live_bytes_max() + world.annex_bytes;
+    if no_telling || live() > nearly_empty {
         return;
     }
     for _ in 0..MAINTENANCE_ROUNDS_MAX {
@@ -211,7 +215,7 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
             Err(error) => return world.judge("maintain", &error),
         }
     }
-    let empty = world.oracle.lock().live_bytes_max() <= nearly_empty;
+    let empty = live() <= nearly_empty;
     if write_once(world, rng, first, count, filler, fua).await == Some(Err(Error::NoSpace)) && empty {
         world.fail(format!("no space for {count} sectors on a drive that is over 80 % empty"));
     }
@@ -221,7 +225,7 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
 async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let config = &world.config;
     let physical = config.physical_bytes + rng.below(config.backing_bytes - config.physical_bytes + 1);
-    let logical = config.logical_bytes + 4096 * rng.below(1 << 20);
+    let logical = config.capacity_bytes() + 4096 * rng.below(1 << 20);
     let work = world.subject.grow(physical, logical);
     let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
     world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));
@@ -253,6 +257,7 @@ pub(crate) async fn write_once<S: Subject>(
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
     conclude(world, "write", write, fua, poisoned, result.as_ref());
     world.count("op: write");
+    world.count(filler.kind());
     if result == Some(Err(Error::NoSpace)) {
         world.count("outcome: write refused for space");
     }
@@ -355,6 +360,11 @@ pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
 
 pub(crate) async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let (first, count) = world.config.draw_range(rng);
+    read_range(world, rng, first, count).await;
+}
+
+/// Reads, and holds what comes against the oracle.
+pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64, count: u64) {
     let mut data = vec![0xee; count as usize * SECTOR_BYTES];
     let reading = world.oracle.lock().begin_read(first, count);
     let request = world.subject.read(first * SECTOR_BYTES as u64, &mut data);

@@ -1,43 +1,31 @@
 //! What a seed's drive and its clients are like.
 
+mod faults;
+mod style;
+mod zones;
+
 use codec::Policy;
 use media::{Faults, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
-use crate::executor::SLOTS_END_BYTES;
+use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
+
+pub use style::Style;
+pub(crate) use zones::GROUP_BYTES;
+
+use style::Palette;
+use zones::Zone;
 
 /// The fewest segments a drive can live on, and what does not make a whole one.
 const SEGMENTS_MIN: u64 = 26;
 
-/// What the clients are up to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// Everything at a few places.
-    Mixed,
-    /// More data than the drive can hold.
-    Fill,
-    /// The same data again and again, so that the log goes round and cleaning has to keep up.
-    Churn,
-    /// Small writes all over a huge drive: a large map.
-    Sparse,
-    /// Incompressible data until the drive refuses it, and then everything that can be done with a full drive.
-    Full,
-}
-
-impl Style {
-    /// Whether it is about volume.
-    fn is_large(self) -> bool {
-        matches!(self, Style::Fill | Style::Churn | Style::Full)
-    }
-}
-
-/// A stretch of the drive that clients like, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Zone {
-    start: u64,
-    len: u64,
-}
+/// Segments of a drive that is about its size: few enough to be filled, and so many that its reserve is a small part.
+const LARGE_SEGMENTS: (u64, u64) = (200, 300);
+/// The annex begins at a multiple of what a leaf of the map covers.
+const LEAF_BYTES: u64 = 2 << 20;
+/// The annex is so many times as large as the backing.
+const ANNEX_SIZES: u64 = 12;
 
 /// The shape of a seed.
 #[derive(Clone, Debug)]
@@ -52,7 +40,7 @@ pub struct Config {
     pub physical_bytes: u64,
     /// Of the backing; where it is larger, the drive grows into it while it is used.
     pub backing_bytes: u64,
-    /// What the host sees.
+    /// What clients use of what the host sees. Behind it lies the annex.
     pub logical_bytes: u64,
     /// How blocks are compressed.
     pub codec: Policy,
@@ -79,34 +67,28 @@ pub struct Config {
     /// The faults that are on while clients are at work. None in most seeds.
     pub faults: Faults,
     zones: Vec<Zone>,
+    /// Where groups of blocks are written as a whole, aligned to the largest frame.
+    groups: Zone,
+    palette: Palette,
     fillers: Vec<Filler>,
 }
 
 impl Config {
     /// Draws a shape.
     pub fn draw(rng: &mut SimRng) -> Config {
-        let style = match rng.below(12) {
-            0 => Style::Fill,
-            1 | 2 => Style::Sparse,
-            3 | 4 => Style::Churn,
-            5 => Style::Full,
-            _ => Style::Mixed,
-        };
+        let style = Style::draw(rng);
         let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
-        let segments = SEGMENTS_MIN + if style.is_large() { 0 } else { rng.skewed(5) };
+        let segments = match style {
+            Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),
+            _ if style.is_large() => SEGMENTS_MIN,
+            _ => SEGMENTS_MIN + rng.skewed(5),
+        };
         let physical_bytes = segments * u64::from(segment_bytes) + 4096 * rng.below(64);
         let logical_bytes = match style {
             Style::Sparse => 1 << (36 + rng.below(5)),
             Style::Fill | Style::Full => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
-            Style::Mixed | Style::Churn => physical_bytes * (1 + rng.below(4)),
-        };
-        let codecs = [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::None];
-        let fillers = match style {
-            Style::Full => vec![Filler::Random],
-            Style::Fill | Style::Churn => {
-                vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
-            }
-            _ => Filler::ALL.into_iter().chain([Filler::Text, Filler::Mixed, Filler::Random]).collect(),
+            Style::Large => LEAF_BYTES,
+            Style::Mixed | Style::Churn | Style::Frames => physical_bytes * (1 + rng.below(4)),
         };
         let mut uuid = [0; 16];
         uuid.fill_with(|| rng.next_u64() as u8);
@@ -115,31 +97,45 @@ impl Config {
             sector_bytes: if rng.chance(3, 4) { 512 } else { 4096 },
             segment_bytes,
             physical_bytes,
-            backing_bytes: if rng.chance(1, 4) {
-                physical_bytes * (2 + rng.below(2))
-            } else {
-                physical_bytes
-            },
+            backing_bytes: physical_bytes
+                * if style != Style::Large && rng.chance(1, 4) { 2 + rng.below(2) } else { 1 },
             logical_bytes,
-            codec: codecs[rng.index(codecs.len())],
+            codec: style.draw_codec(rng),
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
             checkpoint_bytes: (256 << 10) << rng.below(9),
             write_cache: rng.chance(7, 8),
             clients: 1 + rng.below(6) as u32,
-            operations: match style {
-                Style::Mixed => 4 + rng.below(24),
-                Style::Full => 40 + rng.below(60),
-                _ => 20 + rng.below(30),
-            } as u32,
+            operations: style.draw_operations(rng),
             drops: [0, 0, 1, 8][rng.index(4)],
             lives: 1 + rng.below(5) as u32,
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
             maintenance: [1, 4, 10, 16][rng.index(4)],
-            faults: if rng.chance(1, 4) { draw_faults(rng, physical_bytes) } else { Faults::default() },
-            zones: draw_zones(rng, style, physical_bytes, logical_bytes),
-            fillers,
+            faults: if style != Style::Large && rng.chance(1, 4) {
+                faults::draw_faults(rng, physical_bytes)
+            } else {
+                Faults::default()
+            },
+            zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
+            groups: zones::draw_groups(rng, logical_bytes),
+            palette: Palette::draw(rng),
+            fillers: style.draw_fillers(rng),
         }
+    }
+
+    /// Where the annex begins: blocks that no client touches, for [`Ledger`](crate::ledger::Ledger).
+    pub fn annex_block(&self) -> u64 {
+        self.logical_bytes.next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
+    }
+
+    /// Where it ends.
+    pub fn annex_end_block(&self) -> u64 {
+        self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
+    }
+
+    /// What the host sees: room for clients, and the annex.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.annex_end_block() * BLOCK_BYTES
     }
 
     /// Whether anything but power cuts and kills goes wrong.
@@ -157,12 +153,36 @@ impl Config {
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.
     pub fn is_learning(&self) -> bool {
-        self.uuid[0].is_multiple_of(4)
+        self.uuid[0].is_multiple_of(4) && self.style != Style::Frames
+    }
+
+    /// Whether dictionaries are trained at all: it takes more time than all else.
+    pub fn is_training(&self) -> bool {
+        self.is_learning() || (self.uuid[0] % 4 == 1 && self.style != Style::Frames)
+    }
+
+    /// Most blocks in a frame, for an opening.
+    pub fn draw_frame_blocks(&self, rng: &mut SimRng) -> u64 {
+        if self.style == Style::Large || (self.style == Style::Frames && rng.chance(2, 3)) {
+            8
+        } else {
+            1 << rng.below(4)
+        }
+    }
+
+    /// Steps until a crash, if there is one. Some mistakes take a long life to show.
+    pub fn draw_steps(&self, rng: &mut SimRng) -> u64 {
+        if self.style.is_large() && rng.chance(1, 2) { rng.below(1 << 13) } else { rng.skewed(11) }
     }
 
     /// How the next write shall look.
     pub fn draw_filler(&self, rng: &mut SimRng) -> Filler {
         self.fillers[rng.index(self.fillers.len())]
+    }
+
+    /// How a group shall look that is written as a whole.
+    pub fn draw_filler_of_group(&self, rng: &mut SimRng) -> Filler {
+        self.palette.draw_filler(rng)
     }
 
     /// Where the next operation shall go: first sector and number of them, in sectors of [`SECTOR_BYTES`].
@@ -174,6 +194,11 @@ impl Config {
         let start = (zone.start + rng.below(zone.len)) / align * align;
         let len = len.min(self.logical_bytes - start);
         (start / SECTOR_BYTES as u64, len / SECTOR_BYTES as u64)
+    }
+
+    /// The first sector of a group of [`GROUP_BYTES`].
+    pub fn draw_group(&self, rng: &mut SimRng) -> u64 {
+        (self.groups.start + rng.below(self.groups.len / GROUP_BYTES) * GROUP_BYTES) / SECTOR_BYTES as u64
     }
 
     fn draw_len(&self, rng: &mut SimRng) -> u64 {
@@ -190,46 +215,4 @@ impl Config {
             _ => 1 + rng.below(2 << 20),
         }
     }
-}
-
-/// The first zone is the hottest. Zones may overlap and lie across anything.
-fn draw_zones(rng: &mut SimRng, style: Style, physical_bytes: u64, logical_bytes: u64) -> Vec<Zone> {
-    let share = rng.index(4);
-    let mut zone = |len: u64| {
-        let len = len.min(logical_bytes);
-        Zone { start: rng.below(logical_bytes - len + 1) / 4096 * 4096, len: len / 4096 * 4096 }
-    };
-    match style {
-        Style::Fill | Style::Full => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
-        Style::Churn => {
-            // From hardly any cleaning to hardly anything else.
-            let share = [15, 30, 45, 60][share];
-            vec![zone(physical_bytes * share / 100), zone(1 << 20), zone(64 << 10)]
-        }
-        Style::Sparse => vec![zone(logical_bytes), zone(64 << 30), zone(1 << 30), zone(64 << 10)],
-        Style::Mixed => vec![zone(32 << 10), zone(512 << 10), zone(2 << 20), zone(logical_bytes)],
-    }
-}
-
-fn draw_faults(rng: &mut SimRng, physical_bytes: u64) -> Faults {
-    let mut faults = Faults::default();
-    // One kind of trouble at a time, mostly: several at once hide each other.
-    for _ in 0..1 + rng.below(2) {
-        let ppm = 1000 << rng.below(4);
-        match rng.below(9) {
-            0 => faults.read_error_ppm = ppm * 5,
-            1 => faults.sticky_read_error_ppm = ppm,
-            2 => faults.write_error_ppm = ppm,
-            3 | 4 => faults.sync_error_ppm = ppm * 8,
-            5 | 6 => faults.rot_ppm = ppm * 8,
-            7 => {
-                faults.misdirect_ppm = ppm * 8;
-                // Copies of superblock and checkpoints.
-                faults.misdirect_once_below_bytes = SLOTS_END_BYTES;
-            }
-            _ => faults.full_pages = Some(physical_bytes / 4096 / (2 + rng.below(4))),
-        }
-    }
-    faults.no_discard = rng.chance(1, 4);
-    faults
 }

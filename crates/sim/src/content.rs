@@ -1,49 +1,32 @@
-//! What the simulator writes: sectors that tell which write they came from.
+//! What the simulator writes: sectors that tell which write they came from, and as far as their filler allows, their place.
+//!
+//! ```text
+//! stamped sector  0 magic | 8 place | 16 number of the write | 20 filler | 24 noise | then words that compress well
+//! ```
+//!
+//! The place is the sector's number; of a periodic filler it is the sector's number within the period, and a period shorter
+//! than a sector is one stamp after the other. Sectors without a stamp repeat one word of 8 bytes: zeros, a byte, or a word
+//! that holds the number of the write.
+
+mod filler;
+
+pub use filler::Filler;
 
 /// The unit of the oracle, in bytes: the smallest thing a host can write, whatever the drive's sector size.
 pub const SECTOR_BYTES: usize = 512;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"simulate");
 const STAMP_BYTES: usize = 24;
-
-/// How the sectors of a write look to a compressor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filler {
-    /// All zeros: what trim and write-zeroes leave too.
-    Zero,
-    /// One byte, repeated.
-    Byte,
-    /// One 8-byte word, repeated, and no other write's.
-    Word,
-    /// Stamped, the rest compresses well.
-    Text,
-    /// Stamped, the rest compresses to about a half.
-    Mixed,
-    /// Stamped, the rest does not compress.
-    Random,
-}
-
-impl Filler {
-    /// All of them.
-    pub const ALL: [Filler; 6] =
-        [Filler::Zero, Filler::Byte, Filler::Word, Filler::Text, Filler::Mixed, Filler::Random];
-
-    fn word(self, write: u32) -> Option<u64> {
-        match self {
-            Filler::Zero => Some(0),
-            Filler::Byte => Some((1 + u64::from(write) % 255) * 0x0101_0101_0101_0101),
-            Filler::Word => Some(0x5e00_0000_0000_00a1 | (u64::from(write) << 16)),
-            Filler::Text | Filler::Mixed | Filler::Random => None,
-        }
-    }
-}
+/// A word that is a write's: this, and its number from bit 16 on.
+const WORD: u64 = 0x5e00_0000_0000_00a1;
+const WORD_MASK: u64 = 0xffff_0000_0000_ffff;
 
 /// What a sector holds, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// This 8-byte word, repeated. Says which write it came from only with luck: zeros are everyone's.
+    /// This 8-byte word, repeated, which may be that of many writes: zeros are everyone's.
     Fill(u64),
-    /// A sector of this write, whole and at its place.
+    /// A sector of this write, whole and at its place as far as it shows.
     Stamp(u32),
     /// A sector of this write that belongs elsewhere.
     Misplaced(u32, u64),
@@ -57,22 +40,26 @@ impl Value {
 
     /// What the sectors of a write hold.
     pub fn of(write: u32, filler: Filler) -> Value {
-        filler.word(write).map_or(Value::Stamp(write), Value::Fill)
+        match filler {
+            Filler::Zero => Value::ZERO,
+            Filler::Byte => Value::Fill(byte_word(write)),
+            _ => Value::Stamp(write),
+        }
     }
 
     /// What this sector holds.
     pub fn identify(sector: u64, bytes: &[u8]) -> Value {
         let word = word_at(bytes, 0);
         if bytes.chunks_exact(8).all(|chunk| word.to_le_bytes() == *chunk) {
-            return Value::Fill(word);
+            let write = (word >> 16) as u32;
+            return if word & WORD_MASK == WORD { Value::Stamp(write) } else { Value::Fill(word) };
         }
-        let write = word_at(bytes, 16) as u32;
-        let filler = Filler::ALL.get((word_at(bytes, 16) >> 32) as usize);
-        let (MAGIC, Some(&filler)) = (word, filler) else { return Value::Garbage };
-        let place = word_at(bytes, 8);
+        let (place, stamp) = (word_at(bytes, 8), word_at(bytes, 16));
+        let (write, filler) = (stamp as u32, Filler::from_code((stamp >> 32) as u32));
+        let (MAGIC, Some(filler)) = (word, filler) else { return Value::Garbage };
         let mut wanted = [0; SECTOR_BYTES];
-        fill_sector(&mut wanted, place, write, filler);
-        match (bytes == wanted, place == sector) {
+        stamp_sector(&mut wanted, place, write, filler);
+        match (bytes == wanted, place == place_of(sector, filler)) {
             (false, _) => Value::Garbage,
             (true, true) => Value::Stamp(write),
             (true, false) => Value::Misplaced(write, place),
@@ -83,27 +70,48 @@ impl Value {
 /// The bytes of a write of whole sectors.
 pub fn fill(out: &mut [u8], first_sector: u64, write: u32, filler: Filler) {
     for (sector, bytes) in (first_sector..).zip(out.chunks_exact_mut(SECTOR_BYTES)) {
-        fill_sector(bytes, sector, write, filler);
+        let word = match filler {
+            Filler::Zero => Some(0),
+            Filler::Byte => Some(byte_word(write)),
+            Filler::Word => Some(WORD | u64::from(write) << 16),
+            Filler::Dotted { log } if sector % (1 << log) != 0 => Some(WORD | u64::from(write) << 16),
+            _ => None,
+        };
+        match word {
+            Some(word) => {
+                bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word.to_le_bytes()))
+            }
+            None => stamp_sector(bytes, place_of(sector, filler), write, filler),
+        }
     }
 }
 
-fn fill_sector(out: &mut [u8], sector: u64, write: u32, filler: Filler) {
-    if let Some(word) = filler.word(write) {
-        out.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word.to_le_bytes()));
-        return;
+fn byte_word(write: u32) -> u64 {
+    (1 + u64::from(write) % 255) * 0x0101_0101_0101_0101
+}
+
+/// What the stamp of a sector tells of its place.
+fn place_of(sector: u64, filler: Filler) -> u64 {
+    match filler {
+        Filler::Periodic { log, .. } => sector % ((1_u64 << log) / SECTOR_BYTES as u64).max(1),
+        _ => sector,
     }
-    let random_bytes = match filler {
-        Filler::Random => SECTOR_BYTES,
-        Filler::Mixed => SECTOR_BYTES / 2,
-        _ => STAMP_BYTES,
+}
+
+fn stamp_sector(out: &mut [u8], place: u64, write: u32, filler: Filler) {
+    let (period, noise_bytes) = match filler {
+        Filler::Periodic { log, noise } => (SECTOR_BYTES.min(1 << log), usize::from(noise) * 8),
+        Filler::Random => (SECTOR_BYTES, SECTOR_BYTES),
+        Filler::Mixed => (SECTOR_BYTES, SECTOR_BYTES / 2 - STAMP_BYTES),
+        _ => (SECTOR_BYTES, 0),
     };
-    let mut noise = (sector << 32) ^ u64::from(write) ^ MAGIC;
-    for (at, chunk) in out.chunks_exact_mut(8).enumerate() {
+    let mut noise = (place << 32) ^ u64::from(write) ^ MAGIC;
+    for (at, chunk) in out[..period].chunks_exact_mut(8).enumerate() {
         let word = match at * 8 {
             0 => MAGIC,
-            8 => sector,
-            16 => u64::from(write) | ((filler as u64) << 32),
-            at if at < random_bytes => {
+            8 => place,
+            16 => u64::from(write) | u64::from(filler.code()) << 32,
+            at if at < STAMP_BYTES + noise_bytes => {
                 noise = noise.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (noise ^ (noise >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 mixed ^ (mixed >> 32)
@@ -111,6 +119,9 @@ fn fill_sector(out: &mut [u8], sector: u64, write: u32, filler: Filler) {
             at => u64::from_le_bytes(*b"the rock") ^ (at as u64 & 56) ^ u64::from(write & 7),
         };
         chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    for at in period..SECTOR_BYTES {
+        out[at] = out[at - period];
     }
 }
 
@@ -122,12 +133,21 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use codec::{CodecId, Compressor, Policy};
+    use media::SimRng;
+
     use super::*;
+
+    const BLOCK: usize = 4096;
 
     #[test]
     fn every_filler_is_told_apart() {
-        for (write, filler) in (7..).zip(Filler::ALL) {
-            let mut bytes = vec![0; 4 * SECTOR_BYTES];
+        let mut rng = SimRng::new(1);
+        let drawn: Vec<Filler> = (0..200).map(|_| Filler::draw_for_frames(&mut rng)).collect();
+        for (write, filler) in (7..).zip(Filler::ALL.into_iter().chain(drawn)) {
+            let mut bytes = vec![0; 64 * SECTOR_BYTES];
             fill(&mut bytes, 100, write, filler);
             for (sector, bytes) in (100..).zip(bytes.chunks_exact(SECTOR_BYTES)) {
                 assert_eq!(Value::identify(sector, bytes), Value::of(write, filler), "{filler:?}");
@@ -142,5 +162,47 @@ mod tests {
         assert_eq!(Value::identify(101, &bytes), Value::Misplaced(1, 100));
         bytes[300] ^= 1;
         assert_eq!(Value::identify(100, &bytes), Value::Garbage);
+        let periodic = Filler::Periodic { log: 12, noise: 61 };
+        fill(&mut bytes, 100, 1, periodic);
+        assert_eq!(Value::identify(108, &bytes), Value::Stamp(1), "the same place in another period");
+        assert_eq!(Value::identify(101, &bytes), Value::Misplaced(1, 4));
+    }
+
+    /// Units of 16 bytes of a frame of eight blocks, and of each block alone.
+    fn units(filler: Filler, policy: Policy) -> (usize, usize) {
+        let mut bytes = vec![0; 8 * BLOCK];
+        fill(&mut bytes, 64, 9, filler);
+        let mut compressor = Compressor::new(policy);
+        let mut units = |data: &[u8]| {
+            let mut out = Vec::new();
+            let bytes = match compressor.compress(data, None, &mut out) {
+                CodecId::Raw => data.len(),
+                _ => out.len(),
+            };
+            1 + bytes.div_ceil(16)
+        };
+        let alone = bytes.chunks_exact(BLOCK).map(&mut units).sum();
+        (units(&bytes), alone)
+    }
+
+    #[test]
+    fn short_frames_have_all_lengths() {
+        let mut rng = SimRng::new(2);
+        let of = |_| units(Filler::draw_for_frames(&mut rng), Policy::Auto).0;
+        let lengths: BTreeSet<usize> = (0..2000).map(of).collect();
+        assert!((3..32).all(|units| lengths.contains(&units)), "{lengths:?}");
+        assert!(lengths.range(32..1024).count() > 80, "{lengths:?}");
+    }
+
+    #[test]
+    fn blocks_that_are_alike_cost_as_much_alone_as_all_together() {
+        let mut rng = SimRng::new(3);
+        for _ in 0..20 {
+            let filler = Filler::draw_alike(&mut rng);
+            for policy in [Policy::Auto, Policy::Lz4] {
+                let (whole, alone) = units(filler, policy);
+                assert!(alone > 3 * whole, "{filler:?} by {policy}: {whole} units, alone {alone}");
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use offload::{Batch, By, Done, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
 
 /// One opening in so many has such a device.
-const ONE_IN: u64 = 4;
+const ONE_IN: u64 = 8;
 /// Of a block.
 const BLOCK_BYTES: usize = 4096;
 /// Most steps that a batch takes: two to this power.
@@ -40,7 +40,6 @@ enum How {
 impl Later {
     /// An offload for some openings, none for the others.
     pub(crate) fn sometimes(entropy: u64, spawner: &Spawner) -> Option<Arc<Later>> {
-        // The lowest bits say how large frames are.
         let rng = Mutex::new(SimRng::new(entropy));
         (entropy >> 8).is_multiple_of(ONE_IN).then(|| Arc::new(Later { rng, spawner: spawner.clone() }))
     }

@@ -33,6 +33,9 @@ pub const ATOMIC_BYTES_MAX: u64 = 256 * 1024;
 /// Operations over more sectors than this are not entered sector by sector, but where something else touches.
 const WIDE_SECTORS: u64 = 8192;
 
+/// What a leaf of a drive's map covers.
+const LEAF_SECTORS: u64 = (2 << 20) / SECTOR_BYTES as u64;
+
 /// The end of an operation that was not acknowledged.
 const NEVER: u64 = u64::MAX;
 
@@ -313,6 +316,12 @@ impl Oracle {
         };
         let live = self.sectors.iter().filter(|(_, sector)| !zero(sector));
         live.map(|(at, _)| at / 8).collect::<FxHashSet<u64>>().len() as u64 * 4096
+    }
+
+    /// Stretches of 2 MiB that were ever written to.
+    pub fn leaves(&self) -> u64 {
+        let leaves: FxHashSet<u64> = self.sectors.keys().map(|at| at / LEAF_SECTORS).collect();
+        leaves.len() as u64
     }
 
     fn tick(&mut self) -> u64 {

@@ -17,10 +17,29 @@ pub struct Opening {
     pub entropy: u64,
     /// Opens a damaged drive as it was before the damage, for reading only.
     pub rescue: bool,
+    /// Most blocks that a write compresses as one frame: 1, 2, 4 or 8.
+    pub frame_blocks: u64,
+    /// Whether a device may compress.
+    pub may_offload: bool,
     /// Background runner.
     pub spawner: Spawner,
     /// A mistake to make.
     pub bug: Option<Bug>,
+}
+
+/// What a drive says of its space, in bytes of the backing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Taken by live data and map.
+    pub used_bytes: u64,
+    /// To be had at once.
+    pub free_bytes: u64,
+    /// To be had by cleaning.
+    pub reclaimable_bytes: u64,
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// Number of segments.
+    pub segments: u64,
 }
 
 /// A drive under test. The operations are those of [`Drive`].
@@ -83,6 +102,12 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         false
     }
+    /// What it says of its space. Subjects that cannot say so by [`Subject::HAS_SPACE`].
+    fn space(&self) -> Option<Space> {
+        None
+    }
+    /// Whether [`Subject::space`] works.
+    const HAS_SPACE: bool = false;
     /// Counters of what went on inside, for the coverage report. They only grow.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -100,19 +125,20 @@ impl Subject for Drive<SimMedia> {
     async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
         let options = CreateOptions {
             physical_size_bytes: config.physical_bytes,
-            logical_capacity_bytes: config.logical_bytes,
+            logical_capacity_bytes: config.capacity_bytes(),
             sector_bytes: config.sector_bytes,
             segment_bytes: Some(config.segment_bytes),
             codec: config.codec,
             uuid: config.uuid,
             created_unix_seconds: 0,
             endurance_bytes: 0,
+            keep_allocated: false,
         };
         Drive::create(media, &options).await
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
-        let offload = Later::sometimes(opening.entropy, &opening.spawner);
+        let offload = Later::sometimes(opening.entropy, &opening.spawner).filter(|_| opening.may_offload);
         let mut options = OpenOptions::new(opening.entropy, opening.spawner);
         options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
@@ -120,12 +146,12 @@ impl Subject for Drive<SimMedia> {
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
         options.checkpoint_bytes = config.checkpoint_bytes;
-        // Small enough that something is learnt in a run; and frames of all sizes.
+        // Small enough that something is learnt in a run.
         options.sample_blocks = 48;
         if config.is_learning() {
             options.dictionary_gain_min = 0.0;
         }
-        options.frame_blocks = 1 << (opening.entropy % 4);
+        options.frame_blocks = opening.frame_blocks;
         #[cfg(feature = "planted-bugs")]
         {
             options.planted_bug = opening.bug.map(planted);
@@ -224,6 +250,19 @@ impl Subject for Drive<SimMedia> {
         let status = self.status();
         (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
     }
+
+    fn space(&self) -> Option<Space> {
+        let status = self.status();
+        Some(Space {
+            used_bytes: status.physical_used_bytes,
+            free_bytes: status.physical_free_bytes,
+            reclaimable_bytes: status.physical_reclaimable_bytes,
+            segment_bytes: status.segment_bytes.into(),
+            segments: status.segments_count.into(),
+        })
+    }
+
+    const HAS_SPACE: bool = true;
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let status = self.status();

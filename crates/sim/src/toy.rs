@@ -324,7 +324,7 @@ impl Subject for Toy {
             media,
             write_cache: config.write_cache,
             is_read_only: opening.rescue,
-            logical_bytes: config.logical_bytes,
+            logical_bytes: config.capacity_bytes(),
             opening,
             gate: Gate::new(()),
             sync_gate: Gate::new(()),

@@ -28,6 +28,8 @@ pub struct World<S> {
     pub oracle: Arc<Mutex<Oracle>>,
     /// Outlive the drive's lives too.
     pub counts: Arc<Mutex<Counts>>,
+    /// What the drive holds that the oracle does not know of, in bytes.
+    pub annex_bytes: u64,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -56,6 +58,7 @@ impl<S: Subject> World<S> {
             config,
             oracle,
             counts,
+            annex_bytes: 0,
             verbose,
             failure: Mutex::new(None),
             progress: AtomicU64::new(0),

@@ -18,14 +18,17 @@ pub struct Faulty {
     pub fail_reads: AtomicBool,
     /// Reads that begin in one of these ranges fail.
     pub unreadable: Mutex<Vec<Range<u64>>>,
-    /// Writes that begin in one of these fail.
+    /// Writes that touch one of these fail.
     pub unwritable: Mutex<Vec<Range<u64>>>,
+    /// Where writes were tried, in their order.
+    pub attempts: Mutex<Vec<Range<u64>>>,
     pub fail_writes: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
-    /// Writes and syncs wait while set.
+    /// Operations of a kind wait while set.
     pub hold_writes: AtomicBool,
     pub hold_syncs: AtomicBool,
+    pub hold_reads: AtomicBool,
     pub writes: AtomicU64,
     pub syncs: AtomicU64,
     pub discards: AtomicU64,
@@ -38,16 +41,32 @@ impl Faulty {
             fail_reads: AtomicBool::new(false),
             unreadable: Mutex::default(),
             unwritable: Mutex::default(),
+            attempts: Mutex::default(),
             fail_writes: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             fail_discards: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             hold_syncs: AtomicBool::new(false),
+            hold_reads: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
         }
     }
+
+    /// Writes tried so far that touch a part of the backing.
+    pub fn attempts_at(&self, part: &Range<u64>) -> usize {
+        self.attempts.lock().iter().filter(|range| overlap(range, part)).count()
+    }
+
+    /// Bytes of all writes tried so far.
+    pub fn attempted_bytes(&self) -> u64 {
+        self.attempts.lock().iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// Waits while a switch is on. Wakes nobody: everything here is polled by hand.
@@ -59,8 +78,8 @@ fn fails(switch: &AtomicBool) -> io::Result<()> {
     if switch.load(SeqCst) { Err(io::Error::other("injected")) } else { Ok(()) }
 }
 
-fn is_outside(ranges: &Mutex<Vec<Range<u64>>>, offset: u64) -> io::Result<()> {
-    let inside = ranges.lock().iter().any(|range| range.contains(&offset));
+fn is_outside(ranges: &Mutex<Vec<Range<u64>>>, touched: Range<u64>) -> io::Result<()> {
+    let inside = ranges.lock().iter().any(|range| overlap(range, &touched));
     if inside { Err(io::Error::other("injected")) } else { Ok(()) }
 }
 
@@ -70,7 +89,8 @@ impl Media for Faulty {
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
-        match fails(&self.fail_reads).and_then(|()| is_outside(&self.unreadable, offset)) {
+        held(&self.hold_reads).await;
+        match fails(&self.fail_reads).and_then(|()| is_outside(&self.unreadable, offset..offset + 1)) {
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),
         }
@@ -78,9 +98,11 @@ impl Media for Faulty {
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
         self.writes.fetch_add(1, SeqCst);
+        let range = offset..offset + buf.len() as u64;
+        self.attempts.lock().push(range.clone());
         held(&self.hold_writes).await;
         fails(&self.fail_writes)?;
-        is_outside(&self.unwritable, offset)?;
+        is_outside(&self.unwritable, range)?;
         self.memory.write(offset, buf).await
     }
 

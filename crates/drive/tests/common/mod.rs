@@ -34,6 +34,7 @@ pub fn create_options(physical: u64, logical: u64) -> CreateOptions {
         uuid: [7; 16],
         created_unix_seconds: 0,
         endurance_bytes: 0,
+        keep_allocated: false,
     }
 }
 

@@ -4,15 +4,16 @@
 
 use layout::pack::{HEADS, PACK_HEADER_BYTES, Place, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, place_mask};
+use layout::superblock::KNOWN_CODECS;
 use layout::{
-    Checkpoint, Counters, Entry, Geometry, Head, HeadPosition, NextSegment, PAGE_BYTES, PackHeader,
+    Checkpoint, Counters, Entry, Features, Geometry, Head, HeadPosition, NextSegment, PAGE_BYTES, PackHeader,
     RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
 };
 use proptest::prelude::*;
 
 pub(crate) mod seal;
 
-/// Sequence numbers leave two bits of a segment's row to its use.
+/// Larger sequence numbers are refused.
 pub(crate) const SEQUENCES: std::ops::Range<u64> = 0..1 << 62;
 
 pub(crate) fn geometry() -> impl Strategy<Value = Geometry> {
@@ -31,8 +32,10 @@ pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
 }
 
 pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
-    (any::<[u8; 16]>(), any::<u64>(), geometry(), 1..=1_u64 << 36, any::<bool>(), any::<(u8, i8, [u64; 4])>())
-        .prop_map(|(uuid, update, geometry, blocks, large, (codec_policy, codec_level, numbers))| {
+    let blocks = 1..=layout::geometry::OWN_FIRST_BLOCK;
+    let codec = any::<(u8, i8, u32)>();
+    (any::<[u8; 16]>(), any::<u64>(), geometry(), blocks, any::<bool>(), codec, any::<[u64; 6]>()).prop_map(
+        |(uuid, update, geometry, blocks, large, (codec_policy, codec_level, codecs), numbers)| {
             Superblock {
                 uuid,
                 update,
@@ -45,17 +48,26 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 endurance_bytes: numbers[3],
                 incarnation: numbers[1],
                 worn_bytes: numbers[2],
+                // No incompatible feature is known: none is accepted.
+                features: Features {
+                    incompatible: 0,
+                    read_only_compatible: numbers[4],
+                    compatible: numbers[5],
+                },
+                codecs: codecs & KNOWN_CODECS,
             }
-        })
+        },
+    )
 }
 
 pub(crate) fn segment_row() -> impl Strategy<Value = SegmentRow> {
-    let usage = prop_oneof![Just(SegmentUse::Free), Just(SegmentUse::Used), Just(SegmentUse::Damaged)];
-    (any::<u32>(), any::<u32>(), SEQUENCES, usage).prop_map(
-        |(live_units, generation, last_sequence, usage)| SegmentRow {
+    let uses = [SegmentUse::Free, SegmentUse::Used, SegmentUse::Damaged, SegmentUse::Bad];
+    (any::<[u32; 3]>(), SEQUENCES, prop::sample::select(uses.to_vec())).prop_map(
+        |([live_units, generation, repackable_units], last_sequence, usage)| SegmentRow {
             live_units,
             generation,
             last_sequence,
+            repackable_units,
             usage,
         },
     )
@@ -132,6 +144,27 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
         })
 }
 
+/// A checkpoint with these rows, and nothing else in it.
+pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
+    Checkpoint {
+        uuid: [7; 16],
+        number: 1,
+        sequence: 0,
+        root: Entry::UNMAPPED,
+        clean: false,
+        overlay_records: 0,
+        live_blocks: 0,
+        fill_blocks: 0,
+        mix: layout::Mix::default(),
+        generations: 0,
+        entropy: 0,
+        durable: 0,
+        heads: [HeadPosition::NONE; HEADS],
+        counters: Counters::default(),
+        rows,
+    }
+}
+
 pub(crate) fn encoded(checkpoint: &Checkpoint) -> Vec<u8> {
     let mut bytes = vec![0xa5; Checkpoint::encoded_len(checkpoint.rows.len())];
     checkpoint.encode(&mut bytes);
@@ -143,6 +176,7 @@ pub(crate) fn encoded(checkpoint: &Checkpoint) -> Vec<u8> {
 pub(crate) struct Spec {
     pub(crate) kind: RecordKind,
     pub(crate) block: u64,
+    pub(crate) left_out: u8,
     pub(crate) codec: u8,
     pub(crate) extra: u16,
     pub(crate) payload: Vec<u8>,
@@ -154,6 +188,7 @@ impl Spec {
         RecordHeader {
             crc: 0,
             block: self.block,
+            left_out: self.left_out,
             payload_len: u16::try_from(self.payload.len()).expect("a payload below 64 KiB"),
             kind: self.kind,
             codec: self.codec,
@@ -180,19 +215,23 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             1 => prop::collection::vec(any::<u8>(), 4096),
         ]
     };
-    let block = 0..1_u64 << 48;
-    let data = (block.clone(), 0..16_u8, 0..4_u8, any::<(bool, u16)>(), payload()).prop_map(
-        |(block, codec, blocks_log, (settled, extra), payload)| Spec {
+    let block = 0..1_u64 << 40;
+    let data = (block.clone(), 0..16_u8, 0..4_u8, any::<(u8, bool, u16)>(), payload()).prop_map(
+        |(block, codec, blocks_log, (left_out, settled, extra), payload)| Spec {
             kind: RecordKind::Data,
             block: block >> blocks_log << blocks_log,
+            // All sets of a frame's blocks but the whole one; of a single block, none.
+            left_out: (u16::from(left_out) % ((1 << (1 << blocks_log)) - 1)) as u8,
             codec: codec | blocks_log << 4 | u8::from(settled) << 7,
             extra,
             payload,
         },
     );
     let others = prop::sample::select(vec![RecordKind::Range, RecordKind::Node, RecordKind::Overlay]);
-    let other = (others, block, any::<(u8, u16)>(), payload())
-        .prop_map(|(kind, block, (codec, extra), payload)| Spec { kind, block, codec, extra, payload });
+    let other =
+        (others, block, any::<(u8, u16)>(), payload()).prop_map(|(kind, block, (codec, extra), payload)| {
+            Spec { kind, block, left_out: 0, codec, extra, payload }
+        });
     prop_oneof![data, other]
 }
 
@@ -231,6 +270,16 @@ pub(crate) struct Pack {
     pub(crate) header: PackHeader,
     pub(crate) specs: Vec<Spec>,
     pub(crate) bytes: Vec<u8>,
+    records_crc: u32,
+}
+
+impl Pack {
+    /// The same pack, the last so many records of which have the rest of their write in the next one.
+    pub(crate) fn continued(mut self, records: u32) -> Pack {
+        self.header.continued = records;
+        self.header.encode(self.records_crc, &mut self.bytes);
+        self
+    }
 }
 
 /// Puts a pack together as the engine does: records behind the room for the header, their headers summed in order, the
@@ -264,9 +313,10 @@ pub(crate) fn pack_of(
         durable: numbers[1],
         checkpoint: numbers[2],
         next,
+        continued: 0,
     };
     header.encode(records_crc, &mut bytes);
-    Pack { at, header, specs, bytes }
+    Pack { at, header, specs, bytes, records_crc }
 }
 
 pub(crate) fn pack() -> impl Strategy<Value = Pack> {
@@ -276,21 +326,32 @@ pub(crate) fn pack() -> impl Strategy<Value = Pack> {
         [SEQUENCES, SEQUENCES, 0..u64::MAX],
         prop::array::uniform3(next_segment()),
         prop::collection::vec(spec(), 0..12),
+        any::<prop::sample::Index>(),
     )
-        .prop_map(|(at, head, numbers, next, specs)| pack_of(at, head, numbers, next, specs))
+        .prop_map(|(at, head, numbers, next, specs, continued)| {
+            let continued = if head == Head::Host { continued.index(specs.len() + 1) as u32 } else { 0 };
+            pack_of(at, head, numbers, next, specs).continued(continued)
+        })
 }
 
 /// A small pack with a record of every kind, always the same.
 pub(crate) fn sample_pack() -> Pack {
     let at = At { uuid: *b"a drive's own id", segment: 5, generation: 0xdead_beef, offset: 3 * 4096 };
-    let spec =
-        |kind, block, payload: &[u8]| Spec { kind, block, codec: 1, extra: 0, payload: payload.to_vec() };
+    let spec = |kind, block, payload: &[u8]| Spec {
+        kind,
+        block,
+        left_out: 0,
+        codec: 1,
+        extra: 0,
+        payload: payload.to_vec(),
+    };
     let range = layout::record::encode_range(70, Entry::fill(0x2020_2020));
     let mut pairs = Vec::new();
     layout::node::encode_pairs([(3, Entry::UNMAPPED), (511, Entry::fill(7))].into_iter(), &mut pairs);
     let specs = vec![
         spec(RecordKind::Data, 1 << 35, b"some compressed bytes"),
         Spec {
+            left_out: 0b0100_0010,
             codec: 0x32,
             extra: 7,
             ..spec(RecordKind::Data, 16, b"a frame of eight blocks, with a dictionary")

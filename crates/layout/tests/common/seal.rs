@@ -25,12 +25,17 @@ pub(crate) fn superblock(bytes: &mut [u8]) {
     }
 }
 
-/// A checkpoint: its table as far as it is there, then its header page.
+/// A checkpoint: the pages of its table, if they are all there, then its header page.
 pub(crate) fn checkpoint(bytes: &mut [u8]) {
     let Some((header, table)) = bytes.split_at_mut_checked(4096) else { return };
-    let rows = u32_at(header, 56) as usize;
-    if let Some(table) = table.get(..rows.saturating_mul(16)) {
-        put(header, 12, crc32c::crc32c(table));
+    let pages = (u32_at(header, 56) as usize).div_ceil(170);
+    if let Some(table) = table.get_mut(..pages.saturating_mul(4096)) {
+        let mut list = Vec::new();
+        for b in table.chunks_exact_mut(4096) {
+            page(b, 0);
+            list.extend_from_slice(&b[..4]);
+        }
+        put(header, 12, crc32c::crc32c(&list));
     }
     page(header, 8);
 }

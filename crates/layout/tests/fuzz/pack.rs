@@ -15,7 +15,7 @@ pub(crate) fn run(data: &[u8]) {
     let put =
         |bytes: &mut [u8], at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     if how & 1 == 0 {
-        bytes[4] = 1;
+        bytes[4] = 2;
         bytes[5] %= 3;
         bytes[35] &= 0x0f;
     }
@@ -37,6 +37,9 @@ pub(crate) fn run(data: &[u8]) {
             Ok(())
         });
         put(&mut bytes, 44, records);
+        let continued = u32::from_le_bytes([bytes[96], bytes[97], bytes[98], bytes[99]]);
+        let continued = if bytes[5] == 0 { continued.min(records) } else { 0 };
+        put(&mut bytes, 96, continued);
         bytes.truncate(end.next_multiple_of(4096));
         let len = bytes.len() as u32;
         put(&mut bytes, 36, len);
@@ -68,6 +71,7 @@ fn check(bytes: &[u8]) {
         return;
     }
     assert_eq!((records, at_expected), (header.records, header.used));
+    assert!(header.continued <= records);
     let elsewhere = Place { generation: !header.generation, ..place };
     assert!(decode_pack(bytes, elsewhere, |_, _| ()).is_err());
     let mut again = bytes.to_vec();

@@ -28,7 +28,14 @@ fn check(bytes: &[u8], mask: u32) {
     header.encode(&mut again);
     assert_eq!(again, bytes[..16]);
     match header.kind {
-        RecordKind::Data => {}
+        RecordKind::Data => {
+            let applied = (header.block..).take(8).filter(|block| header.applies_to(*block)).count() as u64;
+            let left_out = u64::from(header.left_out.count_ones());
+            assert!(
+                applied > 0 && applied + left_out == header.blocks(),
+                "left out are blocks of its own, not all"
+            );
+        }
         RecordKind::Range => {
             if let Ok((blocks, entry)) = decode_range(record.payload) {
                 assert_eq!(encode_range(blocks, entry), record.payload);

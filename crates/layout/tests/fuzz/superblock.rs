@@ -13,6 +13,8 @@ pub(crate) fn run(data: &[u8]) {
     if data.first().is_some_and(|how| how & 1 == 0) {
         page[8..12].copy_from_slice(&layout::FORMAT_VERSION.to_le_bytes());
         page[72..80].fill(0);
+        page[128] &= 0x0f;
+        page[129..132].fill(0);
     }
     seal::superblock(&mut page);
     check(&page);
@@ -21,6 +23,9 @@ pub(crate) fn run(data: &[u8]) {
 fn check(page: &[u8]) {
     let Ok(superblock) = Superblock::decode(page) else { return };
     assert_eq!(Superblock::decode(&superblock.encode()).as_ref(), Ok(&superblock));
+    assert_eq!(page[72..80], [0; 8], "no incompatible feature is known");
+    assert_eq!(superblock.features.allow_writing(), page[112..120] == [0; 8]);
+    assert_eq!(superblock.encode()[112..132], page[112..132], "all bits are kept");
     let geometry = superblock.geometry;
     for segment in [0, geometry.segments() / 2, geometry.segments() - 1] {
         let from = geometry.segment_offset(segment);

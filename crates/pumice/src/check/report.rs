@@ -81,11 +81,12 @@ impl Checked {
                 human::bytes(status.recovered.log_bytes)
             )?,
         }
-        let used = report.segments_count - report.segments_free_count - report.segments_damaged_count;
+        let (damaged, bad) = (status.segments_damaged_count, status.segments_bad_count);
+        let used = report.segments_count - report.segments_free_count - damaged - bad;
         writeln!(
             out,
-            "segments: {} ({used} used, {} free, {} set aside as damaged), usage held against the map",
-            report.segments_count, report.segments_free_count, report.segments_damaged_count
+            "segments: {} ({used} used, {} free, {damaged} set aside as damaged, {bad} as bad), usage held against the map",
+            report.segments_count, report.segments_free_count
         )?;
         let [leaves, one, two, root] = report.nodes_counts;
         writeln!(
@@ -127,7 +128,8 @@ impl Checked {
             "checkpoint_copies": copies(&report.checkpoints),
             "segments_count": report.segments_count,
             "segments_free_count": report.segments_free_count,
-            "segments_damaged_count": report.segments_damaged_count,
+            "segments_damaged_count": status.segments_damaged_count,
+            "segments_bad_count": status.segments_bad_count,
             "map_nodes_counts": report.nodes_counts,
             "map_bytes": report.nodes_bytes,
             "records_count": report.records_count,

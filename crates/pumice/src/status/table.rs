@@ -100,9 +100,12 @@ fn space(table: &mut Table, drive: &StatusReport) {
     table.bytes("physical size", drive.physical_size_bytes);
     table.bytes("physical limit", drive.physical_limit_bytes);
     table.bytes("physical used", drive.physical_used_bytes);
+    table.bytes("  of it repackable", drive.physical_repackable_bytes);
     table.bytes("physical reclaimable", drive.physical_reclaimable_bytes);
     table.bytes("physical free", drive.physical_free_bytes);
     table.bytes("physical reserve", drive.physical_reserve_bytes);
+    table.bytes("physical fixed", drive.physical_fixed_bytes);
+    table.text("freed space", if drive.keep_allocated { "kept" } else { "discarded" });
     let ratio = match drive.compression_ratio {
         0.0 => "-".to_string(),
         ratio => format!("{ratio:.2}:1"),
@@ -262,6 +265,9 @@ fn inside(table: &mut Table, drive: &StatusReport) {
     table.group("Inside");
     table.count("segments", cleaning.segments_count.into());
     table.count("segments free", cleaning.segments_free_count.into());
+    table.count("segments waiting", cleaning.segments_waiting_count.into());
+    table.count("segments bad", cleaning.segments_bad_count.into());
+    table.count("segments damaged", cleaning.segments_damaged_count.into());
     table.count("segments cleaned", cleaning.segments_cleaned_count);
     table.count("checkpoints", cleaning.checkpoints_count);
     table.bytes("map memory", cache.memory_bytes);

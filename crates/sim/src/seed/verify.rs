@@ -6,6 +6,7 @@ use media::Faults;
 use super::{Run, Stop, Wiping};
 use crate::Subject;
 use crate::content::SECTOR_BYTES;
+use crate::ledger::Ledger;
 use crate::oracle::LifeEnd;
 
 /// Bytes that are read back at a time after a restart.
@@ -107,7 +108,7 @@ impl<S: Subject> Run<S> {
             }
             Some(wiping) => self.settle_wipe(wiping, end)?,
         }
-        Ok(())
+        self.read_annex()
     }
 
     /// Wiped, or as it was: nothing between.
@@ -125,6 +126,8 @@ impl<S: Subject> Run<S> {
         }
         let mut oracle = self.oracle.lock();
         if is_empty && wiping != Wiping::Refused {
+            self.ledger = Ledger::new(self.config.annex_block());
+            self.is_full = false;
             oracle.wiped()?
         } else {
             oracle.settle(end)?

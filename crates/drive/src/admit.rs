@@ -1,0 +1,104 @@
+//! Whether there is space for a write: what is occupied, what the map may come to take, and what a write gives up.
+
+use layout::{Entry, UNIT_BYTES};
+
+use crate::batch::{Batch, Item};
+use crate::core::Core;
+use crate::node::Slot;
+
+/// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
+const PAIR_BYTES: u64 = 10;
+/// Blocks of a long range that are looked at one by one.
+const RANGE_BLOCKS_MAX: u64 = 1 << 16;
+
+impl Core {
+    /// Most live units the drive takes. What TRIM may make of the map is kept free: leaves of frames are written as runs, and grow
+    /// up to a pair a block where single blocks are given up; a full drive must be able to take that.
+    pub(crate) fn limit_units(&self) -> u64 {
+        self.segments.limit_units().saturating_sub(self.map_growth_units())
+    }
+
+    /// What the map can grow by although nothing is added to it.
+    pub(crate) fn map_growth_units(&self) -> u64 {
+        let data = self.map.mix.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units));
+        let map = self.segments.live_units().saturating_sub(data);
+        (self.map.live_blocks * PAIR_BYTES / UNIT_BYTES as u64).saturating_sub(map)
+    }
+
+    /// What is taken: live records, the changed map as it may be written, and what was reserved.
+    pub(crate) fn taken_units(&self) -> u64 {
+        let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
+        self.segments.live_units() + dirty + self.reserved_units
+    }
+
+    /// What is left of the limit.
+    pub(crate) fn room_units(&self) -> u64 {
+        self.limit_units().saturating_sub(self.taken_units())
+    }
+
+    /// Whether a batch fits.
+    pub(crate) fn admits(&self, batch: &Batch) -> bool {
+        self.fits(batch.data_units(), || self.exchange(batch))
+    }
+
+    /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
+    /// always: a full drive can be overwritten in place.
+    fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
+        if self.taken_units() + units <= self.limit_units() {
+            return true;
+        }
+        let (taken, freed) = exchange();
+        taken <= freed || self.taken_units() + taken <= self.limit_units() + freed
+    }
+
+    /// Reserves live units for a request of several batches, so that it is refused whole or not at all.
+    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> bool {
+        let exchange = || {
+            let each = batches.iter().map(|batch| self.exchange(batch));
+            each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        };
+        let fits = match batches {
+            [] => self.fits(units, || (units, 0)),
+            _ => self.fits(units, exchange),
+        };
+        if fits {
+            self.reserved_units += units;
+        }
+        fits
+    }
+
+    /// Units that a batch takes, with what blocks that are new to the map take there, and units of records that it replaces
+    /// wholly, as far as is known without the medium.
+    fn exchange(&self, batch: &Batch) -> (u64, u64) {
+        let mut items: Vec<&Item> = batch.items.iter().collect();
+        items.sort_unstable_by_key(|item| item.blocks());
+        let is_covered = |block: u64| {
+            let at = items.partition_point(|item| item.blocks().0 <= block);
+            at > 0 && block < items[at - 1].blocks().1 && !items[at - 1].leaves_out(block)
+        };
+        let (mut new_blocks, mut freed) = (0, 0);
+        for item in &batch.items {
+            let (first, end) = item.blocks();
+            let maps = !matches!(item, Item::Range { entry, .. } if entry.is_unmapped());
+            for block in (first..end.min(first + RANGE_BLOCKS_MAX)).filter(|block| !item.leaves_out(*block)) {
+                match self.map.peek(block) {
+                    Slot::Known(entry) if entry.is_record() => {
+                        freed += u64::from(self.freed_by(block, entry, is_covered));
+                    }
+                    Slot::Known(entry) if !entry.is_unmapped() => {}
+                    _ => new_blocks += u64::from(maps),
+                }
+            }
+        }
+        (batch.data_units() + (new_blocks * PAIR_BYTES).div_ceil(UNIT_BYTES as u64), freed)
+    }
+
+    /// What a record gives up if the covered blocks get others, asked at its first block that lives; nothing at the others.
+    fn freed_by(&self, block: u64, entry: Entry, is_covered: impl Fn(u64) -> bool) -> u32 {
+        let first = entry.first_block(block);
+        let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);
+        let live = || (first..first + entry.blocks()).filter(has);
+        let whole = live().next() == Some(block) && live().all(is_covered);
+        if whole { entry.units() } else { 0 }
+    }
+}

@@ -1,0 +1,68 @@
+//! The rows of the segment table as a checkpoint writes them: which pages changed, and what they held at the cut.
+
+use layout::SegmentRow;
+use layout::table::{page_of, page_rows, table_pages};
+
+/// The rows of one page of the table.
+pub(crate) type Page = Box<[SegmentRow]>;
+
+/// What a checkpoint has to know of the table beside the rows themselves.
+#[derive(Debug, Default)]
+pub(crate) struct RowPages {
+    /// Pages with a row that changed since the last cut.
+    changed: Vec<bool>,
+    /// While a checkpoint is being written: pages as they were at its cut, of those that changed since.
+    at_cut: Option<Vec<Option<Page>>>,
+}
+
+impl RowPages {
+    /// There are so many rows now. A new page counts as changed.
+    pub(crate) fn resize(&mut self, rows: usize) {
+        debug_assert!(self.at_cut.is_none(), "a table does not grow under a checkpoint");
+        if let Some(last) = self.changed.last_mut() {
+            *last = true;
+        }
+        self.changed.resize(table_pages(rows), true);
+    }
+
+    /// A row is about to change; `rows` makes the rows of its page as they are now.
+    pub(crate) fn touch(&mut self, segment: u32, rows: impl FnOnce(std::ops::Range<usize>) -> Page) {
+        let page = page_of(segment);
+        if let Some(at_cut) = &mut self.at_cut
+            && at_cut[page].is_none()
+        {
+            at_cut[page] = Some(rows(page_rows(page, usize::MAX)));
+        }
+        self.changed[page] = true;
+    }
+
+    /// Begins a cut: answers which pages changed since the one before.
+    pub(crate) fn cut(&mut self) -> Vec<bool> {
+        self.at_cut = Some((0..self.changed.len()).map(|_| None).collect());
+        let pages = self.changed.len();
+        std::mem::replace(&mut self.changed, vec![false; pages])
+    }
+
+    /// A page as it was at the cut, where it changed since.
+    pub(crate) fn at_cut(&self, page: usize) -> Option<&Page> {
+        self.at_cut.as_ref()?[page].as_ref()
+    }
+
+    /// The same, to be changed; `rows` makes the rows of the page where none changed since the cut.
+    pub(crate) fn at_cut_mut(
+        &mut self,
+        segment: u32,
+        rows: impl FnOnce(std::ops::Range<usize>) -> Page,
+    ) -> Option<&mut SegmentRow> {
+        let page = page_of(segment);
+        let range = page_rows(page, usize::MAX);
+        let first = range.start;
+        let rows = self.at_cut.as_mut()?[page].get_or_insert_with(|| rows(range));
+        rows.get_mut(segment as usize - first)
+    }
+
+    /// The checkpoint is over.
+    pub(crate) fn end_cut(&mut self) {
+        self.at_cut = None;
+    }
+}

@@ -1,0 +1,149 @@
+//! Takes answers and tells the oracle.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use nbd::protocol::Errno;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use sim::content::SECTOR_BYTES;
+use sim::oracle::{Kind, Reading};
+
+use super::connection::Connection;
+use super::shared::Shared;
+
+/// A request that waits for its answer.
+pub(super) enum Pending {
+    /// A write, TRIM or zeroes.
+    Change { kind: Kind, number: u32, bytes: u64, durable: bool, whole_blocks: bool, partial: bool },
+    /// A read.
+    Read { reading: Reading, bytes: usize },
+    /// A flush, and when it began.
+    Flush { began: u64 },
+}
+
+/// Requests in flight on one connection.
+#[derive(Default)]
+pub(super) struct InFlight {
+    requests: Mutex<Requests>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Requests {
+    pending: FxHashMap<u64, Pending>,
+    closed: bool,
+}
+
+impl InFlight {
+    /// Notes a request, once fewer than `depth` are in flight. False when the connection has ended.
+    pub(super) fn enter(&self, depth: usize, cookie: u64, begin: impl FnOnce() -> Pending) -> bool {
+        let mut requests = self.requests.lock();
+        while requests.pending.len() >= depth && !requests.closed {
+            self.changed.wait(&mut requests);
+        }
+        if requests.closed {
+            return false;
+        }
+        requests.pending.insert(cookie, begin());
+        true
+    }
+
+    /// Waits until nothing is in flight. False when the connection has ended before.
+    pub(super) fn drain(&self) -> bool {
+        let mut requests = self.requests.lock();
+        while !requests.pending.is_empty() && !requests.closed {
+            self.changed.wait(&mut requests);
+        }
+        requests.pending.is_empty()
+    }
+
+    fn leave(&self, cookie: u64) -> Option<Pending> {
+        let pending = self.requests.lock().pending.remove(&cookie);
+        self.changed.notify_all();
+        pending
+    }
+
+    /// What is in flight now will never be answered.
+    fn close(&self) -> usize {
+        let mut requests = self.requests.lock();
+        requests.closed = true;
+        self.changed.notify_all();
+        requests.pending.len()
+    }
+}
+
+/// Takes answers until the connection ends.
+pub(super) fn run(mut connection: Connection, in_flight: &Arc<InFlight>, shared: &Shared) {
+    let error = loop {
+        if let Err(error) = take_one(&mut connection, in_flight, shared) {
+            break error;
+        }
+    };
+    let unanswered = in_flight.close();
+    let hangs = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    if hangs && unanswered > 0 {
+        shared.fail(format!("{unanswered} requests were not answered for a minute"));
+    }
+    if error.kind() == ErrorKind::InvalidData {
+        shared.fail(error.to_string());
+    }
+}
+
+fn take_one(connection: &mut Connection, in_flight: &InFlight, shared: &Shared) -> io::Result<()> {
+    let reply = connection.receive()?;
+    let Some(pending) = in_flight.leave(reply.cookie) else {
+        return Err(io::Error::new(ErrorKind::InvalidData, "an answer to no request"));
+    };
+    match pending {
+        Pending::Change { kind, number, bytes, durable, whole_blocks, partial } => match reply.error {
+            0 => {
+                shared.oracle.lock().acknowledge(number, durable);
+                shared.count(|counts| {
+                    counts.changes += 1;
+                    counts.written_bytes += if kind == Kind::Write { bytes } else { 0 };
+                });
+            }
+            error if error == Errno::NoSpc.code() && partial => {
+                shared.oracle.lock().fail(number);
+                shared.count(|counts| counts.known_refusals += 1);
+            }
+            error if error == Errno::NoSpc.code() => {
+                shared.hold(shared.oracle.lock().refuse(number));
+                shared.count(|counts| counts.refusals += 1);
+                if kind == Kind::Trim && whole_blocks {
+                    shared.fail(format!("a TRIM of whole blocks was refused for lack of space: #{number}"));
+                }
+            }
+            error => {
+                shared.oracle.lock().fail(number);
+                judge(shared, &format!("{kind:?} #{number}"), error);
+            }
+        },
+        Pending::Read { reading, bytes } => match reply.error {
+            0 => {
+                let mut data = vec![0; bytes];
+                connection.receive_data(&mut data)?;
+                shared.hold(shared.oracle.lock().end_read(&reading, &data));
+                shared.count(|counts| counts.verified_bytes += bytes as u64);
+            }
+            error => judge(shared, &format!("a read of {} sectors", bytes / SECTOR_BYTES), error),
+        },
+        Pending::Flush { began } => match reply.error {
+            0 => {
+                shared.oracle.lock().end_flush(began);
+                shared.count(|counts| counts.flushes += 1);
+                shared.disk.flush_was_answered();
+            }
+            error => judge(shared, "a flush", error),
+        },
+    }
+    Ok(())
+}
+
+fn judge(shared: &Shared, what: &str, error: u32) {
+    shared.count(|counts| counts.errors += 1);
+    if !shared.is_excused() {
+        shared.fail(format!("{what} failed with error {error}, and nothing excuses it"));
+    }
+}

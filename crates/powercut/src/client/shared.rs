@@ -1,0 +1,120 @@
+//! What all clients of a drive share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sim::oracle::{Oracle, Violation};
+
+use crate::disk::Disk;
+
+/// What clients did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientCounts {
+    /// Writes, zeroes and TRIMs that were acknowledged.
+    pub changes: u64,
+    /// Bytes of acknowledged writes.
+    pub written_bytes: u64,
+    /// Flushes that were acknowledged.
+    pub flushes: u64,
+    /// Bytes read and held against the oracle.
+    pub verified_bytes: u64,
+    /// Requests refused for lack of space.
+    pub refusals: u64,
+    /// Refused although a part of them may have happened, which is known.
+    pub known_refusals: u64,
+    /// Requests that failed, and something excused it.
+    pub errors: u64,
+}
+
+/// The oracle, the first broken promise, and what excuses errors.
+pub struct Shared {
+    /// Sees each request before it is sent, and each answer after it came.
+    pub oracle: Mutex<Oracle>,
+    /// Under the drive.
+    pub disk: Arc<Disk>,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    pub strict: bool,
+    failure: Mutex<Option<String>>,
+    counts: Mutex<ClientCounts>,
+    stopped: AtomicBool,
+    ending: AtomicBool,
+    /// Syncs that had failed when the server was started.
+    failed_before: AtomicU64,
+}
+
+impl Shared {
+    /// For an empty drive.
+    pub fn new(disk: Arc<Disk>, strict: bool) -> Shared {
+        Shared {
+            oracle: Mutex::new(Oracle::new()),
+            disk,
+            strict,
+            failure: Mutex::new(None),
+            counts: Mutex::new(ClientCounts::default()),
+            stopped: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            failed_before: AtomicU64::new(0),
+        }
+    }
+
+    /// A server is about to be started.
+    pub fn begin_life(&self) {
+        self.failed_before.store(self.disk.counts().failed_syncs, Ordering::SeqCst);
+        self.stopped.store(false, Ordering::SeqCst);
+        self.ending.store(false, Ordering::SeqCst);
+    }
+
+    /// The power is cut, or the server was told to stop: from here to the next life requests may fail, however late answers are
+    /// looked at.
+    pub fn begin_end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+    }
+
+    /// Clients send no more requests.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether clients shall send no more.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Whether a correct server may answer with an error now.
+    pub fn is_excused(&self) -> bool {
+        self.ending.load(Ordering::SeqCst) || !self.disk.is_powered() || self.has_failed_sync()
+    }
+
+    /// Whether a sync failed in this life of the server.
+    pub fn has_failed_sync(&self) -> bool {
+        self.disk.counts().failed_syncs > self.failed_before.load(Ordering::SeqCst)
+    }
+
+    /// Notes what was wrong. The first is what counts.
+    pub fn fail(&self, why: String) {
+        self.failure.lock().get_or_insert(why);
+        self.stop();
+    }
+
+    /// Notes a broken promise, if there is one.
+    pub fn hold(&self, result: Result<(), Violation>) {
+        if let Err(Violation(why)) = result {
+            self.fail(why);
+        }
+    }
+
+    /// What was wrong first.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> ClientCounts {
+        *self.counts.lock()
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut ClientCounts)) {
+        count(&mut self.counts.lock());
+    }
+}

@@ -1,0 +1,66 @@
+//! Reads back everything that was ever written.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use nbd::protocol as wire;
+use nbd::request::RequestHeader;
+use sim::content::SECTOR_BYTES;
+
+use super::connection::Connection;
+use super::shared::Shared;
+
+/// Bytes read at a time.
+pub const VERIFY_BYTES_MAX: u64 = 256 << 10;
+/// Reads in flight.
+const DEPTH: usize = 8;
+
+/// Shows the oracle what each sector holds that was ever written.
+///
+/// # Errors
+/// If something cannot be read, or holds what cannot be there.
+pub fn read_back(socket: &Path, sector_bytes: u32, shared: &Shared) -> Result<(), String> {
+    let align = u64::from(sector_bytes) / SECTOR_BYTES as u64;
+    let ranges = shared.oracle.lock().touched(align, VERIFY_BYTES_MAX / SECTOR_BYTES as u64);
+    let mut connection = Connection::open(socket).map_err(|error| format!("cannot connect: {error}"))?;
+    let (mut sent, mut data) = (0, Vec::new());
+    for received in 0..ranges.len() {
+        while sent < ranges.len() && sent < received + DEPTH {
+            send(&mut connection, sent, ranges[sent]).map_err(|error| format!("cannot read: {error}"))?;
+            sent += 1;
+        }
+        let index = receive(&mut connection, &ranges, &mut data)?;
+        let (first, count) = ranges[index];
+        shared.oracle.lock().observe(first, count, Some(&data)).map_err(|violation| violation.0)?;
+        shared.count(|counts| counts.verified_bytes += data.len() as u64);
+    }
+    connection.hang_up();
+    Ok(())
+}
+
+fn send(connection: &mut Connection, index: usize, (first, count): (u64, u64)) -> io::Result<()> {
+    let header = RequestHeader {
+        flags: 0,
+        command: wire::CMD_READ,
+        cookie: index as u64,
+        offset: first * SECTOR_BYTES as u64,
+        length: count as u32 * SECTOR_BYTES as u32,
+    };
+    connection.send(&header, &[])
+}
+
+fn receive(connection: &mut Connection, ranges: &[(u64, u64)], data: &mut Vec<u8>) -> Result<usize, String> {
+    let ended = |error: io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "a read was not answered for a minute".to_string(),
+        _ => format!("the server ended the connection: {error}"),
+    };
+    let reply = connection.receive().map_err(ended)?;
+    let index = reply.cookie as usize;
+    let (first, count) = *ranges.get(index).ok_or("an answer to no request")?;
+    if reply.error != 0 {
+        return Err(format!("sectors {first}..{} cannot be read: error {}", first + count, reply.error));
+    }
+    data.resize(count as usize * SECTOR_BYTES, 0);
+    connection.receive_data(data).map_err(ended)?;
+    Ok(index)
+}

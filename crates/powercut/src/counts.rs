@@ -1,0 +1,157 @@
+//! What a run went through.
+
+use std::fmt;
+
+/// Counted over all drives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Drives made.
+    pub drives: u64,
+    /// Power cuts, the following three included.
+    pub cuts: u64,
+    /// While the server recovered.
+    pub cuts_in_recovery: u64,
+    /// While the server closed the drive.
+    pub cuts_in_close: u64,
+    /// When the client had the answer to a flush.
+    pub cuts_after_flush: u64,
+    /// Times the server was killed without a power cut.
+    pub kills: u64,
+    /// Times it was asked to stop, and did.
+    pub closes: u64,
+    /// Syncs that failed.
+    pub failed_syncs: u64,
+    /// Failed syncs after which the server was killed and started again before the power was cut.
+    pub failed_sync_restarts: u64,
+    /// Times the server opened the drive.
+    pub recoveries: u64,
+    /// Times `check --deep` found no fault.
+    pub checks: u64,
+    /// Times it found only what a cut while the drive was closed leaves, which it takes for a fault.
+    pub known_faults: u64,
+    /// Times a drive was scrubbed while it was served, without a fault.
+    pub scrubs: u64,
+    /// Unsynced writes of the server that a cut or a failed sync kept, lost, and tore.
+    pub kept_writes: u64,
+    /// Lost.
+    pub lost_writes: u64,
+    /// Torn.
+    pub torn_writes: u64,
+    /// Bytes that the server wrote to the disk.
+    pub disk_written_bytes: u64,
+    /// Requests that clients had acknowledged, of those that change something.
+    pub changes: u64,
+    /// Flushes acknowledged.
+    pub flushes: u64,
+    /// Bytes that clients wrote.
+    pub written_bytes: u64,
+    /// Bytes that clients read and verified.
+    pub verified_bytes: u64,
+    /// Requests refused for lack of space.
+    pub refusals: u64,
+    /// Long zeroes and TRIMs refused for lack of space, of which a part may have been done.
+    pub known_refusals: u64,
+    /// Requests that failed for a reason.
+    pub errors: u64,
+    /// Ranges that fio filled and flushed.
+    pub fio_filled: u64,
+    /// Times that fio verified such a range after a restart.
+    pub fio_verified: u64,
+    /// Times that the power went while fio wrote and verified.
+    pub fio_interrupted: u64,
+    /// Drives with a broken promise.
+    pub failures: u64,
+}
+
+impl Counts {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Counts) {
+        let pairs = [
+            (&mut self.drives, other.drives),
+            (&mut self.cuts, other.cuts),
+            (&mut self.cuts_in_recovery, other.cuts_in_recovery),
+            (&mut self.cuts_in_close, other.cuts_in_close),
+            (&mut self.cuts_after_flush, other.cuts_after_flush),
+            (&mut self.kills, other.kills),
+            (&mut self.closes, other.closes),
+            (&mut self.failed_syncs, other.failed_syncs),
+            (&mut self.failed_sync_restarts, other.failed_sync_restarts),
+            (&mut self.recoveries, other.recoveries),
+            (&mut self.checks, other.checks),
+            (&mut self.known_faults, other.known_faults),
+            (&mut self.scrubs, other.scrubs),
+            (&mut self.kept_writes, other.kept_writes),
+            (&mut self.lost_writes, other.lost_writes),
+            (&mut self.torn_writes, other.torn_writes),
+            (&mut self.disk_written_bytes, other.disk_written_bytes),
+            (&mut self.changes, other.changes),
+            (&mut self.flushes, other.flushes),
+            (&mut self.written_bytes, other.written_bytes),
+            (&mut self.verified_bytes, other.verified_bytes),
+            (&mut self.refusals, other.refusals),
+            (&mut self.known_refusals, other.known_refusals),
+            (&mut self.errors, other.errors),
+            (&mut self.fio_filled, other.fio_filled),
+            (&mut self.fio_verified, other.fio_verified),
+            (&mut self.fio_interrupted, other.fio_interrupted),
+            (&mut self.failures, other.failures),
+        ];
+        for (mine, theirs) in pairs {
+            *mine += theirs;
+        }
+    }
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "power cuts:   {} on {} drives ({} in recovery, {} in closing, {} just after a flush was answered)",
+            self.cuts, self.drives, self.cuts_in_recovery, self.cuts_in_close, self.cuts_after_flush
+        )?;
+        writeln!(out, "kills:        {}; closed properly: {}", self.kills, self.closes)?;
+        writeln!(
+            out,
+            "failed syncs: {}, of which {} with a kill and a restart before the next cut",
+            self.failed_syncs, self.failed_sync_restarts
+        )?;
+        writeln!(
+            out,
+            "recoveries:   {}; check --deep without a fault: {}, and {} while served",
+            self.recoveries, self.checks, self.scrubs
+        )?;
+        writeln!(
+            out,
+            "known:        {} checks took the half of a last checkpoint for a fault, {} long zeroes were refused, of which a part may be there",
+            self.known_faults, self.known_refusals
+        )?;
+        writeln!(
+            out,
+            "disk:         {} MiB written; at cuts and failed syncs {} writes kept, {} lost, {} torn",
+            mib(self.disk_written_bytes),
+            self.kept_writes,
+            self.lost_writes,
+            self.torn_writes
+        )?;
+        writeln!(
+            out,
+            "clients:      {} MiB written in {} acknowledged changes, {} flushes, {} MiB verified, {} refused as full, {} errors",
+            mib(self.written_bytes),
+            self.changes,
+            self.flushes,
+            mib(self.verified_bytes),
+            self.refusals,
+            self.errors
+        )?;
+        writeln!(
+            out,
+            "fio:          {} ranges filled and flushed, verified {} times after a restart; {} cuts while it wrote and verified",
+            self.fio_filled, self.fio_verified, self.fio_interrupted
+        )?;
+        write!(out, "failures:     {}", self.failures)
+    }
+}

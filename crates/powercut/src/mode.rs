@@ -1,0 +1,55 @@
+//! What a run is about.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What is between the server and the disk, and which faults come with the power cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Direct I/O: power cuts, kills, failed syncs.
+    Direct,
+    /// Through the page cache: power cuts, kills, and failed syncs that end with a power cut.
+    Cache,
+    /// Through the page cache: failed syncs, then a kill and a restart over a cache that shows what was lost, and later a
+    /// power cut.
+    Fsyncgate,
+    /// Direct I/O to a disk that itself shows, until a power cut, what a failed sync lost.
+    StaleDisk,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Direct => "direct",
+            Mode::Cache => "cache",
+            Mode::Fsyncgate => "fsyncgate",
+            Mode::StaleDisk => "stale-disk",
+        }
+    }
+
+    /// Whether a server may be started over what a failed sync lost, before a power cut.
+    pub fn restarts_after_failed_sync(self) -> bool {
+        self != Mode::Cache
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mode, String> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
+            let names = Mode::ALL.map(Mode::name).join(", ");
+            format!("expected one of {names}")
+        })
+    }
+}

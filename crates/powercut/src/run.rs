@@ -1,0 +1,154 @@
+//! Many stories.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use media::SimRng;
+use parking_lot::Mutex;
+
+use crate::counts::Counts;
+use crate::disk::{Disk, Pace, Stale};
+use crate::fio;
+use crate::mode::Mode;
+use crate::mount::{Cache, Mounted};
+use crate::story::{self, Setting};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program under test.
+    pub program: PathBuf,
+    /// Seed of the first story; the next has the next.
+    pub seed: u64,
+    /// Power cuts to make.
+    pub cuts: u64,
+    /// Stories to tell at the most.
+    pub stories: u64,
+    /// What they are about, in turn.
+    pub modes: Vec<Mode>,
+    /// Stories told at a time.
+    pub jobs: usize,
+    /// Failures after which to stop.
+    pub failures_max: u64,
+    /// How servers reach their disks, if not as drawn: `uring` or `plain`.
+    pub io: Option<String>,
+    /// Whether fio is at work too.
+    pub fio: bool,
+    /// The disk keeps nothing: all stories must fail.
+    pub lies: bool,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    pub strict: bool,
+    /// Print what happens.
+    pub verbose: bool,
+    /// A folder for all of it; stories that fail leave theirs there.
+    pub folder: PathBuf,
+}
+
+/// A story with a broken promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What it was about.
+    pub mode: Mode,
+    /// What was wrong.
+    pub why: String,
+    /// Where logs and images are.
+    pub kept: PathBuf,
+}
+
+/// How a run went.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What it went through.
+    pub counts: Counts,
+    /// What was wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// Why nothing can be run here, if that is so: no FUSE, or no fio where it is wanted.
+pub fn why_not(folder: &Path, fio: bool) -> Option<String> {
+    let missing = if fio { fio::look().err() } else { None };
+    missing.or_else(|| {
+        let disk = Arc::new(Disk::new(1 << 20, Pace::default(), Stale::Hidden, SimRng::new(0)));
+        let point = folder.join("probe");
+        let probe = std::fs::create_dir_all(&point)
+            .and_then(|()| Mounted::new(disk, Cache::WriteBack, &point))
+            .and_then(|mounted| std::fs::read(mounted.file()).map(|_| mounted))
+            .and_then(Mounted::unmount);
+        // Whatever is left of it does no harm.
+        let _ = std::fs::remove_dir(&point);
+        probe.err().map(|error| format!("cannot mount a FUSE file system: {error}"))
+    })
+}
+
+/// What several threads share.
+struct Run<'a> {
+    options: &'a Options,
+    next: Mutex<u64>,
+    report: Mutex<Report>,
+}
+
+/// Tells stories until there were enough power cuts. `progress` sees the counts after each.
+///
+/// # Errors
+/// If something is missing here.
+pub fn run(options: &Options, progress: impl Fn(&Counts) + Sync) -> io::Result<Report> {
+    let run = Run { options, next: Mutex::new(0), report: Mutex::new(Report::default()) };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..options.jobs.max(1)).map(|_| scope.spawn(|| run.stories(&progress))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::other("a story panicked")),
+        })
+    })?;
+    Ok(run.report.into_inner())
+}
+
+impl Run<'_> {
+    /// The next story's number and how many power cuts it may have.
+    fn draw(&self) -> Option<(u64, u64)> {
+        let report = self.report.lock();
+        let left = self.options.cuts.saturating_sub(report.counts.cuts);
+        let mut next = self.next.lock();
+        let is_over = left == 0
+            || *next >= self.options.stories
+            || report.failures.len() as u64 >= self.options.failures_max;
+        if is_over {
+            return None;
+        }
+        *next += 1;
+        Some((*next - 1, left))
+    }
+
+    fn stories(&self, progress: &impl Fn(&Counts)) -> io::Result<()> {
+        while let Some((number, cuts_max)) = self.draw() {
+            let seed = self.options.seed + number;
+            let mode = self.options.modes[number as usize % self.options.modes.len()];
+            let folder = self.options.folder.join(format!("seed-{seed}-{mode}"));
+            std::fs::create_dir_all(&folder)?;
+            let setting = Setting {
+                program: self.options.program.clone(),
+                mode,
+                seed,
+                cuts_max,
+                io: self.options.io.clone(),
+                fio: self.options.fio,
+                lies: self.options.lies,
+                strict: self.options.strict,
+                verbose: self.options.verbose,
+            };
+            let ending = story::tell(&setting, &folder)?;
+            let mut report = self.report.lock();
+            report.counts.add(&ending.counts);
+            match ending.failure {
+                Some(why) => report.failures.push(Failure { seed, mode, why, kept: folder }),
+                None => std::fs::remove_dir_all(&folder)?,
+            }
+            progress(&report.counts);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,343 @@
+//! One drive, from its creation through power cuts to the last check.
+
+mod check;
+mod lives;
+mod shape;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use media::SimRng;
+use sim::oracle::LifeEnd;
+
+use crate::client::{Shared, read_back};
+use crate::counts::Counts;
+use crate::disk::{Action, Disk, Stale, Trigger, When};
+use crate::fio::{BUSY_BYTES, Fio, SETTLED_BYTES};
+use crate::mode::Mode;
+use crate::mount::Mounted;
+use crate::server::{Place, Server, Started};
+use shape::Shape;
+
+/// Power cuts in a row while one recovery is tried.
+const RECOVERY_CUTS_MAX: u64 = 3;
+/// Requests of the server while it recovers, that a cut is drawn from: about as many as it makes, in powers of two.
+const RECOVERY_REQUESTS_BITS: u64 = 6;
+
+/// What a story needs to be told.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The program under test.
+    pub program: PathBuf,
+    /// What it is about.
+    pub mode: Mode,
+    /// Decides everything but what threads and processes do at the same time.
+    pub seed: u64,
+    /// Power cuts; fewer if the story is shorter.
+    pub cuts_max: u64,
+    /// How the server reaches the disk, if not as drawn: `uring` or `plain`.
+    pub io: Option<String>,
+    /// Whether fio is at work too.
+    pub fio: bool,
+    /// The disk's syncs keep nothing: a story that must fail.
+    pub lies: bool,
+    /// Excuse nothing, not even mistakes of the program that are known.
+    pub strict: bool,
+    /// Print what happens.
+    pub verbose: bool,
+}
+
+/// How a story ended.
+pub struct Ending {
+    /// What it went through.
+    pub counts: Counts,
+    /// What was wrong.
+    pub failure: Option<String>,
+}
+
+/// Tells a story in a folder, which keeps logs, and images if something was wrong.
+///
+/// # Errors
+/// If there is no FUSE, or something else is missing.
+pub fn tell(setting: &Setting, folder: &Path) -> io::Result<Ending> {
+    let mut rng = SimRng::new(setting.seed);
+    let shape = Shape::draw(setting.mode, &mut rng);
+    let stale = if setting.mode == Mode::StaleDisk { Stale::Shown } else { Stale::Hidden };
+    let disk = Arc::new(Disk::new(shape.config.physical_bytes, shape.pace, stale, rng.fork()));
+    let point = folder.join("mnt");
+    std::fs::create_dir_all(&point)?;
+    let mounted = Mounted::new(disk.clone(), shape.cache, &point)?;
+    let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
+    let place = Place { program: setting.program.clone(), folder: folder.to_path_buf(), io };
+    place.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
+    let mut story = Story {
+        fio: Fio::new(folder, shape.config.logical_bytes),
+        shared: Arc::new(Shared::new(disk.clone(), setting.strict)),
+        setting: setting.clone(),
+        rng,
+        shape,
+        disk,
+        point,
+        mounted: Some(mounted),
+        place,
+        server: None,
+        counts: Counts { drives: 1, ..Counts::default() },
+    };
+    let failure = story.lives().err();
+    if let Some(why) = &failure {
+        story.keep(why)?;
+    }
+    let mut counts = story.total();
+    story.end();
+    counts.failures = u64::from(failure.is_some());
+    Ok(Ending { counts, failure })
+}
+
+struct Story {
+    setting: Setting,
+    rng: SimRng,
+    shape: Shape,
+    disk: Arc<Disk>,
+    shared: Arc<Shared>,
+    fio: Fio,
+    point: PathBuf,
+    mounted: Option<Mounted>,
+    place: Place,
+    server: Option<Server>,
+    counts: Counts,
+}
+
+impl Story {
+    fn lives(&mut self) -> Result<(), String> {
+        self.create()?;
+        let mut end = LifeEnd::Closed;
+        let cuts_max = self.setting.cuts_max.min(self.shape.cuts);
+        loop {
+            self.open()?;
+            self.read_back(end)?;
+            if self.rng.chance(1, 6) {
+                // What a reader was shown after a restart stays, even if nothing was written since.
+                self.crash_at_once()?;
+                self.open()?;
+                self.read_back(LifeEnd::Crash)?;
+            }
+            if self.disk.counts().cuts >= cuts_max {
+                break;
+            }
+            end = self.live()?;
+        }
+        self.close()?;
+        self.check("at the end")
+    }
+
+    fn note(&self, what: &str) {
+        if self.setting.verbose {
+            eprintln!("seed {}: {what}", self.setting.seed);
+        }
+        // A log that cannot be written is no reason to stop.
+        let _ = self.place.note(what);
+    }
+
+    fn file(&self) -> PathBuf {
+        self.point.join(crate::mount::FILE_NAME)
+    }
+
+    fn create(&mut self) -> Result<(), String> {
+        let config = &self.shape.config;
+        let capacity = config.logical_bytes + SETTLED_BYTES + BUSY_BYTES;
+        let arguments = [
+            "create".to_string(),
+            self.file().display().to_string(),
+            format!("--capacity={capacity}"),
+            format!("--sector={}", config.sector_bytes),
+            format!("--segment={}", config.segment_bytes),
+            format!("--codec={}", config.codec),
+        ];
+        self.place.run(&arguments)?;
+        if self.setting.lies {
+            self.disk.lie();
+        }
+        if self.rng.chance(1, 2) { self.cut_and_restart("after create") } else { Ok(()) }
+    }
+
+    /// Starts the server, with power cuts and failed syncs on the way.
+    fn open(&mut self) -> Result<(), String> {
+        self.check("before the drive is opened")?;
+        let mut cuts = 0;
+        loop {
+            self.shared.begin_life();
+            let is_cut = cuts < RECOVERY_CUTS_MAX && self.rng.chance(1, 6);
+            if is_cut {
+                let when = [When::InRequest, When::InSync, When::AfterSync, When::AtSlot][self.rng.index(4)];
+                let skip = if when == When::InRequest { self.rng.skewed(RECOVERY_REQUESTS_BITS) } else { 0 };
+                let skip = skip + self.rng.below(2);
+                let trigger = Trigger::new(when, skip, self.rng.skewed(3));
+                self.note(&format!("a power cut while it opens, if {trigger:?} comes"));
+                self.draw_silence();
+                self.disk.arm(trigger, Action::Cut);
+            } else if self.setting.mode.restarts_after_failed_sync() && self.rng.chance(1, 24) {
+                self.note("a sync fails while it opens");
+                self.disk.fail_sync(self.rng.below(3));
+            }
+            let server = Server::start(&self.place, &self.file(), &self.shape.arguments);
+            let mut server = server.map_err(|error| format!("cannot start the server: {error}"))?;
+            let disk = self.disk.clone();
+            let started = server.wait_ready(|| !disk.is_powered());
+            let logged = server.logged();
+            self.server = Some(server);
+            let started = started?;
+            if !self.disk.is_powered() {
+                cuts += 1;
+                self.counts.cuts_in_recovery += 1;
+                self.cut_and_restart("while it opened")?;
+                self.check("after a power cut while it opened")?;
+                continue;
+            }
+            self.disk.disarm();
+            self.disk.heal();
+            match started {
+                // It may serve all the same, poisoned or not: the sync was the background's.
+                _ if self.disk.is_powered() && self.has_failed_sync() => {
+                    self.note("a sync failed while it opened");
+                    self.server = None;
+                    self.counts.failed_sync_restarts += 1;
+                }
+                Started::Ready if self.disk.is_powered() => {
+                    self.counts.recoveries += 1;
+                    return Ok(());
+                }
+                Started::Ended(status) => {
+                    return Err(format!(
+                        "the server does not open the drive; it ended with {status}:\n{logged}"
+                    ));
+                }
+                // Cut between the two looks.
+                Started::Ready | Started::Interrupted => {
+                    cuts += 1;
+                    self.counts.cuts_in_recovery += 1;
+                    self.cut_and_restart("while it opened")?;
+                }
+            }
+        }
+    }
+
+    /// Everything that was ever written, against the oracle; and what fio wrote.
+    fn read_back(&mut self, end: LifeEnd) -> Result<(), String> {
+        let socket = self.place.socket();
+        read_back(&socket, self.shape.config.sector_bytes, &self.shared)
+            .map_err(|why| format!("after the restart ({end:?}): {why}"))?;
+        self.shared.oracle.lock().settle(end).map_err(|violation| violation.0)?;
+        self.fio.verify(&socket)?;
+        if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
+    }
+
+    /// Before a cut: whether the disk fails requests then, or does not answer.
+    fn draw_silence(&mut self) {
+        let silent = self.rng.chance(1, 3);
+        self.disk.set_silent(silent);
+    }
+
+    /// Nobody is at work: a cut or a kill.
+    fn crash_at_once(&mut self) -> Result<(), String> {
+        let may_kill = self.setting.mode.restarts_after_failed_sync() || !self.has_failed_sync();
+        if may_kill && self.rng.chance(1, 3) {
+            self.kill("as soon as it had been read");
+            return Ok(());
+        }
+        self.draw_silence();
+        self.disk.cut();
+        self.cut_and_restart("as soon as it had been read")
+    }
+
+    /// Whether a sync failed since the server was started.
+    fn has_failed_sync(&self) -> bool {
+        self.shared.has_failed_sync()
+    }
+
+    /// Ends the server without a power cut.
+    fn kill(&mut self, when: &str) {
+        self.note(&format!("killed {when}"));
+        self.counts.kills += 1;
+        self.counts.failed_sync_restarts += u64::from(self.has_failed_sync());
+        self.disk.heal();
+        self.server = None;
+    }
+
+    /// Cuts the power, unless that is done; ends the server, empties the page cache and gives power again.
+    fn cut_and_restart(&mut self, when: &str) -> Result<(), String> {
+        self.disk.cut();
+        self.shared.begin_end();
+        self.note(&format!("power cut {when}"));
+        if let Some(server) = &mut self.server {
+            server.kill();
+        }
+        self.disk.release();
+        self.server = None;
+        let failed = |error: io::Error| format!("cannot mount the disk anew: {error}");
+        if let Some(mounted) = self.mounted.take() {
+            mounted.unmount().map_err(failed)?;
+        }
+        self.disk.restart();
+        self.mounted = Some(Mounted::new(self.disk.clone(), self.shape.cache, &self.point).map_err(failed)?);
+        Ok(())
+    }
+
+    /// Ends the server properly.
+    fn close(&mut self) -> Result<(), String> {
+        self.shared.begin_end();
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        server.ask_to_stop();
+        let status = server.wait()?;
+        if !status.success() {
+            return Err(format!(
+                "the server did not close the drive; it ended with {status}:\n{}",
+                server.logged()
+            ));
+        }
+        self.counts.closes += 1;
+        Ok(())
+    }
+
+    /// Images for whoever looks for the mistake.
+    fn keep(&self, why: &str) -> io::Result<()> {
+        let (now, at_cut) = self.disk.images();
+        now.save(&self.place.folder.join("image.now"))?;
+        if let Some(at_cut) = at_cut {
+            at_cut.save(&self.place.folder.join("image.cut"))?;
+        }
+        std::fs::write(self.place.folder.join("failure"), why)
+    }
+
+    fn end(&mut self) {
+        self.disk.cut();
+        if let Some(server) = &mut self.server {
+            server.kill();
+        }
+        self.disk.release();
+        self.server = None;
+        self.mounted = None;
+    }
+
+    fn total(&self) -> Counts {
+        let (disk, clients) = (self.disk.counts(), self.shared.counts());
+        Counts {
+            cuts: disk.cuts,
+            failed_syncs: disk.failed_syncs,
+            kept_writes: disk.kept_writes,
+            lost_writes: disk.lost_writes,
+            torn_writes: disk.torn_writes,
+            disk_written_bytes: disk.written_bytes,
+            changes: clients.changes,
+            flushes: clients.flushes,
+            written_bytes: clients.written_bytes,
+            verified_bytes: clients.verified_bytes,
+            refusals: clients.refusals,
+            known_refusals: clients.known_refusals,
+            errors: clients.errors,
+            fio_filled: self.fio.filled,
+            fio_verified: self.fio.verified,
+            ..self.counts
+        }
+    }
+}

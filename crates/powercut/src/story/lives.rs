@@ -1,0 +1,243 @@
+//! One life of the server: clients at work, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use sim::oracle::LifeEnd;
+
+use super::Story;
+use crate::client::{Load, Plan};
+use crate::disk::{Action, Trigger, When};
+
+/// Longest life after everything is at work.
+const LIFE_MS_MAX: u64 = 800;
+/// Times that a moment passes before it counts, at the most, in powers of two.
+const SKIP_BITS: u64 = 9;
+/// How long a server lives on without power, at the most.
+const LINGER_MS_MAX: u64 = 15;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Cut(Trigger),
+    Kill(Trigger),
+    Close,
+    /// A cut while the server closes the drive.
+    CutInClose(Trigger),
+    /// The sync after so many fails; then something else.
+    FailedSync(u64, After),
+}
+
+/// What comes after a failed sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Cut,
+    Kill,
+    Stop,
+}
+
+impl Story {
+    /// Clients at work until the power goes, the server is killed or asked to stop.
+    pub(super) fn live(&mut self) -> Result<LifeEnd, String> {
+        let end = self.draw_end();
+        let socket = self.place.socket();
+        let plan = Plan::draw(&mut self.rng);
+        self.note(&format!("{plan:?}, until {end:?}"));
+        let busy = self.setting.fio && self.rng.chance(1, 4);
+        let fill = self.setting.fio && self.rng.chance(1, 3);
+        let busy = if busy { Some(self.fio.be_busy(&socket, &mut self.rng)?) } else { None };
+        let load = Load::start(&socket, plan, &self.shape.config, &self.shared, &mut self.rng);
+        let load = load.map_err(|error| format!("clients cannot connect: {error}"))?;
+        let fill = if fill { Some(self.fio.fill(&socket, &mut self.rng)?) } else { None };
+        // Half of the fillings come to their end.
+        let fill = match fill {
+            Some(job) if self.rng.chance(1, 2) => {
+                let shared = self.shared.clone();
+                self.fio.filled(job, || shared.failure().is_some())?;
+                None
+            }
+            other => other,
+        };
+        let ended = self.end_life(end, load);
+        if let Some(job) = fill {
+            // What it has done it has, if it ended well before the cut; else nobody knows.
+            self.fio.filled(job, || true)?;
+        }
+        if let Some(job) = busy {
+            self.counts.fio_interrupted += 1;
+            job.stop()?;
+        }
+        let ended = ended?;
+        self.shared.failure().map_or(Ok(ended), Err)
+    }
+
+    fn draw_end(&mut self) -> End {
+        let rng = &mut self.rng;
+        let when = When::draw(rng);
+        let skip = rng.skewed(SKIP_BITS);
+        let more = if rng.chance(1, 2) { 0 } else { rng.skewed(4) };
+        let trigger = Trigger::new(when, skip, more);
+        let after = [After::Cut, After::Kill, After::Stop][rng.index(3)];
+        let after = if self.setting.mode.restarts_after_failed_sync() { after } else { After::Cut };
+        let failing = match self.setting.mode {
+            crate::mode::Mode::Fsyncgate | crate::mode::Mode::StaleDisk => 30,
+            _ => 8,
+        };
+        match rng.below(100) {
+            draw if draw < failing => End::FailedSync(rng.skewed(4), after),
+            30..36 => End::Close,
+            36..43 => End::Kill(trigger),
+            43..50 => End::CutInClose(Trigger::new(
+                [When::InRequest, When::InSync, When::AfterSync, When::AtSlot][rng.index(4)],
+                rng.skewed(3),
+                more,
+            )),
+            _ => End::Cut(trigger),
+        }
+    }
+
+    fn end_life(&mut self, end: End, load: Load) -> Result<LifeEnd, String> {
+        let limit = Duration::from_millis(1 + self.rng.below(LIFE_MS_MAX));
+        match end {
+            End::Cut(trigger) => {
+                self.draw_silence();
+                self.disk.arm(trigger, Action::Cut);
+                let fired = self.wait(limit)?;
+                self.counts.cuts_after_flush += u64::from(fired && trigger.when == When::AfterFlush);
+                self.disk.cut();
+                self.linger();
+                self.cut_and_restart("with clients at work")?;
+                load.abandon();
+                Ok(LifeEnd::Crash)
+            }
+            End::Kill(trigger) => {
+                self.disk.arm(trigger, Action::Ring);
+                self.wait(limit)?;
+                self.disk.disarm();
+                self.kill("with clients at work");
+                load.abandon();
+                Ok(LifeEnd::Crash)
+            }
+            End::Close => {
+                // Half of the time clients are done before.
+                if self.rng.chance(1, 2) {
+                    self.wait(limit)?;
+                    self.shared.stop();
+                    load.finish();
+                    self.close()?;
+                } else {
+                    self.wait(limit)?;
+                    self.close()?;
+                    load.abandon();
+                }
+                self.note("closed");
+                Ok(LifeEnd::Closed)
+            }
+            End::CutInClose(trigger) => {
+                self.wait(limit)?;
+                self.draw_silence();
+                self.shared.begin_end();
+                self.disk.arm(trigger, Action::Cut);
+                if let Some(server) = &self.server {
+                    server.ask_to_stop();
+                }
+                let closed = self.wait_for_end()?;
+                let cut = !self.disk.is_powered();
+                self.counts.cuts_in_close += u64::from(cut);
+                self.counts.closes += u64::from(closed && !cut);
+                if !closed && !cut {
+                    return Err(format!("the server did not close the drive:\n{}", self.logged()));
+                }
+                self.cut_and_restart("while it closed")?;
+                load.abandon();
+                Ok(if closed { LifeEnd::Closed } else { LifeEnd::Crash })
+            }
+            End::FailedSync(skip, after) => self.fail_sync(skip, after, limit, load),
+        }
+    }
+
+    fn fail_sync(&mut self, skip: u64, after: After, limit: Duration, load: Load) -> Result<LifeEnd, String> {
+        self.disk.fail_sync(skip);
+        self.wait(limit)?;
+        self.linger();
+        match after {
+            After::Cut => {
+                self.draw_silence();
+                self.cut_and_restart("after a failed sync")?;
+                load.abandon();
+                return Ok(LifeEnd::Crash);
+            }
+            After::Kill => self.kill("after a failed sync"),
+            After::Stop => {
+                self.shared.begin_end();
+                let failed = self.has_failed_sync();
+                if let Some(server) = &self.server {
+                    server.ask_to_stop();
+                }
+                let closed = self.wait_for_end()?;
+                // A sync may also fail while it closes, or none at all.
+                let failed_too = self.has_failed_sync();
+                self.disk.heal();
+                if !closed && !failed_too {
+                    return Err(format!("the server did not close the drive:\n{}", self.logged()));
+                }
+                self.note(if failed_too { "stopped after a failed sync" } else { "closed" });
+                self.counts.closes += u64::from(closed);
+                self.counts.failed_sync_restarts += u64::from(failed_too);
+                self.server = None;
+                load.abandon();
+                return Ok(if closed && !failed { LifeEnd::Closed } else { LifeEnd::Crash });
+            }
+        }
+        load.abandon();
+        Ok(LifeEnd::Crash)
+    }
+
+    /// Waits for the disk's trigger, or so long, or until something is wrong. Answers whether the trigger came.
+    fn wait(&mut self, limit: Duration) -> Result<bool, String> {
+        let since = Instant::now();
+        loop {
+            let left = limit.saturating_sub(since.elapsed());
+            if self.disk.wait(left.min(Duration::from_millis(20))) {
+                return Ok(true);
+            }
+            if let Some(why) = self.shared.failure() {
+                return Err(why);
+            }
+            if let Some(status) = self.server.as_mut().and_then(crate::server::Server::ended) {
+                return Err(format!("the server ended by itself, with {status}:\n{}", self.logged()));
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for the server to end, or the power. Answers whether it ended well.
+    fn wait_for_end(&mut self) -> Result<bool, String> {
+        let since = Instant::now();
+        loop {
+            let Some(server) = &mut self.server else { return Ok(false) };
+            if let Some(status) = server.ended() {
+                return Ok(status.success());
+            }
+            if !self.disk.is_powered() {
+                return Ok(false);
+            }
+            if since.elapsed() > Duration::from_secs(60) {
+                return Err("the server does not stop in a minute".to_string());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A server lives on for a moment with a disk that fails; what it acknowledges then must be true too.
+    fn linger(&mut self) {
+        if self.rng.chance(1, 2) {
+            std::thread::sleep(Duration::from_millis(self.rng.below(LINGER_MS_MAX)));
+        }
+    }
+
+    fn logged(&self) -> String {
+        self.server.as_ref().map(crate::server::Server::logged).unwrap_or_default()
+    }
+}

@@ -1,0 +1,61 @@
+//! A few power cuts under the program; `make power-cuts` makes hundreds.
+
+use std::path::Path;
+
+use powercut::{Mode, Options, Report, run, why_not};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Runs until there were so many cuts, in a folder; nothing where there is no FUSE or no fio.
+fn cut(folder: &Path, cuts: u64, modes: &[Mode], lies: bool) -> std::io::Result<Option<Report>> {
+    if let Some(why) = why_not(folder, true) {
+        eprintln!("skipped: {why}");
+        return Ok(None);
+    }
+    let options = Options {
+        program: env!("CARGO_BIN_EXE_pumice").into(),
+        seed: 1,
+        cuts,
+        stories: u64::MAX,
+        modes: modes.to_vec(),
+        jobs: 1,
+        failures_max: 1,
+        io: None,
+        fio: true,
+        lies,
+        strict: false,
+        verbose: false,
+        folder: folder.to_path_buf(),
+    };
+    run(&options, |_| {}).map(Some)
+}
+
+fn five_cuts(mode: Mode) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let Some(report) = cut(folder.path(), 5, &[mode], false)? else { return Ok(()) };
+    println!("{}", report.counts);
+    if let Some(failure) = report.failures.first() {
+        let kept = folder.keep();
+        panic!("seed {}, mode {mode}: {}\nkept: {}", failure.seed, failure.why, kept.display());
+    }
+    assert!(report.counts.cuts >= 5 && report.counts.recoveries >= 2, "{:?}", report.counts);
+    Ok(())
+}
+
+#[test]
+fn nothing_durable_is_lost_with_direct_io() -> Outcome {
+    five_cuts(Mode::Direct)
+}
+
+#[test]
+fn nothing_durable_is_lost_through_the_page_cache() -> Outcome {
+    five_cuts(Mode::Cache)
+}
+
+#[test]
+fn a_disk_that_forgets_what_was_synced_is_noticed() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let Some(report) = cut(folder.path(), 40, &[Mode::Direct], true)? else { return Ok(()) };
+    assert_eq!(report.failures.len(), 1, "{:?}", report.counts);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Counts of errors that events report when they rise.
+
+use std::time::Duration;
+
+/// A count that rose again shortly after a report is reported together with what comes until then.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Errors of a drive so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ErrorCounts {
+    /// Corrupt records met over the drive's life.
+    pub(crate) corrupt_records: u64,
+    /// Segments set aside because a write to them failed.
+    pub(crate) bad_segments: u64,
+    /// Segments set aside because they hold records that cannot be read.
+    pub(crate) damaged_segments: u64,
+}
+
+impl From<&drive::Status> for ErrorCounts {
+    fn from(status: &drive::Status) -> ErrorCounts {
+        ErrorCounts {
+            corrupt_records: status.counters.corrupt_records_count,
+            bad_segments: status.segments_bad_count.into(),
+            damaged_segments: status.segments_damaged_count.into(),
+        }
+    }
+}
+
+/// A count that there is an event for when it rises, at most one a minute.
+#[derive(Debug)]
+pub(crate) struct Rising {
+    reported: u64,
+    at: Option<Duration>,
+}
+
+impl Rising {
+    /// Begins with what is known.
+    pub(crate) fn from(known: u64) -> Rising {
+        Rising { reported: known, at: None }
+    }
+
+    /// By how much the count has risen since the last report, if there is one to make now.
+    pub(crate) fn look(&mut self, at: Duration, count: u64) -> Option<u64> {
+        let new = count.saturating_sub(self.reported);
+        let paused = self.at.is_some_and(|before| at.saturating_sub(before) < PAUSE);
+        if new == 0 || paused {
+            return None;
+        }
+        (self.reported, self.at) = (count, Some(at));
+        Some(new)
+    }
+}

@@ -1,0 +1,111 @@
+//! What the clients of a seed are up to.
+
+use codec::Policy;
+use media::SimRng;
+
+use crate::content::Filler;
+
+/// What the clients are up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Everything at a few places.
+    Mixed,
+    /// More data than the drive can hold.
+    Fill,
+    /// The same data again and again, so that the log goes round and cleaning has to keep up.
+    Churn,
+    /// Small writes all over a huge drive: a large map.
+    Sparse,
+    /// Incompressible data until the drive refuses it, and then everything that can be done with a full drive.
+    Full,
+    /// Groups of blocks that are written as a whole and die one by one, in segments where all else dies too.
+    Frames,
+    /// A drive of many segments, full and opened again and again.
+    Large,
+}
+
+impl Style {
+    pub(super) fn draw(rng: &mut SimRng) -> Style {
+        match rng.below(16) {
+            10 => Style::Large,
+            0 => Style::Fill,
+            1 | 2 => Style::Sparse,
+            3..6 => Style::Churn,
+            6 => Style::Full,
+            7..10 => Style::Frames,
+            _ => Style::Mixed,
+        }
+    }
+
+    /// Whether it is about volume.
+    pub(super) fn is_large(self) -> bool {
+        matches!(self, Style::Fill | Style::Churn | Style::Full | Style::Frames | Style::Large)
+    }
+
+    /// Operations of a client in a life.
+    pub(super) fn draw_operations(self, rng: &mut SimRng) -> u32 {
+        let operations = match self {
+            Style::Mixed => 4 + rng.below(24),
+            Style::Full => 40 + rng.below(60),
+            Style::Frames => 60 + rng.below(80),
+            Style::Fill | Style::Churn | Style::Sparse | Style::Large => 20 + rng.below(30),
+        };
+        operations as u32
+    }
+
+    pub(super) fn draw_codec(self, rng: &mut SimRng) -> Policy {
+        let codecs = match self {
+            // Most weight on those by which the shortest frames come.
+            Style::Frames => {
+                [Policy::Auto, Policy::Auto, Policy::Auto, Policy::Zstd(1), Policy::Zstd(1), Policy::Lz4]
+            }
+            // By LZ4 it is filled quickly, and blocks that are alike do not compress alone at all.
+            Style::Large => [Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Auto, Policy::Auto],
+            _ => [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::Auto, Policy::None],
+        };
+        if self != Style::Large && rng.chance(1, 16) {
+            return Policy::Deflate(1);
+        }
+        codecs[rng.index(codecs.len())]
+    }
+
+    /// What is written where nothing else is said.
+    pub(super) fn draw_fillers(self, rng: &mut SimRng) -> Vec<Filler> {
+        match self {
+            Style::Full | Style::Frames | Style::Large => vec![Filler::Random],
+            Style::Fill | Style::Churn => {
+                vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
+            }
+            Style::Mixed | Style::Sparse => Filler::ALL
+                .into_iter()
+                .chain([Filler::Text, Filler::Mixed, Filler::Random])
+                .chain((0..4).map(|_| Filler::draw_for_frames(rng)))
+                .collect(),
+        }
+    }
+}
+
+/// What groups hold that are written as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Palette {
+    /// What compresses to hardly anything.
+    Short,
+    /// Blocks that compress together and not alone.
+    Alike,
+    /// Anything.
+    All,
+}
+
+impl Palette {
+    pub(super) fn draw(rng: &mut SimRng) -> Palette {
+        [Palette::Short, Palette::Short, Palette::Alike, Palette::All][rng.index(4)]
+    }
+
+    pub(super) fn draw_filler(self, rng: &mut SimRng) -> Filler {
+        match self {
+            Palette::Short => Filler::draw_short(rng),
+            Palette::Alike => Filler::draw_alike(rng),
+            Palette::All => Filler::draw_for_frames(rng),
+        }
+    }
+}

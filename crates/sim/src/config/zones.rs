@@ -1,0 +1,47 @@
+//! Where on the drive the clients of a seed go.
+
+use media::SimRng;
+
+use super::Style;
+
+/// The largest frame: eight blocks.
+pub(crate) const GROUP_BYTES: u64 = 8 * 4096;
+
+/// A stretch of the drive that clients like, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Zone {
+    pub(super) start: u64,
+    pub(super) len: u64,
+}
+
+/// The first zone is the hottest. Zones may overlap and lie across anything.
+pub(super) fn draw_zones(
+    rng: &mut SimRng,
+    style: Style,
+    physical_bytes: u64,
+    logical_bytes: u64,
+) -> Vec<Zone> {
+    let share = rng.index(4);
+    let mut zone = |len: u64| {
+        let len = len.min(logical_bytes);
+        Zone { start: rng.below(logical_bytes - len + 1) / 4096 * 4096, len: len / 4096 * 4096 }
+    };
+    match style {
+        Style::Fill | Style::Full => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
+        Style::Churn => {
+            // From hardly any cleaning to hardly anything else.
+            let share = [15, 30, 45, 60][share];
+            vec![zone(physical_bytes * share / 100), zone(1 << 20), zone(64 << 10)]
+        }
+        Style::Sparse => vec![zone(logical_bytes), zone(64 << 30), zone(1 << 30), zone(64 << 10)],
+        Style::Frames => vec![zone(1 << (18 + share)), zone(64 << 10)],
+        Style::Large => Vec::new(),
+        Style::Mixed => vec![zone(32 << 10), zone(512 << 10), zone(2 << 20), zone(logical_bytes)],
+    }
+}
+
+/// Where groups are written as a whole: four of them to some hundred.
+pub(super) fn draw_groups(rng: &mut SimRng, logical_bytes: u64) -> Zone {
+    let len = ((4 << rng.below(7)) * GROUP_BYTES).min(logical_bytes / GROUP_BYTES * GROUP_BYTES);
+    Zone { start: rng.below((logical_bytes - len) / GROUP_BYTES + 1) * GROUP_BYTES, len }
+}

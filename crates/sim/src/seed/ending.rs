@@ -1,0 +1,102 @@
+//! The ends of lives: closed, killed, or without power; and what the backing went through.
+
+use std::sync::Arc;
+
+use drive::Error;
+
+use super::{Run, Stop};
+use crate::executor::Executor;
+use crate::oracle::LifeEnd;
+use crate::{Subject, World};
+
+impl<S: Subject> Run<S> {
+    /// Nothing is in flight: ends the life in one of the ways there are.
+    pub(super) fn end_quietly(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
+        if self.rng.chance(1, 4) && !self.config.is_faulty() {
+            let deep = self.rng.chance(1, 2);
+            self.check(deep)?;
+        }
+        if self.rng.chance(1, 3) {
+            self.crash();
+            return Ok(LifeEnd::Crash);
+        }
+        let Err(error) = self.close()? else {
+            self.crash();
+            return Ok(LifeEnd::Closed);
+        };
+        world.judge("close", &error);
+        world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
+        self.crash();
+        Ok(LifeEnd::Crash)
+    }
+
+    /// Closes the drive. Answers what it said.
+    fn close(&mut self) -> Result<Result<(), Error>, Stop> {
+        let Some(drive) = self.drive.clone() else { return Ok(Ok(())) };
+        let closing = drive.clone();
+        let closed = self.do_now("close", async move { closing.close().await })?;
+        self.tell(|| format!("close: {closed:?}"));
+        if closed.is_ok() {
+            self.count("life: closed");
+            self.ledger.flushed();
+            let late =
+                self.do_now("write after close", async move { drive.write(0, &[0; 4096], false).await })?;
+            if late.is_ok() {
+                return Err(Stop::Failed("a closed drive took a write".into()));
+            }
+        }
+        Ok(closed)
+    }
+
+    /// Closes a drive whose backing has no faults.
+    pub(super) fn close_quietly(&mut self) -> Result<(), Stop> {
+        self.close()?.map_err(|error| Stop::Failed(format!("close of a quiet drive failed: {error}")))
+    }
+
+    /// Cuts the power or kills the process.
+    pub(super) fn crash(&mut self) {
+        self.drop_drive();
+        self.ledger.crashed();
+        // A page cache that lost writes and does not know it lets no later process notice either.
+        let kill = self.rng.chance(1, 4) && self.media.counts().sync_errors == 0;
+        self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
+        self.tell(|| if kill { "killed".into() } else { "power cut".into() });
+        self.count(if kill { "life: killed" } else { "life: power cut" });
+    }
+
+    pub(super) fn drop_drive(&mut self) {
+        if let Some(drive) = self.drive.take() {
+            let mut counts = self.counts.lock();
+            for (name, times) in drive.counters() {
+                // Earlier lives' may be in there.
+                let before =
+                    self.counted.iter().find(|(theirs, _)| *theirs == name).map_or(0, |(_, times)| *times);
+                counts.add(name, times.saturating_sub(before));
+            }
+        }
+        self.steps += self.executor.steps();
+        self.executor = Executor::new(self.rng.fork());
+    }
+
+    pub(super) fn count_media(&mut self) {
+        self.drop_drive();
+        let media = self.media.counts();
+        let mut counts = self.counts.lock();
+        for (name, times) in [
+            ("media: read", media.reads),
+            ("media: write", media.writes),
+            ("media: sync", media.syncs),
+            ("media: discard", media.discards),
+            ("fault: write torn", media.torn_writes),
+            ("fault: write lost", media.lost_writes),
+            ("fault: read error", media.read_errors),
+            ("fault: write error", media.write_errors),
+            ("fault: sync error", media.sync_errors),
+            ("fault: backing full", media.full_errors),
+            ("fault: rotten sector", media.rotten_sectors),
+            ("fault: misdirected write", media.misdirected_writes),
+        ] {
+            counts.add(name, times);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Making, opening and wiping the drive, with crashes on the way.
+
+use drive::Error;
+
+use super::{Run, Stop, Wiping};
+use crate::executor::{Cut, End, NoPulse};
+use crate::{Opening, Style, Subject};
+
+/// Steps that a wipe may take until the plug is pulled: about as many as it has.
+const WIPE_STEPS: u64 = 60;
+/// Crashes during recovery in a row.
+const OPEN_CUTS_MAX: u32 = 3;
+
+impl<S: Subject> Run<S> {
+    pub(super) fn create(&mut self) -> Result<(), Stop> {
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let result = self.do_now("create", async move { S::create(&media, &config).await })?;
+        result.map_err(|error| Stop::Failed(format!("create failed: {error}")))?;
+        if self.rng.chance(1, 2) {
+            self.crash();
+        }
+        Ok(())
+    }
+
+    pub(super) fn opening(&mut self, rescue: bool) -> Opening {
+        Opening {
+            entropy: self.rng.next_u64(),
+            rescue,
+            frame_blocks: self.config.draw_frame_blocks(&mut self.rng),
+            may_offload: self.config.style != Style::Large,
+            spawner: self.executor.spawner(),
+            bug: self.bug,
+        }
+    }
+
+    /// Opens the drive, with crashes on the way and errors that go away.
+    pub(super) fn open(&mut self) -> Result<(), Stop> {
+        let mut cuts = 0;
+        let mut errors = 0;
+        loop {
+            let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
+            let opening = self.opening(false);
+            let (media, config) = (self.media.clone(), self.config.clone());
+            let open = async move { S::open(media, &config, opening).await };
+            match self.executor.block_on(&self.media, &NoPulse, cut, open) {
+                Ok(Ok(drive)) => {
+                    self.tell(|| "opened".into());
+                    self.count_recovery(&drive);
+                    self.count("restart: opened");
+                    self.counted = drive.counters();
+                    self.drive = Some(drive);
+                    return Ok(());
+                }
+                Ok(Err(error)) => {
+                    self.tell(|| format!("open failed: {error}"));
+                    errors += 1;
+                    self.open_failed(&error, errors)?;
+                    self.crash();
+                }
+                Err(End::Cut) => {
+                    cuts += 1;
+                    self.count("restart: crashed during recovery");
+                    self.count_cut(cut);
+                    self.crash();
+                }
+                Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),
+            }
+        }
+    }
+
+    /// Wipes the drive, which is not open, or pulls the plug on the way.
+    pub(super) fn wipe(&mut self) -> Result<(), Stop> {
+        let cut = if self.rng.chance(3, 4) { Cut::After(self.rng.below(WIPE_STEPS)) } else { Cut::Never };
+        let media = self.media.clone();
+        let wiping = match self.executor.block_on(&self.media, &NoPulse, cut, S::wipe(media)) {
+            Ok(Ok(())) => Wiping::Done,
+            Ok(Err(Error::Io(_))) if self.config.is_faulty() => Wiping::Refused,
+            Ok(Err(error)) => return Err(Stop::Failed(format!("a wipe failed: {error}"))),
+            Err(End::Cut) => Wiping::Cut,
+            Err(end) => return Err(Stop::Failed(format!("a wipe never returns: {end:?}"))),
+        };
+        self.tell(|| format!("wipe: {wiping:?}"));
+        self.wiping = Some(wiping);
+        self.crash();
+        Ok(())
+    }
+
+    /// What a recovery did is all there is at first; the counters that only grow count from here.
+    fn count_recovery(&self, drive: &S) {
+        let mut counts = self.counts.lock();
+        for (name, times) in drive.recovered() {
+            counts.add(name, times);
+        }
+    }
+
+    /// When to crash during recovery, if at all.
+    fn draw_early_cut(&mut self) -> Cut {
+        match self.rng.below(16) {
+            0..2 => Cut::After(self.rng.skewed(9)),
+            2..4 => Cut::InSync(0, self.rng.skewed(5)),
+            4..6 => Cut::AtSlot(0, self.rng.skewed(6)),
+            6 => Cut::AfterSlot(0, self.rng.skewed(5)),
+            _ => Cut::Never,
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use codec::testdata::random;
-use common::{assert_sound, create_options, open, run};
+use common::{assert_sound, create_options, maintain, open, run};
 use drive::{CreateOptions, Drive};
 use image::Image;
 use layout::RecordKind;
@@ -83,7 +83,7 @@ fn kill(drive: &Memory, patterns: impl Iterator<Item = u64>) {
 fn refill(drive: &Memory) {
     for round in 0..300 {
         write_ballast(drive, 1000 + round);
-        while run(drive.maintain()).expect("maintain") {}
+        maintain(drive);
     }
     run(drive.flush()).expect("flush");
 }

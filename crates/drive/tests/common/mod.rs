@@ -49,6 +49,17 @@ pub fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Drive<MemoryMedia> {
     run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner()))).expect("open")
 }
 
+/// Does all the maintenance there is to do.
+pub fn maintain(drive: &Drive<MemoryMedia>) {
+    const ROUNDS_MAX: u32 = 10_000;
+    for _ in 0..ROUNDS_MAX {
+        if !run(drive.maintain()).expect("maintain") {
+            return;
+        }
+    }
+    panic!("maintenance goes on for ever");
+}
+
 /// No structural fault, every record readable.
 pub fn assert_sound(drive: &Drive<MemoryMedia>) {
     assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new());

@@ -1,0 +1,178 @@
+//! Space is told honestly: cleaning never makes data larger, and what is called free takes what does not compress.
+
+mod common;
+#[path = "common/kinds.rs"]
+mod kinds;
+
+use std::sync::Arc;
+
+use codec::Policy;
+use codec::testdata::{random, text_like};
+use common::{assert_sound, create_options, maintain, open, run};
+use drive::{CreateOptions, Drive, Error};
+use kinds::alike;
+use media::MemoryMedia;
+
+type Memory = Drive<MemoryMedia>;
+
+const BLOCK: u64 = 4096;
+const FRAME: u64 = 8 * BLOCK;
+const PHYSICAL: u64 = 28 << 20;
+/// Behind all that the tests write at first.
+const ELSEWHERE: u64 = 8 << 30;
+
+fn new_drive(codec: Policy) -> (Arc<MemoryMedia>, Memory) {
+    let media = Arc::new(MemoryMedia::new(PHYSICAL));
+    let options =
+        CreateOptions { codec, segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, 16 << 30) };
+    run(Drive::create(&*media, &options)).expect("create");
+    let drive = open(&media, 1);
+    (media, drive)
+}
+
+/// What a drive holds: how it compresses, a frame by its number, and the blocks of each frame that stay.
+struct Kind {
+    codec: Policy,
+    frame: fn(u64) -> Vec<u8>,
+    stays: fn(u64) -> bool,
+}
+
+const ALIKE_HALF: Kind = Kind { codec: Policy::Lz4, frame: alike, stays: |block| block % 2 == 0 };
+const ALIKE_ONE: Kind = Kind { codec: Policy::Lz4, frame: alike, stays: |block| block == 0 };
+const TEXT_HALF: Kind =
+    Kind { codec: Policy::Auto, frame: |n| text_like(n, FRAME as usize), stays: |block| block % 2 == 0 };
+const TEXT: Kind = Kind { stays: |_| true, ..TEXT_HALF };
+const RANDOM: Kind =
+    Kind { codec: Policy::Lz4, frame: |n| random(n, FRAME as usize), stays: |block| block % 8 != 7 };
+
+impl Kind {
+    /// Writes frames until so much of the limit is taken, and gives up the blocks that do not stay. Answers how many.
+    fn fill(&self, drive: &Memory, percent: u64) -> u64 {
+        let mut frames = 0;
+        loop {
+            let (used, limit) = drive.space();
+            if used * 100 >= limit * percent {
+                break;
+            }
+            let data: Vec<u8> = (frames..frames + 8).flat_map(self.frame).collect();
+            run(drive.write(frames * FRAME, &data, false)).expect("write");
+            frames += 8;
+            maintain(drive);
+        }
+        for block in (0..frames * 8).filter(|block| !(self.stays)(block % 8)) {
+            run(drive.trim(block * BLOCK, BLOCK, false)).expect("trim");
+        }
+        run(drive.flush()).expect("flush");
+        frames
+    }
+
+    fn assert_holds(&self, drive: &Memory, frames: u64) {
+        let mut back = vec![0; FRAME as usize];
+        for n in 0..frames {
+            run(drive.read(n * FRAME, &mut back)).expect("read");
+            let mut expected = (self.frame)(n);
+            let blocks = (0..).zip(expected.chunks_mut(BLOCK as usize));
+            blocks.filter(|(block, _)| !(self.stays)(*block)).for_each(|(_, bytes)| bytes.fill(0));
+            assert!(back == expected, "frame {n}");
+        }
+    }
+}
+
+/// Cleans everything that can be, step by step with checkpoints in between: what is used never grows.
+fn assert_cleaning_shrinks(kind: &Kind, percent: u64) {
+    let (media, drive) = new_drive(kind.codec);
+    let frames = kind.fill(&drive, percent);
+    // Also the map is as small as it will be.
+    run(drive.checkpoint()).expect("checkpoint");
+    let before = drive.status().physical_used_bytes;
+    let mut used = before;
+    for _ in 0..3 {
+        let mut cleaned = 0;
+        while run(drive.clean()).expect("clean") {
+            cleaned += 1;
+            assert!(cleaned < 1000, "cleaning goes on for ever");
+            let now = drive.status().physical_used_bytes;
+            assert!(now <= used, "cleaning a segment made {used} bytes {now}");
+            used = now;
+        }
+        // A checkpoint writes leaves anew, of which blocks may have become less alike.
+        run(drive.checkpoint()).expect("checkpoint");
+        used = drive.status().physical_used_bytes;
+        assert!(used <= before + before / 100, "{before} bytes became {used}");
+    }
+    assert!(drive.status().counters.segments_cleaned_count > 10);
+    kind.assert_holds(&drive, frames);
+    drop(drive);
+    let drive = open(&media, 2);
+    kind.assert_holds(&drive, frames);
+    assert_sound(&drive);
+}
+
+#[test]
+fn cleaning_what_lives_of_equal_blocks_makes_nothing_larger() {
+    assert_cleaning_shrinks(&ALIKE_HALF, 60);
+}
+
+#[test]
+fn cleaning_one_block_of_each_frame_makes_nothing_larger() {
+    assert_cleaning_shrinks(&ALIKE_ONE, 60);
+}
+
+#[test]
+fn cleaning_half_dead_frames_of_text_makes_nothing_larger() {
+    assert_cleaning_shrinks(&TEXT_HALF, 60);
+}
+
+/// What the status calls free or reclaimable can be written, within 2 %, by data that does not compress.
+fn assert_free_is_free(kind: &Kind, percent: u64) {
+    let (media, drive) = new_drive(kind.codec);
+    let frames = kind.fill(&drive, percent);
+    let status = drive.status();
+    let promised = status.physical_free_bytes + status.physical_reclaimable_bytes;
+    let mut taken = 0;
+    loop {
+        match run(drive.write(ELSEWHERE + taken, &random(taken, 32 << 10), false)) {
+            Ok(()) => taken += 32 << 10,
+            Err(Error::NoSpace) => break,
+            Err(other) => panic!("{other}"),
+        }
+        if taken % (1 << 20) == 0 {
+            maintain(&drive);
+        }
+    }
+    assert!(
+        taken * 100 >= promised * 98,
+        "{} KiB were called free, {} KiB were taken: {status:?}",
+        promised >> 10,
+        taken >> 10
+    );
+    kind.assert_holds(&drive, frames);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    kind.assert_holds(&open(&media, 2), frames);
+}
+
+#[test]
+fn all_that_an_empty_drive_calls_free_can_be_written() {
+    assert_free_is_free(&RANDOM, 0);
+}
+
+#[test]
+fn what_is_free_beside_incompressible_data_can_be_written() {
+    assert_free_is_free(&RANDOM, 60);
+    assert_free_is_free(&RANDOM, 90);
+}
+
+#[test]
+fn what_is_free_beside_text_can_be_written() {
+    assert_free_is_free(&TEXT, 60);
+    assert_free_is_free(&TEXT, 90);
+}
+
+#[test]
+fn what_is_free_beside_half_dead_frames_can_be_written() {
+    assert_free_is_free(&ALIKE_HALF, 60);
+    assert_free_is_free(&ALIKE_HALF, 90);
+    assert_free_is_free(&ALIKE_ONE, 90);
+    assert_free_is_free(&TEXT_HALF, 90);
+}

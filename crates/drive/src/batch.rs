@@ -204,10 +204,21 @@ impl Batch {
         let count = data.len() / BLOCK_BYTES;
         if as_one {
             let is_frame = matches!(count, 2 | 4 | 8) && first.is_multiple_of(count as u64);
+            // No fill is part of a frame: it takes no space in the map.
+            let fills: Vec<(u64, u32)> = (first..)
+                .zip(data.chunks_exact(BLOCK_BYTES))
+                .filter(|(block, _)| wanted >> (block - first) & 1 != 0)
+                .filter_map(|(block, bytes)| match Kind::of(bytes) {
+                    Kind::Fill(word) => Some((block, word)),
+                    _ => None,
+                })
+                .collect();
+            let wanted = fills.iter().fold(wanted, |bits, (block, _)| bits & !(1 << (block - first)));
             let left_out = (u8::MAX >> (8 - count)) & !wanted;
             if !is_frame || left_out == 0 || wanted.count_ones() < 2 {
                 return None;
             }
+            fills.iter().for_each(|(block, word)| self.add_range(*block, 1, Entry::fill(*word)));
             let mut contents = data.to_vec();
             let holes =
                 contents.chunks_exact_mut(BLOCK_BYTES).enumerate().filter(|(i, _)| left_out >> i & 1 != 0);

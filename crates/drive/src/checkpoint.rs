@@ -300,7 +300,7 @@ impl Core {
         self.map.thaw();
         self.segments.end_cut();
         self.log.checkpoint_durable(progress.number, &progress.heads);
-        self.log.gap_closed();
+        self.log.gap_closed(progress.sequence);
         self.failed_packs = 0;
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
@@ -386,6 +386,8 @@ impl<M: Media> Shared<M> {
                     })
                     .await?;
                 }
+                // What readers still have becomes free.
+                Step::NoSegment if self.wait_for_readers().await => {}
                 Step::NoSegment => {
                     let mut core = self.core();
                     let (free, dead) = (core.segments.free_count(), core.segments.dead_count());

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
 use crate::map::Missing;
+use crate::node::Slot;
 use crate::pins::Pin;
 use crate::read::decode_verified;
 use crate::segments::{Claim, Gain, State};
@@ -62,15 +63,17 @@ pub(crate) struct Pass {
     /// Map nodes that are corrupt: whether the records they map live cannot be known.
     corrupt_nodes: Vec<NodeId>,
     /// The medium answered an error: another time it may not.
-    unreadable: bool,
+    pub(crate) unreadable: bool,
+    /// Everything has to move: what is there will be gone.
+    must_move: bool,
     /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
     left_units: u64,
 }
 
 impl Pass {
-    /// Whether of everything that was found it is known whether it lives.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.corrupt_nodes.is_empty() && !self.unreadable
+    /// Of what has to move altogether.
+    pub(crate) fn of_everything() -> Pass {
+        Pass { must_move: true, ..Pass::default() }
     }
 }
 
@@ -203,13 +206,19 @@ impl<M: Media> Shared<M> {
                 }
             };
             // What cannot be decompressed, although its checksum holds, stays, and the segment is set aside.
-            live.retain_mut(|live| match self.fate_of(&batch[live.found], window, live.blocks) {
-                Some(fate) => {
+            let mut kept = Vec::with_capacity(live.len());
+            for mut live in live {
+                let found = &batch[live.found];
+                if let Some(fate) = self.fate_of(found, window, live.blocks, pass.must_move) {
                     live.fate = fate;
-                    true
+                    kept.push(live);
                 }
-                None => false,
-            });
+                if matches!(kept.last(), Some(Live { fate: Fate::Anew(_), .. })) {
+                    // That took its time.
+                    yield_now().await;
+                }
+            }
+            let live = kept;
             let (step, packs) = {
                 let mut core = self.core();
                 (core.append_moved(batch, &live, window, pass), core.log.take_outbox())
@@ -250,7 +259,7 @@ impl<M: Media> Shared<M> {
     /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
     /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired cannot move as it is.
     /// `None`: it would have to be packed anew, and cannot be decompressed.
-    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8) -> Option<Fate> {
+    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, must_move: bool) -> Option<Fate> {
         let is_current = self.core().is_current(&found.header);
         let payload = &window[found.payload.clone()];
         let is_whole = blocks == all_blocks(&found.header);
@@ -261,7 +270,8 @@ impl<M: Media> Shared<M> {
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
         #[cfg(feature = "planted-bugs")]
         let size = if self.core().has_bug(crate::PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
-        if size < found.header.record_len() || size == found.header.record_len() && !is_current {
+        if size < found.header.record_len() || (size == found.header.record_len() || must_move) && !is_current
+        {
             return anew.map(Fate::Anew);
         }
         if let Some(anew) = anew {
@@ -294,10 +304,6 @@ impl<M: Media> Shared<M> {
         };
         let mut batch = Batch::take();
         batch.add_smallest(&recipes, found.header.block, &contents, live);
-        debug_assert!(
-            batch.items.iter().all(|item| matches!(item, Item::Data { .. })),
-            "a fill is no record"
-        );
         Some(batch)
     }
 
@@ -407,6 +413,17 @@ impl Core {
         Ok(node_units)
     }
 
+    /// Whether no block has any of these data records any more. Leaves that changed are in memory.
+    pub(crate) fn is_left(&self, found: &[Found], pass: &Pass) -> bool {
+        let has = |found: &Found| {
+            let blocks = found.header.block..found.header.block + found.header.blocks();
+            let now = blocks.map(|block| self.map.peek(block));
+            now.into_iter().any(|slot| slot == Slot::Known(found.entry))
+        };
+        let mut data = found.iter().filter(|found| found.header.kind == RecordKind::Data);
+        pass.corrupt_nodes.is_empty() && !data.any(has)
+    }
+
     /// Which blocks of a data record the map points to it for, a bit each. Wants their leaf whole: then what changes
     /// replaced is accounted too. All blocks of a frame are in one leaf.
     fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
@@ -458,8 +475,11 @@ impl Core {
                             Item::Data { header, payload: Payload::Scratch(range) } => {
                                 self.append_to_cleaning(header, &anew.scratch[range.clone()])
                             }
-                            // What was in a frame is no fill, and not in a host's buffer.
-                            Item::Data { .. } | Item::Range { .. } => true,
+                            Item::Range { header, payload, count, entry } => {
+                                self.append_range_to_cleaning(header, payload, *count, *entry)
+                            }
+                            // It does not come from a host's buffer.
+                            Item::Data { .. } => true,
                         };
                         if !appended {
                             return Step::NoSegment;
@@ -474,6 +494,24 @@ impl Core {
     /// Whether a data record needs no dictionary but those in use.
     pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
         header.extra == 0 || self.dictionaries.contains(&header.extra)
+    }
+
+    /// Appends a range to the cleaning head. False: no segment could be had.
+    pub(crate) fn append_range_to_cleaning(
+        &mut self,
+        header: &RecordHeader,
+        payload: &[u8],
+        count: u64,
+        entry: Entry,
+    ) -> bool {
+        if self.log.room(Head::Cleaning, header.record_len(), Claim::Ordinary, &mut self.segments).is_err() {
+            return false;
+        }
+        self.log.append(Head::Cleaning, header, payload);
+        // Nobody will know from its entry that the host replaces it: this pack comes first in any case.
+        self.log.put_cleaning_first();
+        self.publish_range(header.block, count, entry);
+        true
     }
 
     /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.

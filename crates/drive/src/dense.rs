@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::core::Seen;
 use crate::error::Error;
 use crate::settle::GROUP_BLOCKS;
-use crate::shared::Drive;
+use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -54,6 +54,8 @@ impl<M: Media> Drive<M> {
                 .copy_from_slice(&data[(begin - offset) as usize..(stop - offset) as usize]);
             group.add_to(batch, &recipes, (begin / BLOCK, stop.div_ceil(BLOCK)));
             first = until;
+            // Compressing as well as the drive can takes its time.
+            yield_now().await;
         }
         Ok(())
     }

@@ -91,6 +91,8 @@ pub(crate) struct Log {
     /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet: the log ends before it for
     /// whoever opens the drive now, so nothing behind it is durable.
     gap: Option<u64>,
+    /// From this pack on the log goes on, behind a gap, where nothing leads to.
+    untold_from: Option<u64>,
     /// Newest pack that holds records.
     filled: u64,
     /// The same of the host's.
@@ -137,6 +139,7 @@ impl Log {
             synced: sequence,
             failed: Vec::new(),
             gap: None,
+            untold_from: None,
             filled: sequence,
             host_filled: sequence,
             host_sealed: 0,
@@ -254,9 +257,15 @@ impl Log {
         if !self.heads[head as usize].next.is_some() {
             return Err(NoSegment);
         }
-        // Behind a gap nothing is durable before a checkpoint makes the log unnecessary: nobody will follow it there.
-        if !self.heads[head as usize].announced && self.gap.is_none() {
-            self.announce(segments)?;
+        if !self.heads[head as usize].announced
+            && let Err(error) = self.announce(segments)
+        {
+            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary; one is needed then whose cut lies
+            // behind this place.
+            if self.gap.is_none() {
+                return Err(error);
+            }
+            self.untold_from = Some(self.sequence + 1);
         }
         let state = &mut self.heads[head as usize];
         if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {
@@ -355,6 +364,11 @@ impl Log {
             let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
             self.cleaning_first |= (start..start + open.used as u64).contains(&entry.position_bytes());
         }
+    }
+
+    /// The open pack of the cleaning head has to come before the host's.
+    pub(crate) fn put_cleaning_first(&mut self) {
+        self.cleaning_first |= self.heads[Head::Cleaning as usize].open.is_some();
     }
 
     /// Where the next record of a head goes: position on the backing, offset in the open pack.
@@ -531,8 +545,9 @@ impl Log {
     }
 
     /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
-    pub(crate) fn gap_closed(&mut self) {
-        self.gap = self.failed.iter().map(|pack| pack.sequence).min();
+    pub(crate) fn gap_closed(&mut self, cut: u64) {
+        self.untold_from = self.untold_from.filter(|untold| *untold > cut);
+        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.untold_from).min();
         self.synced(self.synced);
     }
 

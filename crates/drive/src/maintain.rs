@@ -349,7 +349,8 @@ impl<M: Media> Shared<M> {
         let _right = self.maintenance().await;
         let overlays = self.core().map.overlays();
         if overlays > 0 {
-            self.load_overlays(LEAVES_A_ROUND).await?;
+            // What cannot be read is no reason to refuse what has nothing to do with it.
+            let _ = self.load_overlays(LEAVES_A_ROUND).await;
             if self.core().map.overlays() < overlays {
                 return Ok(true);
             }
@@ -410,7 +411,7 @@ impl<M: Media> Shared<M> {
                 core.segments.free_count() + core.segments.dead_count() < goal
             } {
                 if self.core().map.overlays() > 0 {
-                    self.load_overlays(LEAVES_A_ROUND).await?;
+                    let _ = self.load_overlays(LEAVES_A_ROUND).await;
                 }
                 if !self.clean_one(Gain::Segments).await? {
                     break;
@@ -516,8 +517,8 @@ impl Core {
 
     /// What cleaning in the background is to bring.
     fn gain_wanted(&self) -> Gain {
-        let has_room = self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
-        if self.wants_room() && has_room { Gain::ROOM } else { Gain::Segments }
+        let is_there = || self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
+        if self.wants_room() && is_there() { Gain::ROOM } else { Gain::Segments }
     }
 
     /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has

@@ -103,12 +103,15 @@ impl<M: Media> Drive<M> {
             drive.0.know_codecs().await?;
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
-            if !drive.0.core().segments.host_may_take() {
-                // Each opening takes segments for its heads: a full drive that is opened again and again must not run out.
-                drive.0.make_space().await?;
-            }
         }
         drive.0.load_dictionaries(accepts).await?;
+        if !read_only && !drive.0.core().segments.host_may_take() {
+            // Each opening takes segments for its heads: a full drive that is opened again and again must not run out. Only now:
+            // cleaning has to know the dictionaries. What stands in its way does not keep the drive shut.
+            if let Err(error) = drive.0.make_space().await {
+                drive.0.core().note(format!("cleaning at the opening: {error}"));
+            }
+        }
         Ok(drive)
     }
 }

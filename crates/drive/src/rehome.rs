@@ -36,16 +36,21 @@ impl<M: Media> Shared<M> {
                 (core.log.tag(), core.segments.get(segment).generation(), start)
             };
             let found = find_verified(&buf, tag, (segment, generation), position, (position - start) as u32);
-            let mut pass = Pass::default();
+            let mut pass = Pass::of_everything();
             let mut moved = true;
             for batch in found.chunks(RECORDS_A_BATCH) {
                 moved &= self.move_batch(batch, &buf, &mut pass).await?;
             }
-            if !moved || !pass.is_complete() {
+            if pass.unreadable {
+                // The pack is in memory still: another time the medium may answer.
+                return Err(Error::Io(
+                    "what a pack replaced that the medium did not take cannot be read".into(),
+                ));
+            }
+            // Nothing may point to what never was on the medium.
+            if !moved || !self.core().is_left(&found, &pass) {
                 let why = "the medium did not take a pack, and what it holds cannot be written elsewhere";
-                let mut core = self.core();
-                core.poison(format!("{why}: byte {position:#x} of the backing"));
-                drop(core);
+                self.core().poison(format!("{why}: byte {position:#x} of the backing"));
                 self.progress.notify(usize::MAX);
                 return Err(Error::ReadOnly(why.into()));
             }

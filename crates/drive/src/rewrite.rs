@@ -51,7 +51,7 @@ pub(crate) async fn rewrite<M: Media>(
     sync(media).await
 }
 
-/// Writes both copies of a checkpoint again; the caller syncs.
+/// Writes both copies of a checkpoint again, durably.
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -63,6 +63,8 @@ pub(crate) async fn rewrite_checkpoint<M: Media>(
     for copy in 0..2 {
         let offset = superblock.geometry.checkpoint_offset((checkpoint.number % 2) as usize, copy);
         write(media, offset, encoded.clone()).await?;
+        // One is whole at any time: after growth they have more rows than what is there.
+        sync(media).await?;
     }
     Ok(())
 }

@@ -382,7 +382,7 @@ impl Segments {
 
     /// Roll-forward found packs in a segment.
     pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
-        // Nothing is written to a bad one: these are of before it was found so.
+        // Packs in a bad one are of before it was found so.
         if self.get(segment).state != State::Bad {
             self.set_state(segment, State::Sealed);
         }
@@ -565,7 +565,7 @@ impl Segments {
 
     /// Room lost in segments that were set aside.
     pub(crate) fn set_aside_units(&self) -> u64 {
-        let lost = |s: &u32| self.segment_units() - u64::from(self.get(*s).live_units);
+        let lost = |s: &u32| self.segment_units().saturating_sub(self.get(*s).live_units.into());
         self.set_aside.iter().map(lost).sum()
     }
 

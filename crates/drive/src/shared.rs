@@ -1,5 +1,6 @@
 //! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
 
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -254,7 +255,7 @@ impl Core {
         let is_known = self.segments.get(segment).state() == State::Bad;
         let (_, bad) = self.segments.set_aside_counts();
         let bad_max = (self.segments.count() / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN);
-        if error.kind() == std::io::ErrorKind::StorageFull
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
             || self.failed_packs > FAILED_PACKS_MAX
             || !is_known && bad >= bad_max
         {

@@ -83,7 +83,7 @@ impl<M: Media> Drive<M> {
     /// Writes one piece by way of a batch, which may come prepared.
     async fn write_piece(&self, offset: u64, data: &[u8], mut batch: Batch) -> Result<(), Error> {
         let reserved = batch.reserved;
-        let mut densely = false;
+        let mut densely = batch.dense;
         let result = loop {
             if batch.items.is_empty() {
                 let prepared = match densely {

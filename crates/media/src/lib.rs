@@ -16,7 +16,9 @@ pub use any::AnyMedia;
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
-pub use simulated::{Faults, MediaCounts, SimMedia, SimRng, TEAR_BYTES, VOUCH_SYNCS};
+pub use simulated::{
+    Faults, MediaCounts, SimCache, SimMedia, SimOrder, SimRead, SimRng, TEAR_BYTES, VOUCH_SYNCS,
+};
 
 use std::future::Future;
 use std::io;
@@ -52,4 +54,10 @@ pub trait Media: Send + Sync + 'static {
     /// Tells the backing that the range holds nothing of value: punches a hole or discards. A backing that
     /// cannot do so answers `Unsupported`; what the range reads as afterwards is undefined.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Whether reads may show what never reached the medium, although a later sync succeeded: after a sync that failed, a page
+    /// cache goes on showing what was lost, to later processes too. Only what is written again and synced is durable then.
+    fn may_show_unsynced(&self) -> bool {
+        false
+    }
 }

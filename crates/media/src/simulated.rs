@@ -5,7 +5,7 @@
 //! What follows is everything a drive must live with, and nothing else: what is not listed here is what
 //! Pumice assumes of its media. [`Faults`] holds the switch and the probability of each fault.
 //!
-//! 1. **Order.** Operations in flight complete in random order. A read that races a write to the same pages
+//! 1. **Order.** Operations in flight complete in any order, and take as long as they like ([`SimOrder`], [`SimMedia::hold`]). A read that races a write to the same pages
 //!    sees any mixture of their 512-byte sectors.
 //! 2. **Power cut** ([`SimMedia::power_cut`]), at any moment. A write that had completed before a sync *was
 //!    issued* that has since completed is there. Every other write, completed or in flight, is there wholly,
@@ -16,20 +16,30 @@
 //!    may change with a power cut.
 //! 5. **Read error.** A read fails with EIO; either only this once, or for this page until it is rewritten.
 //! 6. **Write error.** A write fails with EIO and leaves any subset of its sectors behind.
-//! 7. **Failed sync.** What the unsynced writes became is as random as after a power cut, reads may show either
-//!    the lost data or what is really there, and *the next sync succeeds* ("fsyncgate").
-//! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing.
+//! 7. **Failed sync.** What the unsynced writes became is as random as after a power cut, and *the next sync succeeds*
+//!    ("fsyncgate"). On a backing of the kind [`SimCache::Direct`] reads show what is there. On one of the kind
+//!    [`SimCache::Cached`] they go on showing what was lost, in this process and all later ones, page by page until the page is
+//!    written again or the power is cut; a few of these pages may drop out of the cache at once.
+//! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. That may pass or stay.
 //! 9. **Bit rot** in what was durable: a flipped bit, a zeroed or a garbage sector.
 //! 10. **Lost and misdirected writes.** A write reported durable turns out to hold what was there before it;
 //!     its data may lie at another page-aligned place, over what was there.
+//! 11. **Bad pages.** A page takes no write any more: every write that touches it fails with EIO, whoever has the backing open,
+//!     and leaves any subset of its other sectors behind. What the page held stays readable.
+//! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros, or into garbage.
 //!
-//! Faults 9 and 10 spare what nothing vouches for: the newest writes, after which no other write that could tell was issued
+//! What a power cut tears into is sectors of 512 bytes, or whole pages on some backings ([`SimMedia::tearing`]).
+//!
+//! Faults 9, 10 and 12 spare what nothing vouches for: the newest writes, after which no other write that could tell was issued
 //! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
 //! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`]. Nor can what was written twice, to be
 //! safe, be missed if both writes are lost and what was there before is whole: of such places fault 10 strikes one, once
 //! ([`Faults::misdirect_once_below_bytes`]).
 
+mod cache;
 mod damage;
+mod faults;
+mod held;
 mod rng;
 mod state;
 
@@ -41,72 +51,20 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 
+pub use faults::{Faults, MediaCounts, SimCache};
+pub use held::{SimOrder, SimRead};
 pub use rng::SimRng;
 use state::{Answer, InFlight, Request, State, Unsynced};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
-/// What tears: the unit that a power cut leaves old or new, in bytes.
+/// The smallest unit that a power cut leaves old or new, in bytes.
 pub const TEAR_BYTES: usize = 512;
 
 /// How many more syncs must complete after the one that made a write durable, and a write issued after those be
-/// made durable itself, before faults 9 and 10 may hit the first. Not zero, because what a pack says is durable
+/// made durable itself, before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
 /// was true when it was sealed, which may be a little before it is written.
 pub const VOUCH_SYNCS: u64 = 2;
-
-/// The faults that are on. Probabilities are in parts per million; the default has none.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// Fault 5, once: a read.
-    pub read_error_ppm: u32,
-    /// Fault 5, sticky: a read.
-    pub sticky_read_error_ppm: u32,
-    /// Fault 6: a write.
-    pub write_error_ppm: u32,
-    /// Fault 7: a sync.
-    pub sync_error_ppm: u32,
-    /// Fault 8: pages the backing can hold; `None`: all of them.
-    pub full_pages: Option<u64>,
-    /// Fault 9: at any completed operation, somewhere.
-    pub rot_ppm: u32,
-    /// Fault 10: at any completed operation, some earlier write.
-    pub misdirect_ppm: u32,
-    /// Fault 10 strikes writes that begin below this byte only once in a backing's life.
-    pub misdirect_once_below_bytes: u64,
-    /// Discards are refused as unsupported.
-    pub no_discard: bool,
-}
-
-/// What happened on a backing so far.
-#[derive(Clone, Debug, Default)]
-pub struct MediaCounts {
-    /// Completed reads, failed ones too.
-    pub reads: u64,
-    /// Completed writes, failed ones too.
-    pub writes: u64,
-    /// Completed syncs, failed ones too.
-    pub syncs: u64,
-    /// Completed discards.
-    pub discards: u64,
-    /// Writes torn by power cuts, failed syncs and failed writes.
-    pub torn_writes: u64,
-    /// Writes lost by power cuts and failed syncs.
-    pub lost_writes: u64,
-    /// Writes issued to where another or a discard was in flight: which of them will be there is left to chance.
-    pub overlapping_writes: u64,
-    /// Faults 5 that struck.
-    pub read_errors: u64,
-    /// Faults 6 that struck.
-    pub write_errors: u64,
-    /// Faults 7 that struck.
-    pub sync_errors: u64,
-    /// Faults 8 that struck.
-    pub full_errors: u64,
-    /// Faults 9 that struck.
-    pub rotten_sectors: u64,
-    /// Faults 10 that struck.
-    pub misdirected_writes: u64,
-}
 
 /// The simulator's backing. The header of its source file is the storage fault model.
 pub struct SimMedia {
@@ -127,9 +85,37 @@ impl SimMedia {
         self
     }
 
-    /// Operations in flight.
+    /// Makes this a backing of that kind (see fault 7).
+    pub fn cached(self, cache: SimCache) -> SimMedia {
+        self.state.lock().cache = cache;
+        self
+    }
+
+    /// A power cut leaves units of so many bytes old or new: a multiple of [`TEAR_BYTES`] that divides a page.
+    pub fn tearing(self, bytes: usize) -> SimMedia {
+        self.state.lock().tear_bytes = bytes;
+        self
+    }
+
+    /// Fault 11: the page that holds this byte takes no write from now on.
+    pub fn make_bad(&self, byte: u64) {
+        self.state.lock().bad.insert(byte / PAGE_BYTES as u64);
+    }
+
+    /// Pages that take no write.
+    pub fn bad_pages(&self) -> usize {
+        self.state.lock().bad.len()
+    }
+
+    /// Pages of which reads show what a failed sync has lost.
+    pub fn ghost_pages(&self) -> usize {
+        self.state.lock().ghosts.len()
+    }
+
+    /// Operations in flight that are not held.
     pub fn in_flight(&self) -> usize {
-        self.state.lock().in_flight.len()
+        let state = self.state.lock();
+        state.in_flight.len() - state.held.len()
     }
 
     /// Writes and discards that a power cut now could undo.
@@ -155,23 +141,21 @@ impl SimMedia {
         (0..state.in_flight.len()).filter(|&at| state.is_sync(at)).count()
     }
 
-    /// Completes one of the operations in flight, picked at random; false if there is none. Some backings take
+    /// Completes one of the operations in flight that are not held; false if there is none. Some backings take
     /// their time to sync: then nothing happens this time.
     pub fn step(&self) -> bool {
         let waker = {
             let mut state = self.state.lock();
-            if state.in_flight.is_empty() {
-                return false;
-            }
-            let count = state.in_flight.len();
-            let pick = state.rng.index(count);
+            let Some(pick) = state.next_operation() else { return false };
             if state.is_sync(pick) {
-                let (lag, alone) = (state.sync_lag, (0..count).all(|other| state.is_sync(other)));
+                let lag = state.sync_lag;
+                let alone =
+                    (0..state.in_flight.len()).all(|other| state.is_sync(other) || state.is_held(other));
                 if state.rng.chance(lag, 64) || (lag > 32 && !alone) {
                     return true;
                 }
             }
-            let InFlight { id, request, waker, abandoned } = state.in_flight.swap_remove(pick);
+            let InFlight { id, request, waker, abandoned, .. } = state.in_flight.swap_remove(pick);
             let answer = state.perform(request);
             if !abandoned {
                 state.answers.insert(id, answer);
@@ -195,10 +179,10 @@ impl SimMedia {
         self.state.lock().counts.clone()
     }
 
-    /// How many failed writes and syncs the user of this life has been told of: after the first, it must not
-    /// acknowledge anything as durable any more.
-    pub fn failures_told(&self) -> u64 {
-        self.state.lock().failures_told
+    /// How many failed syncs the user of this life has been told of: after the first, it must not acknowledge anything as
+    /// durable any more.
+    pub fn failed_syncs_told(&self) -> u64 {
+        self.state.lock().failed_syncs_told
     }
 
     /// How many writes and syncs have failed in this life, whether or not its user has heard of it yet.
@@ -218,6 +202,7 @@ impl SimMedia {
             state.perform_in_part(op.request, fate);
             state.settle_unsynced();
         }
+        state.ghosts.clear();
         state.live = state.durable.iter().map(|(&at, durable)| (at, durable.page.clone())).collect();
         self.reborn(state)
     }
@@ -234,7 +219,8 @@ impl SimMedia {
 
     fn reborn(&self, mut state: State) -> SimMedia {
         state.answers.clear();
-        (state.failures, state.failures_told) = (0, 0);
+        state.held.clear();
+        (state.failures, state.failed_syncs_told) = (0, 0);
         SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state) }
     }
 
@@ -274,6 +260,10 @@ impl Media for SimMedia {
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.run(offset, len, Request::Discard { offset, len }).await.result
     }
+
+    fn may_show_unsynced(&self) -> bool {
+        self.state.lock().cache == SimCache::Cached
+    }
 }
 
 /// Waits for the answer to an operation. Dropped, it leaves the operation to complete on its own.
@@ -288,7 +278,7 @@ impl Future for Ticket<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let mut state = self.media.state.lock();
         if let Some(answer) = state.answers.remove(&self.id) {
-            state.failures_told += u64::from(answer.is_hard_failure);
+            state.failed_syncs_told += u64::from(answer.is_failed_sync);
             return Poll::Ready(answer);
         }
         if let Some(op) = state.in_flight.iter_mut().find(|op| op.id == self.id) {

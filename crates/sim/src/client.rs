@@ -203,7 +203,9 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     }
     let nearly_empty = world.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100;
     // Where the map may be most of what is there, the data says little.
-    let no_telling = world.config.style == Style::Sparse || world.config.faults.full_pages.is_some();
+    let no_telling = world.config.style == Style::Sparse
+        || world.config.trouble.faults.full_pages.is_some()
+        || world.lacks_segments();
     let live = || world.oracle.lock().live_bytes_max() + world.annex_bytes;
     if no_telling || live() > nearly_empty {
         return;
@@ -301,10 +303,7 @@ pub(crate) async fn zero_once<S: Subject>(
     conclude(world, name, write, fua, poisoned, result.as_ref());
     world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
     let whole_blocks = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
-    // Segments that were set aside may be what it lacks.
-    let counts = world.media.counts();
-    let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
-    if kind == Kind::Trim && whole_blocks && !damaged && result == Some(Err(Error::NoSpace)) {
+    if kind == Kind::Trim && whole_blocks && !world.lacks_segments() && result == Some(Err(Error::NoSpace)) {
         world.fail(format!("a trim of whole blocks was refused for lack of space: #{write}"));
     }
 }
@@ -321,9 +320,7 @@ fn conclude<S: Subject>(
     let Some(result) = result else { return world.oracle.lock().drop_write(write) };
     match result {
         Ok(()) if poisoned => {
-            world.fail(format!(
-                "{name} #{write} was acknowledged after a write or sync of the backing failed"
-            ));
+            world.fail(format!("{name} #{write} was acknowledged after a sync of the backing failed"));
         }
         Ok(()) => {
             let durable = fua || !world.config.write_cache;
@@ -350,9 +347,7 @@ pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     world.tell(|| format!("flush of time {began}: {result:?}"));
     let Some(result) = result else { return };
     match result {
-        Ok(()) if poisoned => {
-            world.fail("a flush succeeded after a write or sync of the backing failed".into())
-        }
+        Ok(()) if poisoned => world.fail("a flush succeeded after a sync of the backing failed".into()),
         Ok(()) => world.oracle.lock().end_flush(began),
         Err(error) => world.judge("flush", &error),
     }

@@ -5,12 +5,13 @@ mod style;
 mod zones;
 
 use codec::Policy;
-use media::{Faults, SimRng};
+use media::SimRng;
 
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
 
+pub use faults::Trouble;
 pub use style::Style;
 pub(crate) use zones::GROUP_BYTES;
 
@@ -64,8 +65,8 @@ pub struct Config {
     pub beats_per_tick: u64,
     /// Of 16 beats, how many do some maintenance.
     pub maintenance: u64,
-    /// The faults that are on while clients are at work. None in most seeds.
-    pub faults: Faults,
+    /// What its backing is like, and what goes wrong on it.
+    pub trouble: Trouble,
     zones: Vec<Zone>,
     /// Where groups of blocks are written as a whole, aligned to the largest frame.
     groups: Zone,
@@ -111,10 +112,10 @@ impl Config {
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
             maintenance: [1, 4, 10, 16][rng.index(4)],
-            faults: if style != Style::Large && rng.chance(1, 4) {
-                faults::draw_faults(rng, physical_bytes)
+            trouble: if style != Style::Large && rng.chance(1, 3) {
+                Trouble::draw(rng, physical_bytes, segment_bytes)
             } else {
-                Faults::default()
+                Trouble::none(rng)
             },
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -140,15 +141,16 @@ impl Config {
 
     /// Whether anything but power cuts and kills goes wrong.
     pub fn is_faulty(&self) -> bool {
-        self.does_damage() || self.faults.read_error_ppm > 0
+        self.does_damage() || self.trouble.faults.read_error_ppm > 0
     }
 
     /// Whether anything goes wrong that does not pass, as power cuts, kills and some errors of reading do.
     pub fn does_damage(&self) -> bool {
-        let f = &self.faults;
-        let rates =
-            [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.rot_ppm, f.misdirect_ppm];
-        rates.iter().any(|&ppm| ppm > 0) || f.full_pages.is_some()
+        let f = &self.trouble.faults;
+        let errors = [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.bad_page_ppm];
+        let damage = [f.rot_ppm, f.misdirect_ppm, f.lost_range_ppm];
+        let strikes = errors.iter().chain(&damage).any(|&ppm| ppm > 0);
+        strikes || f.full_pages.is_some() || !self.trouble.bad_bytes.is_empty()
     }
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.

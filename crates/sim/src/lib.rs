@@ -29,7 +29,7 @@ pub mod toy;
 mod world;
 
 pub use bug::Bug;
-pub use config::{Config, Style};
+pub use config::{Config, Style, Trouble};
 pub use counts::Counts;
 pub use subject::{Opening, Space, Subject};
 pub use world::World;

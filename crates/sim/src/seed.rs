@@ -2,6 +2,7 @@
 
 mod ending;
 mod large;
+mod liveness;
 mod opening;
 mod space;
 mod verify;
@@ -66,7 +67,13 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         eprintln!("{config:#?}");
     }
     let media = SimMedia::new(config.backing_bytes, rng.fork(), Faults::default());
-    let media = Arc::new(media.vouching_from(SUPERBLOCKS_END_BYTES));
+    let trouble = &config.trouble;
+    let media = media.vouching_from(SUPERBLOCKS_END_BYTES).cached(trouble.cache).tearing(trouble.tear_bytes);
+    let media = Arc::new(media);
+    if S::AVOIDS_BAD_PAGES {
+        trouble.bad_bytes.iter().for_each(|&byte| media.make_bad(byte));
+    }
+    let stays_full = trouble.stays_full;
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = Executor::new(rng.fork());
@@ -86,6 +93,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         wiping: None,
         ledger,
         is_full: false,
+        stays_full,
     };
     let lives = if run.config.style == Style::Large { run.large_lives() } else { run.lives() };
     let failure = match lives {
@@ -116,6 +124,8 @@ struct Run<S> {
     ledger: Ledger,
     /// The drive has refused a block, and nothing was given up since.
     is_full: bool,
+    /// The backing is full, and stays so.
+    stays_full: bool,
 }
 
 impl<S: Subject> Run<S> {
@@ -131,6 +141,7 @@ impl<S: Subject> Run<S> {
                 self.open()?;
                 self.read_back(LifeEnd::Crash)?;
             }
+            self.must_serve_again()?;
             self.probe_space()?;
             end = self.live()?;
             // Where the backing does lasting damage, what is left of a wipe cut short would prove nothing.
@@ -140,6 +151,8 @@ impl<S: Subject> Run<S> {
         }
         self.open()?;
         self.read_back(end)?;
+        self.lift_fullness();
+        self.must_serve_again()?;
         self.probe_space()?;
         self.check(true)
     }
@@ -168,7 +181,11 @@ impl<S: Subject> Run<S> {
     /// Clients at work, until they are done or the plug is pulled.
     fn live(&mut self) -> Result<LifeEnd, Stop> {
         let Some(drive) = self.drive.clone() else { return Ok(LifeEnd::Crash) };
-        self.media.set_faults(self.config.faults.clone());
+        let mut faults = self.config.trouble.faults.clone();
+        if !S::AVOIDS_BAD_PAGES {
+            faults.bad_page_ppm = 0;
+        }
+        self.media.set_faults(faults);
         let (media, config) = (self.media.clone(), self.config.clone());
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);

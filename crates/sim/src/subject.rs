@@ -15,6 +15,8 @@ use crate::{Bug, Config};
 pub struct Opening {
     /// Never used before.
     pub entropy: u64,
+    /// For reading only.
+    pub read_only: bool,
     /// Opens a damaged drive as it was before the damage, for reading only.
     pub rescue: bool,
     /// Most blocks that a write compresses as one frame: 1, 2, 4 or 8.
@@ -96,6 +98,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
     }
+    /// Whether it goes elsewhere where pages take no write.
+    const AVOIDS_BAD_PAGES: bool = false;
     /// Whether [`Subject::wipe`] works.
     const CAN_WIPE: bool = false;
     /// Whether nothing at all is written on it.
@@ -142,7 +146,7 @@ impl Subject for Drive<SimMedia> {
         let mut options = OpenOptions::new(opening.entropy, opening.spawner);
         options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
-        options.read_only = opening.rescue;
+        options.read_only = opening.read_only || opening.rescue;
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
         options.checkpoint_bytes = config.checkpoint_bytes;
@@ -245,6 +249,7 @@ impl Subject for Drive<SimMedia> {
     }
 
     const CAN_WIPE: bool = true;
+    const AVOIDS_BAD_PAGES: bool = true;
 
     fn is_empty(&self) -> bool {
         let status = self.status();

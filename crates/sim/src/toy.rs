@@ -323,7 +323,7 @@ impl Subject for Toy {
         let inner = Arc::new(Inner {
             media,
             write_cache: config.write_cache,
-            is_read_only: opening.rescue,
+            is_read_only: opening.rescue || opening.read_only,
             logical_bytes: config.capacity_bytes(),
             opening,
             gate: Gate::new(()),

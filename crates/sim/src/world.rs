@@ -13,7 +13,7 @@ use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
 use crate::{Config, Counts, Subject};
 
-/// Beats after which a drive must have taken to heart that a write or a sync failed.
+/// Beats after which a drive must have taken to heart that a sync failed.
 const POISON_BEATS: u64 = 10;
 
 /// A drive that is up, and everyone who watches it.
@@ -141,7 +141,7 @@ impl<S: Subject> World<S> {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether the drive was told long enough ago that a write or a sync failed.
+    /// Whether the drive was told long enough ago that a sync failed. (After a failed write it may go on elsewhere.)
     pub fn is_poisoned(&self) -> bool {
         let since = self.poisoned_since.load(Ordering::Relaxed);
         since != 0 && self.beats.load(Ordering::Relaxed) >= since + POISON_BEATS
@@ -150,13 +150,18 @@ impl<S: Subject> World<S> {
     /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
     pub fn excuses(&self, error: &Error) -> bool {
         let counts = self.media.counts();
-        let damaged = counts.rotten_sectors + counts.misdirected_writes > 0;
+        let damaged = counts.damage() > 0;
         let failed = self.media.failures() > 0;
         match error {
             Error::Invalid(_) | Error::NoSpace => false,
             Error::Corrupt(_) => damaged || failed,
             Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
         }
+    }
+
+    /// Whether segments may have been set aside: they may be what a full drive lacks.
+    pub fn lacks_segments(&self) -> bool {
+        self.media.counts().damage() > 0 || self.media.bad_pages() > 0
     }
 
     /// Counts an error and fails if nothing excuses it.
@@ -194,7 +199,7 @@ impl<S: Subject> World<S> {
 impl<S: Subject> Pulse for World<S> {
     fn beat(&self, idle: bool) {
         let now = self.beats.fetch_add(1, Ordering::Relaxed);
-        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failures_told() > 0 {
+        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failed_syncs_told() > 0 {
             self.poisoned_since.store(now, Ordering::Relaxed);
         }
         if idle || now.is_multiple_of(self.config.beats_per_tick) {

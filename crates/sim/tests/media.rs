@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use media::{Faults, IoBuf, Media, SimMedia, SimRng, TEAR_BYTES};
+use media::{Faults, IoBuf, Media, SimCache, SimMedia, SimRng, TEAR_BYTES};
 use sim::executor::{Cut, Executor, NoPulse};
 
 const SIZE: u64 = 1 << 20;
@@ -20,6 +20,11 @@ fn on<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     let mut executor = Executor::new(SimRng::new(7));
     let result = executor.block_on(media, &NoPulse, Cut::Never, run(media.clone()));
     result.unwrap_or_else(|end| panic!("{end:?}"))
+}
+
+/// What the first page begins with.
+fn shown(media: &Arc<SimMedia>) -> u8 {
+    on(media, |media| async move { read(&media, 0).await.expect("read") })[0]
 }
 
 fn page(byte: u8, pages: usize) -> Arc<IoBuf> {
@@ -113,13 +118,112 @@ fn a_failed_sync_loses_writes_and_the_next_one_succeeds() {
             media.sync().await.is_err()
         });
         assert!(failed);
-        assert_eq!(media.failures_told(), 1);
+        assert_eq!(media.failed_syncs_told(), 1);
         media.set_faults(Faults::default());
         on(&media, |media| async move { media.sync().await.expect("the next sync succeeds") });
         let media = Arc::new(media.power_cut());
         outcomes.insert(on(&media, |media| async move { read(&media, 0).await.expect("read") })[0]);
     }
     assert_eq!(outcomes, BTreeSet::from([0, 1]));
+}
+
+/// What reads show after a failed sync, in the next process, and after a power cut. The next sync has succeeded.
+fn after_failed_sync(seed: u64, cache: SimCache) -> [u8; 3] {
+    let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
+    let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).cached(cache));
+    assert_eq!(media.may_show_unsynced(), cache == SimCache::Cached);
+    on(&media, |media| async move {
+        media.write(0, page(1, 1)).await.expect("write");
+        assert!(media.sync().await.is_err());
+        media.set_faults(Faults::default());
+        media.sync().await.expect("the next sync succeeds");
+    });
+    let at_once = shown(&media);
+    let media = Arc::new(media.kill());
+    let next = shown(&media);
+    on(&media, |media| async move { media.sync().await.expect("sync") });
+    [at_once, next, shown(&Arc::new(media.power_cut()))]
+}
+
+#[test]
+fn a_cache_goes_on_showing_what_a_failed_sync_lost_until_the_power_is_cut() {
+    let cached: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimCache::Cached)).collect();
+    assert!(cached.contains(&[1, 1, 0]), "lost, and shown to the next process");
+    assert!(cached.contains(&[1, 1, 1]), "not lost");
+    let direct: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimCache::Direct)).collect();
+    assert_eq!(direct, BTreeSet::from([[0; 3], [1; 3]]), "what is there, at once");
+}
+
+#[test]
+fn what_was_lost_is_durable_once_it_is_written_again() {
+    for seed in 0..50 {
+        let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
+        let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).cached(SimCache::Cached));
+        on(&media, |media| async move {
+            media.write(0, page(1, 1)).await.expect("write");
+            assert!(media.sync().await.is_err());
+            media.set_faults(Faults::default());
+            media.write(0, page(2, 1)).await.expect("write again");
+            media.sync().await.expect("sync");
+        });
+        assert_eq!((media.ghost_pages(), shown(&Arc::new(media.power_cut()))), (0, 2));
+    }
+}
+
+#[test]
+fn a_bad_page_fails_every_write_in_every_life_and_keeps_what_it_held() {
+    let media = backing(1, Faults::default());
+    on(&media, |media| async move {
+        media.write(0, page(1, 2)).await.expect("write");
+        media.sync().await.expect("sync");
+    });
+    media.make_bad(4097);
+    let media = Arc::new(media.power_cut());
+    for _ in 0..3 {
+        on(&media, |media| async move {
+            assert!(media.write(0, page(2, 2)).await.is_err());
+            assert_eq!(read(&media, 4096).await.expect("read"), [1; 4096]);
+            media.write(0, page(3, 1)).await.expect("another page");
+        });
+    }
+    assert_eq!((media.counts().bad_page_errors, media.counts().write_errors), (3, 0));
+}
+
+#[test]
+fn pages_go_bad_and_stay_so() {
+    let media = backing(1, Faults { bad_page_ppm: 1_000_000, spare_below_bytes: 4096, ..Faults::default() });
+    on(&media, |media| async move {
+        media.write(0, page(1, 1)).await.expect("spared");
+        assert!(media.write(4096, page(1, 1)).await.is_err());
+        media.set_faults(Faults::default());
+        assert!(media.write(4096, page(1, 1)).await.is_err());
+    });
+}
+
+#[test]
+fn some_backings_tear_whole_pages_only() {
+    for seed in 0..100 {
+        let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), Faults::default()).tearing(4096));
+        on(&media, |media| async move { media.write(0, page(1, 1)).await.expect("write") });
+        let media = Arc::new(media.power_cut());
+        let bytes = on(&media, |media| async move { read(&media, 0).await.expect("read") });
+        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_lost_range_is_lost_as_a_whole_and_only_if_something_newer_vouches_for_it() {
+    let faults = Faults { lost_range_ppm: 20_000, lost_range_bytes: 16 << 12, ..Faults::default() };
+    let (lost, shown) = write_many(faults);
+    assert!(lost > 0);
+    assert_eq!(shown[61..], [62, 63, 64], "the newest are whole");
+    let whole = |range: &[u8], first: u8| range.iter().copied().eq(first..first + 16);
+    let ranges: Vec<bool> = (0..4).map(|i| whole(&shown[i * 16..][..16], (i * 16 + 1) as u8)).collect();
+    assert!(ranges.contains(&false) && ranges[3], "{ranges:?}");
+    for (at, is_whole) in ranges.iter().enumerate() {
+        let kept = (0..16).filter(|i| shown[at * 16 + i] == (at * 16 + i + 1) as u8).count();
+        assert!(*is_whole || kept < 4, "{kept} of 16 pages left in range {at}");
+    }
 }
 
 #[test]
@@ -167,7 +271,7 @@ fn write_many(faults: Faults) -> (u64, Vec<u8>) {
         shown
     });
     let counts = media.counts();
-    (counts.rotten_sectors + counts.misdirected_writes, shown)
+    (counts.damage(), shown)
 }
 
 #[test]

@@ -175,4 +175,8 @@ impl Media for FileMedia {
         }
         plain::perform(&self.backing, Request::Discard { offset, len }).await.1
     }
+
+    fn may_show_unsynced(&self) -> bool {
+        !self.backing.direct
+    }
 }

@@ -6,6 +6,9 @@ use super::state::{Content, Durable, Page, State};
 use super::{TEAR_BYTES, VOUCH_SYNCS};
 use crate::PAGE_BYTES;
 
+/// Most pages that take no write.
+const BAD_PAGES_MAX: usize = 8;
+
 /// What becomes of a write that nothing made durable.
 #[derive(Clone, Copy)]
 pub(super) enum Fate {
@@ -67,7 +70,8 @@ impl State {
             return if self.rng.chance(weight, 8) { None } else { old };
         };
         let mut page = old.map_or([0; PAGE_BYTES], |page| *page);
-        for (mine, theirs) in page.chunks_exact_mut(TEAR_BYTES).zip(new.chunks_exact(TEAR_BYTES)) {
+        let unit = self.tear_bytes.max(TEAR_BYTES);
+        for (mine, theirs) in page.chunks_exact_mut(unit).zip(new.chunks_exact(unit)) {
             if self.rng.chance(weight, 8) {
                 mine.copy_from_slice(theirs);
             }
@@ -75,7 +79,17 @@ impl State {
         Some(Arc::new(page))
     }
 
-    /// Faults 9 and 10, if their time has come.
+    /// Fault 11, if its time has come: one of these pages takes no write from now on.
+    pub(super) fn go_bad(&mut self, pages: &[(u64, Content)]) {
+        let spared =
+            pages.first().is_none_or(|(at, _)| at * (PAGE_BYTES as u64) < self.faults.spare_below_bytes);
+        if !spared && self.bad.len() < BAD_PAGES_MAX && self.rng.ppm(self.faults.bad_page_ppm) {
+            let (at, _) = pages[self.rng.index(pages.len())];
+            self.bad.insert(at);
+        }
+    }
+
+    /// Faults 9, 10 and 12, if their time has come.
     pub(super) fn strike(&mut self) {
         if self.rng.ppm(self.faults.rot_ppm) {
             self.rot();
@@ -83,9 +97,12 @@ impl State {
         if self.rng.ppm(self.faults.misdirect_ppm) {
             self.misdirect();
         }
+        if self.rng.ppm(self.faults.lost_range_ppm) {
+            self.lose_range();
+        }
     }
 
-    /// Whether faults 9 and 10 may change this page: it is durable, unchanged since, and vouched for.
+    /// Whether faults 9, 10 and 12 may change this page: it is durable, unchanged since, and vouched for.
     fn is_fair_game(&self, at: u64) -> bool {
         match (self.live.get(&at), self.durable.get(&at)) {
             (None, None) => true,
@@ -144,6 +161,29 @@ impl State {
             }
         }
         self.counts.misdirected_writes += 1;
+    }
+
+    fn lose_range(&mut self) {
+        let (spared, bytes) = (self.faults.spare_below_bytes, self.faults.lost_range_bytes);
+        let Some((&last, _)) = self.durable.last_key_value() else { return };
+        let at = self.rng.below((last + 1) * PAGE_BYTES as u64);
+        let Some(start) = at.checked_sub(spared).map(|at| at / bytes * bytes + spared) else { return };
+        let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64;
+        let held: Vec<u64> = self.durable.range(pages.clone()).map(|(&at, _)| at).collect();
+        if held.is_empty() || !pages.clone().all(|at| self.is_fair_game(at)) {
+            return;
+        }
+        let with_garbage = self.rng.chance(1, 2);
+        for at in held {
+            let mut garbage = || {
+                let mut page = [0; PAGE_BYTES];
+                page.fill_with(|| self.rng.next_u64() as u8);
+                Arc::new(page)
+            };
+            let content = with_garbage.then(&mut garbage);
+            self.replace(at, content);
+        }
+        self.counts.lost_ranges += 1;
     }
 
     /// Changes a page behind everyone's back. It stays fair game.

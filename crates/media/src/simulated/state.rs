@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::damage::Fate;
-use super::{Faults, MediaCounts, SimRng, TEAR_BYTES};
+use super::{Faults, MediaCounts, SimCache, SimOrder, SimRng, TEAR_BYTES};
 use crate::{IoBuf, PAGE_BYTES};
 
 /// Durable writes remembered with what they replaced, for fault 10.
@@ -46,23 +46,19 @@ pub(super) struct InFlight {
     pub(super) request: Request,
     pub(super) waker: Option<Waker>,
     pub(super) abandoned: bool,
+    /// For [`SimOrder::Priority`](super::SimOrder).
+    pub(super) priority: u64,
 }
 
 pub(super) struct Answer {
     pub(super) buf: Option<IoBuf>,
     pub(super) result: io::Result<()>,
-    pub(super) is_hard_failure: bool,
+    pub(super) is_failed_sync: bool,
 }
 
 impl Answer {
     pub(super) fn new(result: io::Result<()>) -> Answer {
-        Answer { buf: None, result, is_hard_failure: false }
-    }
-
-    /// Of something that changes the backing: a failure leaves it in doubt.
-    pub(super) fn of_change(result: io::Result<()>) -> Answer {
-        let is_hard_failure = result.is_err();
-        Answer { is_hard_failure, ..Answer::new(result) }
+        Answer { buf: None, result, is_failed_sync: false }
     }
 }
 
@@ -94,8 +90,21 @@ pub(super) struct State {
     pub(super) vouching_from: u64,
     /// Failed writes and syncs of this life.
     pub(super) failures: u64,
-    /// Failed writes and syncs that this life's user has been told of.
-    pub(super) failures_told: u64,
+    /// Failed syncs that this life's user has been told of.
+    pub(super) failed_syncs_told: u64,
+    pub(super) cache: SimCache,
+    /// Bytes that a power cut leaves old or new as a whole; [`TEAR_BYTES`] if 0.
+    pub(super) tear_bytes: usize,
+    /// Pages of which reads show something else than what is durable, and no sync will make it so.
+    pub(super) ghosts: BTreeSet<u64>,
+    /// Pages that take no write.
+    pub(super) bad: BTreeSet<u64>,
+    /// Which operation completes next.
+    pub(super) order: SimOrder,
+    /// Operations in flight that wait until they are released.
+    pub(super) held: BTreeSet<u64>,
+    /// Completed writes to pages that somebody has asked about.
+    pub(super) watched: BTreeMap<u64, u64>,
 }
 
 impl State {
@@ -115,7 +124,8 @@ impl State {
             Request::Read { .. } | Request::Discard { .. } => {}
         }
         self.next_id += 1;
-        self.in_flight.push(InFlight { id: self.next_id, request, waker: None, abandoned: false });
+        let priority = self.rng.below(1 << 16);
+        self.in_flight.push(InFlight { id: self.next_id, request, waker: None, abandoned: false, priority });
         self.next_id
     }
 
@@ -130,10 +140,11 @@ impl State {
                 let result = self.read(offset, &mut buf);
                 Answer { buf: Some(buf), ..Answer::new(result) }
             }
-            Request::Write { offset, buf, issued_at } => {
-                Answer::of_change(self.write(offset, &buf, issued_at))
+            Request::Write { offset, buf, issued_at } => Answer::new(self.write(offset, &buf, issued_at)),
+            Request::Sync { covers } => {
+                let result = self.sync(covers);
+                Answer { is_failed_sync: result.is_err(), ..Answer::new(result) }
             }
-            Request::Sync { covers } => Answer::of_change(self.sync(covers)),
             Request::Discard { offset, len } => Answer::new(self.discard(offset, len)),
         }
     }
@@ -185,16 +196,22 @@ impl State {
                 return Err(io::Error::from_raw_os_error(28));
             }
         }
-        if self.rng.ppm(self.faults.write_error_ppm) {
-            self.counts.write_errors += 1;
+        self.go_bad(&pages);
+        let is_bad = pages.iter().any(|(at, _)| self.bad.contains(at));
+        if is_bad || self.rng.ppm(self.faults.write_error_ppm) {
+            match is_bad {
+                true => self.counts.bad_page_errors += 1,
+                false => self.counts.write_errors += 1,
+            }
             self.failures += 1;
-            self.apply(pages, issued_at, Fate::Torn(4));
+            let weight = self.rng.below(9);
+            self.apply_write(pages, issued_at, Fate::Torn(weight));
             return Err(io::Error::from_raw_os_error(5));
         }
         for (at, _) in &pages {
             self.sticky.remove(at);
         }
-        self.apply(pages, issued_at, Fate::Whole);
+        self.apply_write(pages, issued_at, Fate::Whole);
         Ok(())
     }
 
@@ -242,26 +259,21 @@ impl State {
         Ok(())
     }
 
-    /// Fault 7. What reads show of the lost data stays or goes, page by page.
-    fn fail_sync(&mut self) {
-        let touched: BTreeSet<u64> =
-            self.unsynced.iter().flat_map(|u| u.pages.iter().map(|&(at, _)| at)).collect();
-        self.settle_unsynced();
-        for at in touched {
-            if self.rng.chance(1, 2) {
-                match self.durable.get(&at) {
-                    Some(durable) => self.live.insert(at, durable.page.clone()),
-                    None => self.live.remove(&at),
-                };
-            }
-        }
+    /// [`State::apply`], but for pages that take no write.
+    fn apply_write(&mut self, mut pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
+        pages.retain(|(at, _)| !self.bad.contains(at));
+        self.apply(pages, issued_at, fate);
     }
 
     /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
     fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
         let mut applied = Vec::with_capacity(pages.len());
         for (at, content) in pages {
+            if let Some(count) = self.watched.get_mut(&at) {
+                *count += 1;
+            }
             let content = self.blend(self.live.get(&at).cloned(), content, fate);
+            self.ghosts.remove(&at);
             match content.clone() {
                 Some(page) => self.live.insert(at, page),
                 None => self.live.remove(&at),
@@ -277,7 +289,7 @@ impl State {
         match request {
             Request::Write { offset, buf, issued_at } => {
                 if !matches!(fate, Fate::Lost) {
-                    self.apply(pages_of(offset, &buf), issued_at, fate);
+                    self.apply_write(pages_of(offset, &buf), issued_at, fate);
                 }
             }
             Request::Discard { offset, len } if !self.faults.no_discard => {

@@ -1,28 +1,79 @@
 //! Which faults a seed has.
 
-use media::{Faults, SimRng};
+use media::{Faults, SimCache, SimRng, TEAR_BYTES};
 
 use crate::executor::SLOTS_END_BYTES;
 
-pub(super) fn draw_faults(rng: &mut SimRng, physical_bytes: u64) -> Faults {
-    let mut faults = Faults::default();
-    // One kind of trouble at a time, mostly: several at once hide each other.
-    for _ in 0..1 + rng.below(2) {
+/// What a seed's backing is like, and what goes wrong on it.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble {
+    /// The faults that are on while clients are at work. None in most seeds.
+    pub faults: Faults,
+    /// What reads show after a failed sync.
+    pub cache: SimCache,
+    /// What a power cut tears into.
+    pub tear_bytes: usize,
+    /// The backing stays as full as it is also while nothing else goes wrong.
+    pub stays_full: bool,
+    /// Pages that take no write from the beginning, in bytes of the backing. Superblocks and checkpoints are spared.
+    pub bad_bytes: Vec<u64>,
+}
+
+impl Trouble {
+    /// Nothing goes wrong but crashes.
+    pub(super) fn none(rng: &mut SimRng) -> Trouble {
+        let cache = if rng.chance(1, 2) { SimCache::Cached } else { SimCache::Direct };
+        let tear_bytes = if rng.chance(3, 4) { TEAR_BYTES } else { 4096 };
+        Trouble { cache, tear_bytes, ..Trouble::default() }
+    }
+
+    pub(super) fn draw(rng: &mut SimRng, physical_bytes: u64, segment_bytes: u32) -> Trouble {
+        let mut trouble = Trouble::none(rng);
+        // Segments begin there.
+        trouble.faults.spare_below_bytes = SLOTS_END_BYTES;
+        // One kind of trouble at a time, mostly: several at once hide each other.
+        for _ in 0..1 + rng.below(2) {
+            trouble.add(rng, physical_bytes, segment_bytes);
+        }
+        trouble.faults.no_discard = rng.chance(1, 4);
+        trouble
+    }
+
+    fn add(&mut self, rng: &mut SimRng, physical_bytes: u64, segment_bytes: u32) {
+        let faults = &mut self.faults;
         let ppm = 1000 << rng.below(4);
-        match rng.below(9) {
+        match rng.below(14) {
             0 => faults.read_error_ppm = ppm * 5,
             1 => faults.sticky_read_error_ppm = ppm,
-            2 => faults.write_error_ppm = ppm,
-            3 | 4 => faults.sync_error_ppm = ppm * 8,
-            5 | 6 => faults.rot_ppm = ppm * 8,
-            7 => {
+            2 | 3 => faults.write_error_ppm = ppm,
+            4..7 => {
+                faults.sync_error_ppm = ppm * 8;
+                self.cache = if rng.chance(3, 4) { SimCache::Cached } else { SimCache::Direct };
+            }
+            7 | 8 => faults.rot_ppm = ppm * 8,
+            9 => {
                 faults.misdirect_ppm = ppm * 8;
                 // Copies of superblock and checkpoints.
                 faults.misdirect_once_below_bytes = SLOTS_END_BYTES;
             }
-            _ => faults.full_pages = Some(physical_bytes / 4096 / (2 + rng.below(4))),
+            10 => {
+                faults.full_pages = Some(physical_bytes / 4096 / (2 + rng.below(4)));
+                self.stays_full = rng.chance(1, 2);
+            }
+            11 => {
+                faults.lost_range_ppm = ppm;
+                faults.lost_range_bytes = segment_bytes.into();
+            }
+            12 => faults.bad_page_ppm = ppm * 2,
+            _ => {
+                // Where it writes first, mostly: at the beginnings of the first segments.
+                let segments = (physical_bytes - SLOTS_END_BYTES) / u64::from(segment_bytes);
+                let near = if rng.chance(3, 4) { 12 } else { segments };
+                let pages_bits = u64::from((segment_bytes / 4096).ilog2());
+                let count = 1 + rng.below(6);
+                let mut bad = || rng.below(near) * u64::from(segment_bytes) + rng.skewed(pages_bits) * 4096;
+                self.bad_bytes = (0..count).map(|_| SLOTS_END_BYTES + bad()).collect();
+            }
         }
     }
-    faults.no_discard = rng.chance(1, 4);
-    faults
 }

@@ -57,8 +57,16 @@ impl<S: Subject> Run<S> {
     pub(super) fn crash(&mut self) {
         self.drop_drive();
         self.ledger.crashed();
-        // A page cache that lost writes and does not know it lets no later process notice either.
-        let kill = self.rng.chance(1, 4) && self.media.counts().sync_errors == 0;
+        // What a page cache goes on showing although it is lost, the next process should see.
+        let ghosts = self.media.ghost_pages();
+        let kill = self.rng.chance(if ghosts > 0 { 2 } else { 1 }, 4);
+        if ghosts > 0 {
+            self.count(if kill {
+                "crash: killed, reads show what is lost"
+            } else {
+                "crash: power cut, reads showed what was lost"
+            });
+        }
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
         self.tell(|| if kill { "killed".into() } else { "power cut".into() });
         self.count(if kill { "life: killed" } else { "life: power cut" });
@@ -93,6 +101,8 @@ impl<S: Subject> Run<S> {
             ("fault: write error", media.write_errors),
             ("fault: sync error", media.sync_errors),
             ("fault: backing full", media.full_errors),
+            ("fault: write to a bad page", media.bad_page_errors),
+            ("fault: a range lost", media.lost_ranges),
             ("fault: rotten sector", media.rotten_sectors),
             ("fault: misdirected write", media.misdirected_writes),
         ] {

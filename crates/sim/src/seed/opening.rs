@@ -25,6 +25,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn opening(&mut self, rescue: bool) -> Opening {
         Opening {
             entropy: self.rng.next_u64(),
+            read_only: false,
             rescue,
             frame_blocks: self.config.draw_frame_blocks(&mut self.rng),
             may_offload: self.config.style != Style::Large,

@@ -306,6 +306,9 @@ impl<S: Subject> Run<S> {
 
     /// Holds what the annex holds against the ledger.
     pub(super) fn read_annex(&mut self) -> Result<(), Stop> {
+        if self.is_damaged() || self.is_unreadable() {
+            return Ok(());
+        }
         let (first, count) = self.ledger.used();
         for from in (first..first + count).step_by(READ_BLOCKS as usize) {
             self.read_annex_at(from, READ_BLOCKS.min(first + count - from))?;
@@ -330,7 +333,7 @@ impl<S: Subject> Run<S> {
         self.attempt(what, work)?.map_err(|error| self.unexpected(what, &error))
     }
 
-    fn attempt<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    pub(super) fn attempt<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &mut self,
         what: &str,
         work: impl FnOnce(S) -> F,

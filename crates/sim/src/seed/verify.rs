@@ -4,13 +4,16 @@ use drive::Error;
 use media::Faults;
 
 use super::{Run, Stop, Wiping};
-use crate::Subject;
 use crate::content::SECTOR_BYTES;
 use crate::ledger::Ledger;
 use crate::oracle::LifeEnd;
+use crate::{Opening, Subject};
 
 /// Bytes that are read back at a time after a restart.
 const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
+
+/// Attempts at opening a drive some pages of which take no write.
+const OPEN_ERRORS_MAX: u32 = 4;
 
 /// Problems found by a check that are worth printing.
 const PROBLEMS_SHOWN_MAX: usize = 6;
@@ -18,26 +21,37 @@ const PROBLEMS_SHOWN_MAX: usize = 6;
 impl<S: Subject> Run<S> {
     /// Something the drive had made durable is no longer what it wrote.
     pub(super) fn is_damaged(&self) -> bool {
-        let counts = self.media.counts();
-        counts.rotten_sectors + counts.misdirected_writes > 0
+        self.media.counts().damage() > 0
     }
 
     /// Something cannot be read, not only this once.
     pub(super) fn is_unreadable(&self) -> bool {
-        self.config.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
+        self.config.trouble.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
     }
 
-    /// A drive may fail to open where its backing fails; damage may keep it shut for good.
+    /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
+    pub(super) fn calm(&mut self) {
+        let faults = &self.config.trouble.faults;
+        let full_pages = faults.full_pages.filter(|_| self.stays_full);
+        self.media.set_faults(Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() });
+    }
+
+    /// The backing has room again, from here on.
+    pub(super) fn lift_fullness(&mut self) {
+        if std::mem::take(&mut self.stays_full) {
+            self.calm();
+            self.count("restart: backing no longer full");
+        }
+    }
+
+    /// A drive may fail to open where its backing fails; damage may keep it shut for good, a full backing until it is not, and
+    /// bad pages for some attempts.
     pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
         let excused = match error {
             Error::Corrupt(_) => damaged,
-            Error::Io(_) | Error::ReadOnly(_) => {
-                let failed =
-                    counts.read_errors + counts.write_errors + counts.sync_errors + counts.full_errors;
-                damaged || failed > 0
-            }
+            Error::Io(_) | Error::ReadOnly(_) => damaged || counts.errors() > 0,
             Error::NoSpace => counts.full_errors > 0,
             Error::Invalid(_) => false,
         };
@@ -47,16 +61,46 @@ impl<S: Subject> Run<S> {
         self.count("restart: open failed");
         if errors == 1 {
             // Only what stays broken may fail again.
-            self.media.set_faults(Faults { no_discard: self.config.faults.no_discard, ..Faults::default() });
+            self.calm();
             return Ok(());
         }
-        if !damaged && !unreadable {
-            return Err(Stop::Failed(format!(
-                "open still fails although the backing is well again: {error}"
-            )));
+        if damaged || unreadable {
+            self.count("restart: refused for damage");
+            return self.rescue();
         }
-        self.count("restart: refused for damage");
-        self.rescue()
+        if self.stays_full {
+            self.read_while_full()?;
+            self.lift_fullness();
+            return Ok(());
+        }
+        if self.media.bad_pages() > 0 && errors < OPEN_ERRORS_MAX {
+            return Ok(());
+        }
+        let well = match self.media.bad_pages() {
+            0 => "the backing is well again",
+            _ => "all that is wrong with the backing are pages among its segments that take no write",
+        };
+        Err(Stop::Failed(format!("open still fails although {well}: {error}")))
+    }
+
+    /// On a backing that is full a drive can be opened to be read.
+    fn read_while_full(&mut self) -> Result<(), Stop> {
+        self.crash();
+        let opening = Opening { read_only: true, ..self.opening(false) };
+        let (media, config) = (self.media.clone(), self.config.clone());
+        let open = async move { S::open(media, &config, opening).await };
+        let opened = self.do_now("open to read", open)?;
+        self.count("restart: opened to read on a full backing");
+        self.drive = Some(opened.map_err(|error| {
+            Stop::Failed(format!("open to read fails on a full backing, and nothing excuses it: {error}"))
+        })?);
+        for (first, count) in self.ranges() {
+            let data = self.read(first, count)?.map_err(|error| {
+                Stop::Failed(format!("read fails on a full backing, and nothing excuses it: {error}"))
+            })?;
+            self.oracle.lock().must_have_been_written(first, &data)?;
+        }
+        Ok(())
     }
 
     /// What a damaged drive still shows may be old, but never something else.
@@ -91,8 +135,7 @@ impl<S: Subject> Run<S> {
 
     /// Reads everything that was ever written and holds it against the oracle.
     pub(super) fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
-        let calm = Faults { no_discard: self.config.faults.no_discard, ..Faults::default() };
-        self.media.set_faults(calm);
+        self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;
         for (first, count) in self.ranges() {
@@ -154,12 +197,12 @@ impl<S: Subject> Run<S> {
     /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
     fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        let told = self.media.failures_told() > 0;
+        let failed = self.media.failures() > 0;
         let excused = match error {
             Error::Invalid(_) | Error::NoSpace => false,
             Error::Corrupt(_) => damaged,
             Error::Io(_) => damaged || unreadable,
-            Error::ReadOnly(_) => damaged || unreadable || told,
+            Error::ReadOnly(_) => damaged || unreadable || failed,
         };
         if excused {
             Ok(())

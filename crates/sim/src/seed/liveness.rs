@@ -1,0 +1,79 @@
+//! Once faults have stopped a drive is as good as new, at once or after another opening.
+//!
+//! What passes leaves nothing behind: failed writes and syncs, read errors that were for once, a full backing that has room
+//! again. Pages among the segments that take no write stay, and the drive goes elsewhere. So a drive that is open takes a write
+//! and keeps it; if it does not because something failed while it was opened, it does when it is opened again. Only lasting
+//! damage is an excuse, and being full for a write: then TRIM of a whole block works.
+
+use drive::Error;
+
+use super::{Run, Stop};
+use crate::Subject;
+use crate::content::Filler;
+use crate::ledger::BLOCK_BYTES;
+
+/// Openings after which a drive whose backing is well again must take writes.
+const ATTEMPTS_MAX: u32 = 3;
+/// A drive with less data than this share of its size is not full.
+const NEARLY_EMPTY_PERCENT: u64 = 20;
+
+impl<S: Subject> Run<S> {
+    /// Whether the drive, which was just opened, takes a write and keeps it.
+    pub(super) fn must_serve_again(&mut self) -> Result<(), Stop> {
+        if !self.config.is_faulty() && !self.rng.chance(1, 4) {
+            return Ok(());
+        }
+        let mut why = String::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            if self.is_damaged() || self.is_unreadable() || self.stays_full {
+                return Ok(());
+            }
+            if attempt > 0 {
+                self.reopen()?;
+            }
+            match self.serve()? {
+                Ok(()) => {
+                    self.count(if attempt == 0 {
+                        "liveness: serves"
+                    } else {
+                        "liveness: serves after another opening"
+                    });
+                    return Ok(());
+                }
+                Err(error) => why = error,
+            }
+        }
+        Err(Stop::Failed(format!("the drive takes no writes although its backing is well again: {why}")))
+    }
+
+    fn serve(&mut self) -> Result<Result<(), String>, Stop> {
+        let block = self.ledger.fresh_block();
+        if block >= self.config.annex_end_block() {
+            return Ok(Ok(()));
+        }
+        let piece = self.ledger.draft(block, 1, Filler::Random);
+        match self.put(piece, true)? {
+            Ok(()) => self.read_annex_at(block, 1)?,
+            Err(Error::NoSpace) if self.may_be_full() => self.count("liveness: full, and takes no write"),
+            Err(error) => return Ok(Err(format!("write: {error}"))),
+        }
+        let trimmed = self.attempt("trim", move |drive| async move {
+            drive.trim(block * BLOCK_BYTES, BLOCK_BYTES, true).await
+        })?;
+        match trimmed {
+            Ok(()) => {
+                self.ledger.zeroed(block, 1);
+                self.ledger.flushed();
+                Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(format!("trim: {error}"))),
+        }
+    }
+
+    fn may_be_full(&self) -> bool {
+        let bytes = self.oracle.lock().live_bytes_max() + self.ledger.mapped_blocks() * BLOCK_BYTES;
+        // The map of a sparse drive may be most of what is there.
+        let is_sparse = self.config.style == crate::Style::Sparse;
+        is_sparse || bytes > self.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100
+    }
+}

@@ -26,8 +26,8 @@ use crate::segments::State;
 /// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
 const FAILED_PACKS_MAX: u32 = 128;
 /// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
-const BAD_SEGMENTS_PART: u32 = 16;
-const BAD_SEGMENTS_MIN: u32 = 2;
+const BAD_SEGMENTS_PART: u32 = 8;
+const BAD_SEGMENTS_MIN: u32 = 6;
 
 /// A drive; clones share it.
 ///

@@ -56,13 +56,6 @@ impl Media for AnyMedia {
             AnyMedia::Memory(media) => media.discard(offset, len).await,
         }
     }
-
-    fn may_show_unsynced(&self) -> bool {
-        match self {
-            AnyMedia::File(media) => media.may_show_unsynced(),
-            AnyMedia::Memory(media) => media.may_show_unsynced(),
-        }
-    }
 }
 
 impl From<FileMedia> for AnyMedia {

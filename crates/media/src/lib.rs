@@ -46,11 +46,6 @@ pub trait Media: Send + Sync + 'static {
     /// Makes every write that completed before this call durable (fdatasync and the device's cache flush).
     fn sync(&self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Whether reads may show what was written and never reached the medium, as a page cache does after a sync that failed.
-    fn may_show_unsynced(&self) -> bool {
-        false
-    }
-
     /// Tells the backing that the range holds nothing of value: punches a hole or discards. A backing that
     /// cannot do so answers `Unsupported`; what the range reads as afterwards is undefined.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;

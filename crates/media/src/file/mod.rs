@@ -175,8 +175,4 @@ impl Media for FileMedia {
         }
         plain::perform(&self.backing, Request::Discard { offset, len }).await.1
     }
-
-    fn may_show_unsynced(&self) -> bool {
-        !self.backing.direct
-    }
 }

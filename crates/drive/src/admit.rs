@@ -8,6 +8,10 @@ use crate::node::Slot;
 
 /// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
 const PAIR_BYTES: u64 = 10;
+/// A write that takes more is not small.
+const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
+/// Part of the limit that is kept for small writes.
+const SMALL_PART: u64 = 256;
 /// Blocks of a long range that are looked at one by one.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
@@ -42,13 +46,18 @@ impl Core {
     }
 
     /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
-    /// always: a full drive can be overwritten in place.
+    /// always: a full drive can be overwritten in place. The last of the room is for small writes: a file system whose data did
+    /// not fit has its journal to replay.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
-        if self.taken_units() + units <= self.limit_units() {
+        let limit = match units > SMALL_UNITS {
+            true => self.limit_units() - self.limit_units() / SMALL_PART,
+            false => self.limit_units(),
+        };
+        if self.taken_units() + units <= limit {
             return true;
         }
         let (taken, freed) = exchange();
-        taken <= freed || self.taken_units() + taken <= self.limit_units() + freed
+        taken <= freed || self.taken_units() + taken <= limit + freed
     }
 
     /// Reserves live units for a request of several batches, so that it is refused whole or not at all.

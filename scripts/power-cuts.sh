@@ -21,9 +21,10 @@ finish() {
         pid=$(cat "$file" 2>/dev/null || true)
         if [ -n "$pid" ] && grep -qsF "$dir" "/proc/$pid/cmdline"; then kill -9 "$pid" || true; fi
     done
-    for point in "$dir"/*/mnt "$dir"/probe; do
-        if grep -qsF " $point " /proc/mounts; then umount -l "$point" || fusermount3 -u -z "$point" || true; fi
-    done
+    # Of a mount without its driver nothing but its name can be had.
+    while read -r _ point _; do
+        case $point in "$dir"/*) umount -l "$point" || fusermount3 -u -z "$point" || true ;; esac
+    done </proc/mounts
     [ -n "$(find "$dir" -name failure)" ] || rm -rf --one-file-system "$dir"
 }
 trap finish EXIT

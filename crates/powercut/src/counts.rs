@@ -27,7 +27,7 @@ pub struct Counts {
     pub recoveries: u64,
     /// Times `check --deep` found no fault.
     pub checks: u64,
-    /// Times it found only what a cut while the drive was closed leaves, which it takes for a fault.
+    /// Times it found only half a checkpoint beside that of a proper close, which a cut leaves and it takes for a fault.
     pub known_faults: u64,
     /// Times a drive was scrubbed while it was served, without a fault.
     pub scrubs: u64,
@@ -126,7 +126,7 @@ impl fmt::Display for Counts {
         )?;
         writeln!(
             out,
-            "known:        {} checks took the half of a last checkpoint for a fault, {} long zeroes were refused, of which a part may be there",
+            "known:        {} checks took half a checkpoint for a fault, {} long zeroes were refused, of which a part may be there",
             self.known_faults, self.known_refusals
         )?;
         writeln!(

@@ -33,7 +33,7 @@ fn cut(folder: &Path, cuts: u64, modes: &[Mode], lies: bool) -> std::io::Result<
 fn five_cuts(mode: Mode) -> Outcome {
     let folder = tempfile::tempdir()?;
     let Some(report) = cut(folder.path(), 5, &[mode], false)? else { return Ok(()) };
-    println!("{}", report.counts);
+    eprintln!("{}", report.counts);
     if let Some(failure) = report.failures.first() {
         let kept = folder.keep();
         panic!("seed {}, mode {mode}: {}\nkept: {}", failure.seed, failure.why, kept.display());

@@ -8,8 +8,8 @@ impl Story {
         let arguments = ["check".to_string(), self.file().display().to_string(), "--deep".to_string()];
         match self.place.run(&arguments) {
             Ok(_) => self.counts.checks += 1,
-            Err(said) if !self.setting.strict && is_half_a_close(&said) => {
-                self.note("check reports the half of a checkpoint that a cut while it closed left");
+            Err(said) if !self.setting.strict && is_half_a_checkpoint(&said) => {
+                self.note("check takes the half of a checkpoint that a cut left for a fault");
                 self.counts.known_faults += 1;
             }
             Err(said) => return Err(format!("{when}: {said}")),
@@ -27,10 +27,10 @@ impl Story {
     }
 }
 
-/// Known: where the power is cut while the last checkpoint of a proper close is written, one copy of it may be there and
-/// the other not. No data is lost, and the drive counts as closed properly; so `check` takes the copy that is missing for a
-/// fault of the backing.
-fn is_half_a_close(said: &str) -> bool {
+/// Known: where the power is cut while the last checkpoint of a proper close is written, or the first after it, one copy of it
+/// may be there and the other not. No data is lost, and the drive counts as closed properly; so `check` takes the copy that is
+/// missing or torn for a fault of the backing.
+fn is_half_a_checkpoint(said: &str) -> bool {
     let mut faults = said.lines().filter(|line| line.starts_with("fault: ")).peekable();
     faults.peek().is_some()
         && faults.all(|line| line.contains(", copy ") && line.contains(" of checkpoint "))
@@ -39,19 +39,19 @@ fn is_half_a_close(said: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_half_a_close;
+    use super::is_half_a_checkpoint;
 
     const HALF: &str = "checkpoint slot 0: number 88, number 86\nlog: the drive was closed properly\n\
         fault: byte 0x24000 of the backing, copy 1 of checkpoint 88 is an older one, number 86\n\
         pumice: drive: 1 fault; nothing is lost\n";
 
     #[test]
-    fn half_a_close_is_known_and_nothing_else() {
-        assert!(is_half_a_close(HALF));
-        assert!(!is_half_a_close(&format!(
+    fn half_a_checkpoint_is_known_and_nothing_else() {
+        assert!(is_half_a_checkpoint(HALF));
+        assert!(!is_half_a_checkpoint(&format!(
             "{HALF}fault: logical bytes 0 to 4095: record: checksum mismatch\n"
         )));
-        assert!(!is_half_a_close(&HALF.replace("the drive was closed", "not closed")));
-        assert!(!is_half_a_close("pumice check did not end in 60 seconds:\n"));
+        assert!(!is_half_a_checkpoint(&HALF.replace("the drive was closed", "not closed")));
+        assert!(!is_half_a_checkpoint("pumice check did not end in 60 seconds:\n"));
     }
 }

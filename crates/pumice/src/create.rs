@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// tells how much of it is used
     #[arg(long, value_name = "TBW")]
     endurance: Option<Size>,
-    /// Take all space of a new file from the filesystem now
+    /// Take all space of a new file from the filesystem now, and keep it: what the drive frees is not given back
     #[arg(long)]
     preallocate: bool,
     /// Overwrite what is there
@@ -149,7 +149,7 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
         codec: args.codec,
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
-        keep_allocated: false,
+        keep_allocated: args.preallocate,
         created_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
     };
     Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;

@@ -31,7 +31,7 @@ pub(crate) struct SizeArgs {
     path: PathBuf,
     /// Physical space the drive may use from now on
     size: Size,
-    /// Take the space of a longer file from the filesystem now
+    /// Take the space of a longer file from the filesystem now; kept only by a drive that was created so
     #[arg(long)]
     preallocate: bool,
 }

@@ -74,7 +74,8 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     let mut out = std::io::stdout();
     writeln!(out, "{}: wiped", path.display())?;
     if !gave_back && discard {
-        writeln!(out, "{}: the backing cannot discard: it keeps its space", path.display())?;
+        let why = "the drive was made with --preallocate, or the backing cannot discard";
+        writeln!(out, "{}: keeps its space: {why}", path.display())?;
     }
     Ok(())
 }

@@ -51,10 +51,19 @@ fn endurance_is_kept() {
 }
 
 #[test]
-fn preallocates() -> Outcome {
+fn preallocates_and_keeps_the_space() -> Outcome {
     use std::os::unix::fs::MetadataExt;
+    let taken = |drive: &Drive| -> Outcome<u64> { Ok(std::fs::metadata(drive.path())?.blocks() * 512) };
     let drive = Drive::create(&["--size", "64M", "--preallocate"]);
-    assert!(std::fs::metadata(drive.path())?.blocks() * 512 >= 64 << 20);
+    assert!(taken(&drive)? >= 64 << 20);
+    assert_eq!(drive.status()["keep_allocated"], true);
+    // Discards everything, unless it is to be kept.
+    let run = drive.pumice(&["wipe", "--yes", &text(&drive.path())]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("keeps its space"), "{run:?}");
+    assert!(taken(&drive)? >= 64 << 20);
+    assert_eq!(drive.status()["keep_allocated"], true, "a wipe changes nothing about it");
+    assert_eq!(Drive::create(&["--size", "64M"]).status()["keep_allocated"], false);
     Ok(())
 }
 

@@ -1,0 +1,121 @@
+//! A backing behind a cache, like a file in a page cache. Reads show what was written; only a sync brings it to the medium. A sync
+//! that fails loses what it should have brought: reads go on showing it, and no later sync brings it, unless it is written again. A
+//! power cut leaves what reached the medium.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use media::{IoBuf, Media, PAGE_BYTES};
+use parking_lot::Mutex;
+
+/// Contents of each page; `None`: zeros.
+type Pages = Vec<Option<Arc<[u8]>>>;
+
+#[derive(Clone)]
+struct State {
+    /// What reads show.
+    shown: Pages,
+    /// What is on the medium.
+    durable: Pages,
+    /// Pages written that no sync has seen.
+    dirty: Vec<bool>,
+}
+
+pub struct Caching {
+    state: Mutex<State>,
+    pub syncs: AtomicU64,
+    /// The sync of this number, counted from 0, fails.
+    pub failing_sync: AtomicU64,
+    /// Writes and syncs until the power fails.
+    pub steps_left: AtomicU64,
+}
+
+impl Caching {
+    pub fn new(size_bytes: u64) -> Caching {
+        let pages = size_bytes as usize / PAGE_BYTES;
+        let state = State { shown: vec![None; pages], durable: vec![None; pages], dirty: vec![false; pages] };
+        Caching::of(state)
+    }
+
+    fn of(state: State) -> Caching {
+        Caching {
+            state: Mutex::new(state),
+            syncs: AtomicU64::new(0),
+            failing_sync: AtomicU64::new(u64::MAX),
+            steps_left: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Another that is as this one is now, cache and all.
+    pub fn fork(&self) -> Arc<Caching> {
+        Arc::new(Caching::of(self.state.lock().clone()))
+    }
+
+    /// The medium after a power cut: what reached it, and of what is in the cache those pages that `reaches` says.
+    pub fn cut(&self, reaches: impl Fn(usize) -> bool) -> Arc<Caching> {
+        let mut state = self.state.lock().clone();
+        for page in 0..state.dirty.len() {
+            if state.dirty[page] && reaches(page) {
+                state.durable[page] = state.shown[page].clone();
+            }
+        }
+        state.shown = state.durable.clone();
+        state.dirty.fill(false);
+        Arc::new(Caching::of(state))
+    }
+
+    fn take_step(&self) -> io::Result<()> {
+        let taken = self.steps_left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        taken.map(drop).map_err(|_| io::Error::other("the power is cut"))
+    }
+}
+
+impl Media for Caching {
+    fn size_bytes(&self) -> u64 {
+        (self.state.lock().shown.len() * PAGE_BYTES) as u64
+    }
+
+    async fn read(&self, offset: u64, mut buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        let state = self.state.lock();
+        for (page, out) in (offset as usize / PAGE_BYTES..).zip(buf.chunks_mut(PAGE_BYTES)) {
+            match &state.shown[page] {
+                Some(bytes) => out.copy_from_slice(bytes),
+                None => out.fill(0),
+            }
+        }
+        drop(state);
+        (buf, Ok(()))
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.take_step()?;
+        let mut state = self.state.lock();
+        for (page, bytes) in (offset as usize / PAGE_BYTES..).zip(buf.chunks(PAGE_BYTES)) {
+            state.shown[page] = Some(bytes.into());
+            state.dirty[page] = true;
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.take_step()?;
+        let mut state = self.state.lock();
+        let State { shown, durable, dirty } = &mut *state;
+        let fails = self.syncs.fetch_add(1, SeqCst) == self.failing_sync.load(SeqCst);
+        for page in (0..dirty.len()).filter(|page| dirty[*page] && !fails) {
+            durable[page] = shown[page].clone();
+        }
+        dirty.fill(false);
+        if fails { Err(io::Error::other("injected")) } else { Ok(()) }
+    }
+
+    fn may_show_unsynced(&self) -> bool {
+        true
+    }
+
+    async fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

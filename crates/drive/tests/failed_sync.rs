@@ -1,0 +1,208 @@
+//! A sync that fails on a backing behind a cache, a restart, a power cut: what the drive called durable after the restart is there,
+//! although the cache showed what never reached the medium.
+
+#[path = "common/caching.rs"]
+mod caching;
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use caching::Caching;
+use codec::testdata::{fio_like, random};
+use common::{create_options, run, spawner};
+use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
+
+const BLOCK: u64 = 4096;
+const PHYSICAL: u64 = 13 << 20;
+const BLOCKS: u64 = 64;
+/// Syncs that the first life takes, and more.
+const SYNCS_MAX: u64 = 40;
+/// Of what is in the cache at a power cut: nothing reaches the medium, or every other page.
+const LUCK: [fn(usize) -> bool; 2] = [|_| false, |page| page % 2 == 0];
+
+/// What each block holds: 0 nothing, otherwise the number of a write.
+type Versions = BTreeMap<u64, u64>;
+
+/// Begins with what it is.
+fn contents(block: u64, version: u64) -> Vec<u8> {
+    let mut bytes = match version {
+        0 => return vec![0; BLOCK as usize],
+        _ if version % 2 == 0 => random(block * 1000 + version, BLOCK as usize),
+        _ => fio_like(block * 1000 + version, BLOCK as usize, 50),
+    };
+    bytes[..8].copy_from_slice(&block.to_le_bytes());
+    bytes[8..16].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+fn open(media: &Arc<Caching>, entropy: u64) -> Result<Drive<Caching>, Error> {
+    run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))
+}
+
+/// Opens a drive and looks it over.
+fn open_sound(media: &Arc<Caching>, entropy: u64, when: &str) -> (Drive<Caching>, Versions) {
+    let drive = open(media, entropy).unwrap_or_else(|error| panic!("{when}: {error}"));
+    let versions = versions_of(&drive);
+    assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new(), "{when}");
+    (drive, versions)
+}
+
+fn versions_of(drive: &Drive<Caching>) -> Versions {
+    let mut back = vec![0; (BLOCKS * BLOCK) as usize];
+    run(drive.read(0, &mut back)).expect("read");
+    let version = |(block, bytes): (u64, &[u8])| {
+        let version = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
+        assert!(bytes == contents(block, version), "block {block} holds nothing that was written there");
+        (block, version)
+    };
+    (0..).zip(back.chunks(BLOCK as usize)).map(version).collect()
+}
+
+/// A first life.
+struct Life {
+    media: Arc<Caching>,
+    /// What was called durable, and what was written at all.
+    durable: Versions,
+    written: Versions,
+    newest: u64,
+    /// A sync failed.
+    failed: bool,
+}
+
+impl Life {
+    /// Creates a drive and uses it until the sync of that number since it was opened fails.
+    fn until(failing_sync: u64) -> Life {
+        let media = Arc::new(Caching::new(PHYSICAL));
+        let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, 64 << 20) };
+        run(Drive::create(&*media, &options)).expect("create");
+        let drive = open(&media, 1).expect("open");
+        media.failing_sync.store(media.syncs.load(SeqCst) + failing_sync, SeqCst);
+        let nothing: Versions = (0..BLOCKS).map(|block| (block, 0)).collect();
+        let mut life =
+            Life { media, durable: nothing.clone(), written: nothing, newest: 0, failed: false };
+        life.failed = life.use_drive(&drive).is_err();
+        life.media.failing_sync.store(u64::MAX, SeqCst);
+        life
+    }
+
+    fn use_drive(&mut self, drive: &Drive<Caching>) -> Result<(), Error> {
+        for step in 0..20 {
+            for i in 0..3 {
+                let block = (step * 7 + i * 11) % BLOCKS;
+                self.newest += 1;
+                run(drive.write(block * BLOCK, &contents(block, self.newest), false))?;
+                self.written.insert(block, self.newest);
+            }
+            if step % 4 == 3 {
+                run(drive.checkpoint())?;
+            }
+            if step % 6 == 5 {
+                run(drive.set_logical_capacity((64 << 20) + step * (1 << 20)))?;
+            }
+            run(drive.flush())?;
+            self.durable = self.written.clone();
+        }
+        run(drive.close())
+    }
+
+    /// Whether what blocks hold is what was called durable, or was written after that.
+    fn assert_explains(&self, found: &Versions, when: &str) {
+        for (block, version) in found {
+            let may_be = [self.durable[block], self.written[block]];
+            assert!(may_be.contains(version), "{when}: block {block} has version {version}, not {may_be:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_drive_showed_and_took_after_the_restart_survives_a_power_cut() {
+    let mut failures = 0;
+    for failing_sync in 0..SYNCS_MAX {
+        let when = format!("sync {failing_sync} fails");
+        let life = Life::until(failing_sync);
+        failures += u64::from(life.failed);
+        // The server starts again; the cache is what it was.
+        let (drive, shown) = open_sound(&life.media, 2, &when);
+        life.assert_explains(&shown, &when);
+        // A power cut at once, and one after another durable write.
+        let at_once = life.media.cut(LUCK[0]);
+        run(drive.write(0, &contents(0, 1001), true)).expect("write");
+        drop(drive);
+        for (media, block_0) in [(at_once, shown[&0]), (life.media.cut(LUCK[0]), 1001)] {
+            let (_, found) = open_sound(&media, 3, &format!("{when}, and a power cut"));
+            let expected = Versions::from_iter(shown.clone().into_iter().chain([(0, block_0)]));
+            assert_eq!(found, expected, "{when}, and a power cut");
+        }
+    }
+    assert!(failures > 20, "{failures} failures");
+}
+
+#[test]
+fn a_power_cut_while_the_drive_is_opened_again_loses_nothing() {
+    for failing_sync in 0..SYNCS_MAX {
+        let life = Life::until(failing_sync);
+        let mut steps = 0;
+        loop {
+            let when = format!("sync {failing_sync} fails, {steps} steps of opening");
+            let media = life.media.fork();
+            media.steps_left.store(steps, SeqCst);
+            let is_open = open(&media, 2).is_ok();
+            for luck in LUCK {
+                life.assert_explains(&open_sound(&media.cut(luck), 3, &when).1, &when);
+            }
+            if is_open {
+                assert!(steps > 8, "{steps}");
+                break;
+            }
+            steps += 1;
+        }
+    }
+}
+
+/// Another sync fails while the drive is opened, and it is opened a third time before the power is cut.
+#[test]
+fn a_sync_that_fails_while_the_drive_is_opened_again_loses_nothing() {
+    for failing_sync in 0..SYNCS_MAX {
+        let life = Life::until(failing_sync);
+        for second in 0..8 {
+            let when = format!("sync {failing_sync} fails, then {second} of opening");
+            let media = life.media.fork();
+            media.failing_sync.store(second, SeqCst);
+            let _ = open(&media, 2);
+            media.failing_sync.store(u64::MAX, SeqCst);
+            let (_, shown) = open_sound(&media, 3, &when);
+            life.assert_explains(&shown, &when);
+            assert_eq!(open_sound(&media.cut(LUCK[0]), 4, &when).1, shown, "{when}");
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_during_a_wipe_leaves_the_drive_as_it_was_or_empty() {
+    for failing_sync in 0..SYNCS_MAX {
+        let life = Life::until(failing_sync);
+        let (mut steps, mut emptied) = (0, 0);
+        loop {
+            let when = format!("sync {failing_sync} fails, {steps} steps of a wipe");
+            let media = life.media.fork();
+            media.steps_left.store(steps, SeqCst);
+            let is_wiped = run(Drive::wipe(&*media, WipeOptions::default())).is_ok();
+            for luck in LUCK {
+                let (_, found) = open_sound(&media.cut(luck), 3, &when);
+                let is_empty = found.values().all(|version| *version == 0);
+                assert!(!is_wiped || is_empty, "{when}: it was wiped");
+                if !is_empty {
+                    life.assert_explains(&found, &when);
+                }
+                emptied += u64::from(is_empty);
+            }
+            if is_wiped {
+                assert!(steps > 6 && emptied > 0, "{steps} steps, {emptied} empty");
+                break;
+            }
+            steps += 1;
+        }
+    }
+}

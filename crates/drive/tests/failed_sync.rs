@@ -29,7 +29,7 @@ type Versions = BTreeMap<u64, u64>;
 fn contents(block: u64, version: u64) -> Vec<u8> {
     let mut bytes = match version {
         0 => return vec![0; BLOCK as usize],
-        _ if version % 2 == 0 => random(block * 1000 + version, BLOCK as usize),
+        _ if version.is_multiple_of(2) => random(block * 1000 + version, BLOCK as usize),
         _ => fio_like(block * 1000 + version, BLOCK as usize, 50),
     };
     bytes[..8].copy_from_slice(&block.to_le_bytes());
@@ -80,8 +80,7 @@ impl Life {
         let drive = open(&media, 1).expect("open");
         media.failing_sync.store(media.syncs.load(SeqCst) + failing_sync, SeqCst);
         let nothing: Versions = (0..BLOCKS).map(|block| (block, 0)).collect();
-        let mut life =
-            Life { media, durable: nothing.clone(), written: nothing, newest: 0, failed: false };
+        let mut life = Life { media, durable: nothing.clone(), written: nothing, newest: 0, failed: false };
         life.failed = life.use_drive(&drive).is_err();
         life.media.failing_sync.store(u64::MAX, SeqCst);
         life

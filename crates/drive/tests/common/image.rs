@@ -31,14 +31,20 @@ impl OnMedia {
     }
 }
 
-pub struct Image {
-    pub media: Arc<MemoryMedia>,
+pub struct Image<M = MemoryMedia> {
+    pub media: Arc<M>,
     pub superblock: Superblock,
 }
 
 impl Image {
     pub fn of(media: &Arc<MemoryMedia>) -> Image {
-        let page = read_raw(media, 0, 4096);
+        Image::of_any(media)
+    }
+}
+
+impl<M: Media> Image<M> {
+    pub fn of_any(media: &Arc<M>) -> Image<M> {
+        let page = read_raw(&**media, 0, 4096);
         Image { media: media.clone(), superblock: Superblock::decode(&page).expect("superblock") }
     }
 
@@ -48,14 +54,14 @@ impl Image {
 
     /// Bytes at any place.
     pub fn read(&self, position: u64, len: usize) -> Vec<u8> {
-        read_raw(&self.media, position, len)
+        read_raw(&*self.media, position, len)
     }
 
     /// Overwrites bytes at any place.
     pub fn write(&self, position: u64, bytes: &[u8]) {
         let start = position / 4096 * 4096;
         let end = (position + bytes.len() as u64).next_multiple_of(4096);
-        let mut pages = read_raw(&self.media, start, (end - start) as usize);
+        let mut pages = read_raw(&*self.media, start, (end - start) as usize);
         pages[(position - start) as usize..][..bytes.len()].copy_from_slice(bytes);
         let mut buf = IoBuf::zeroed(pages.len());
         buf.copy_from_slice(&pages);
@@ -182,7 +188,7 @@ impl Image {
     }
 }
 
-fn read_raw(media: &MemoryMedia, position: u64, len: usize) -> Vec<u8> {
+fn read_raw(media: &impl Media, position: u64, len: usize) -> Vec<u8> {
     let start = position / 4096 * 4096;
     let end = (position + len as u64).next_multiple_of(4096);
     let (buf, result) = run(media.read(start, IoBuf::zeroed((end - start) as usize)));

@@ -1,0 +1,124 @@
+//! A page that takes no write, wherever it is: the drive opens, takes writes, loses nothing, and never writes to its segment again.
+
+mod common;
+#[path = "common/faulty.rs"]
+mod faulty;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use codec::testdata::random;
+use common::create_options;
+use drive::{CreateOptions, Drive, State};
+use faulty::{Faulty, Tasks};
+use layout::{Geometry, Superblock};
+use media::{IoBuf, Media};
+
+const BLOCK: u64 = 4096;
+const PHYSICAL: u64 = 24 << 20;
+/// Of each drive.
+const OPENINGS: u64 = 20;
+const BLOCKS: u64 = 300;
+
+fn contents(block: u64, version: u64) -> Vec<u8> {
+    random(block * 1000 + version, BLOCK as usize)
+}
+
+fn write(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+    for block in 0..BLOCKS {
+        let data = contents(block, version);
+        tasks.run(drive.write(block * BLOCK, &data, block % 50 == 0)).expect("write");
+    }
+    tasks.run(drive.flush()).expect("flush");
+}
+
+fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, version: u64, when: &str) {
+    for block in 0..BLOCKS {
+        let mut bytes = vec![0; BLOCK as usize];
+        tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
+        assert!(bytes == contents(block, version), "{when}: block {block}");
+    }
+    assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new(), "{when}");
+}
+
+fn new_drive() -> (Arc<Faulty>, Tasks, Geometry) {
+    let (media, tasks) = (Arc::new(Faulty::new(PHYSICAL)), Tasks::default());
+    let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, 64 << 20) };
+    tasks.run(Drive::create(&*media, &options)).expect("create");
+    let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
+    let geometry = Superblock::decode(&page).expect("superblock").geometry;
+    (media, tasks, geometry)
+}
+
+/// Where a segment lies on the backing.
+fn segment(geometry: &Geometry, segment: u32) -> Range<u64> {
+    let start = geometry.segment_offset(segment);
+    start..start + u64::from(geometry.segment_bytes)
+}
+
+/// Opens, writes and closes or crashes again and again. Answers how many segments the status calls bad at the end.
+fn life(media: &Arc<Faulty>, tasks: &Tasks, bad: &[Range<u64>], when: &str) -> u32 {
+    let (mut count, mut attempts) = (0, 0);
+    for opening in 1..=OPENINGS {
+        let when = format!("{when}, opening {opening}");
+        let drive = tasks.open(media, |_| {});
+        let status = drive.status();
+        assert_eq!(status.state, State::Online, "{when}");
+        assert!(status.segments_bad_count >= count, "{when}: it is remembered");
+        let now: usize = bad.iter().map(|bad| media.attempts_at(bad)).sum();
+        if count as usize == bad.len() {
+            assert_eq!(now, attempts, "{when}: they are not written to again");
+        }
+        if opening > 1 {
+            assert_holds(tasks, &drive, opening - 1, &when);
+        }
+        write(tasks, &drive, opening);
+        if opening % 2 == 0 {
+            while tasks.run(drive.clean()).expect("clean") {}
+            assert_holds(tasks, &drive, opening, &when);
+            tasks.run(drive.close()).expect("close");
+        }
+        count = drive.status().segments_bad_count;
+        attempts = bad.iter().map(|bad| media.attempts_at(bad)).sum();
+    }
+    count
+}
+
+#[test]
+fn the_drive_opens_and_goes_on_wherever_the_page_is() {
+    let places = [(0, 0), (0, 1), (0, 70), (1, 0), (2, 0), (2, 3), (3, 0), (3, 60), (4, 0), (5, 0)];
+    for (number, page) in places {
+        let when = format!("page {page} of segment {number} takes no write");
+        let (media, tasks, geometry) = new_drive();
+        let bad = segment(&geometry, number);
+        let at = bad.start + page * BLOCK;
+        media.unwritable.lock().push(at..at + BLOCK);
+        let count = life(&media, &tasks, &[bad], &when);
+        assert_eq!(count, 1, "{when}");
+        let drive = tasks.open(&media, |options| options.read_only = true);
+        assert_eq!(drive.status().segments_bad_count, 1, "{when}: told by a drive that is only looked at");
+    }
+}
+
+#[test]
+fn several_pages_in_several_segments_do_no_more_harm() {
+    let (media, tasks, geometry) = new_drive();
+    let bad = [1, 4, 6].map(|number| segment(&geometry, number));
+    for range in &bad {
+        media.unwritable.lock().push(range.start + 8 * BLOCK..range.start + 9 * BLOCK);
+    }
+    assert_eq!(life(&media, &tasks, &bad, "three pages"), 3);
+}
+
+/// Also after a wipe: what took no write then takes none now.
+#[test]
+fn a_wipe_does_not_forget_it() {
+    let (media, tasks, geometry) = new_drive();
+    let bad = segment(&geometry, 1);
+    media.unwritable.lock().push(bad.start..bad.start + BLOCK);
+    assert_eq!(life(&media, &tasks, std::slice::from_ref(&bad), "before the wipe"), 1);
+    tasks.run(Drive::wipe(&*media, drive::WipeOptions::default())).expect("wipe");
+    let attempts = media.attempts_at(&bad);
+    assert_eq!(life(&media, &tasks, std::slice::from_ref(&bad), "after the wipe"), 1);
+    assert_eq!(media.attempts_at(&bad), attempts);
+}

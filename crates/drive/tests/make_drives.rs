@@ -211,7 +211,7 @@ fn codecs() -> Made {
 
 fn full() -> Made {
     let mut host = new(&CreateOptions { codec: Policy::None, ..options() });
-    host.fill(0, |block| noise(block));
+    host.fill(0, noise);
     host.close();
     Made { full: true, ..host.made() }
 }
@@ -248,7 +248,7 @@ fn frames_with_holes(host: &mut Host<impl Media>, frames: u64) {
 fn holes() -> Made {
     let mut host = new(&options());
     frames_with_holes(&mut host, 24);
-    host.fill(512, |block| noise(block));
+    host.fill(512, noise);
     host.close();
     Made { full: true, ..host.made() }
 }

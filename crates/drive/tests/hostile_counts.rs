@@ -1,0 +1,97 @@
+//! Counts near the end of counting, in a checkpoint whose checksums hold: refused, or counted no further, never a
+//! panic. Overflow is checked here as in every build for tests.
+
+mod common;
+#[path = "common/image.rs"]
+mod image;
+
+use std::sync::Arc;
+
+use codec::testdata::{random, text_like};
+use common::{new_drive, open, run, spawner};
+use drive::{Drive, Error, OpenOptions, WipeOptions};
+use image::Image;
+use layout::Checkpoint;
+use media::MemoryMedia;
+
+/// A drive with something of most kinds, closed.
+fn written() -> (Arc<MemoryMedia>, Image) {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    run(drive.write(0, &text_like(1, 1 << 20), false)).expect("write");
+    for block in 300..700 {
+        run(drive.write(block * 4096, &random(block, 4096), false)).expect("write");
+    }
+    run(drive.write_zeroes(8 << 20, 4 << 20, true, false)).expect("zeroes");
+    run(drive.close()).expect("close");
+    let image = Image::of(&media);
+    (media, image)
+}
+
+/// Everything that counts, unless the drive is refused.
+fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
+    for entropy in 5..7 {
+        let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
+        drive.status();
+        run(drive.write(0, &text_like(2, 2 << 20), true))?;
+        run(drive.write(400 * 4096, &random(9, 64 << 10), false))?;
+        run(drive.write_zeroes(20 << 20, 8 << 20, true, false))?;
+        run(drive.trim(500 * 4096, 100 * 4096, false))?;
+        run(drive.read(0, &mut vec![0; 4 << 20]))?;
+        drive.count_powered(10);
+        while run(drive.clean())? {}
+        run(drive.checkpoint())?;
+        for _ in 0..60 {
+            drive.tick();
+        }
+        while run(drive.maintain())? {}
+        run(drive.check(true))?;
+        drive.status();
+        run(drive.set_logical_capacity((128 << 20) + entropy * 4096))?;
+        run(drive.close())?;
+    }
+    // Read-only, too.
+    let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
+    run(Drive::open(media.clone(), options))?.status();
+    run(Drive::wipe(&**media, WipeOptions::default()))?;
+    open(media, 8).status();
+    Ok(())
+}
+
+/// What may come of it: it works, or it is refused as corrupt or invalid.
+fn assert_no_panic(what: &str, used: Result<(), Error>) {
+    assert!(matches!(used, Ok(()) | Err(Error::Corrupt(_) | Error::Invalid(_))), "{what}: {used:?}");
+}
+
+fn with_checkpoint(what: &str, change: impl Fn(&mut Checkpoint)) {
+    let (media, image) = written();
+    image.change_checkpoints(change);
+    assert_no_panic(what, use_all(&media));
+}
+
+/// Near the end: the last number, and a few before it.
+const ENDS: [u64; 3] = [u64::MAX, u64::MAX - 1, u64::MAX - 5000];
+
+#[test]
+fn counts_of_live_data() {
+    for end in ENDS {
+        with_checkpoint(&format!("live blocks: {end}"), |c| c.live_blocks = end);
+        with_checkpoint(&format!("fills: {end}"), |c| c.fill_blocks = end);
+        with_checkpoint(&format!("overlays: {end}"), |c| c.overlay_records = end);
+    }
+    // The most that is taken.
+    let most = 2 * (128 << 20) / 4096;
+    with_checkpoint("live blocks, the most", |c| (c.live_blocks, c.fill_blocks) = (most, most));
+    with_checkpoint("no live blocks", |c| (c.live_blocks, c.fill_blocks) = (0, 0));
+}
+
+#[test]
+fn numbers_that_are_counted_on() {
+    const LIMIT: u64 = 1 << 62;
+    for end in ENDS.into_iter().chain([LIMIT - 1, LIMIT - 2, LIMIT, LIMIT + 1]) {
+        with_checkpoint(&format!("durable {end}"), |c| c.durable = end);
+        with_checkpoint(&format!("generations {end}"), |c| (c.generations, c.entropy) = (end, end));
+        // A larger one is not even encoded.
+        with_checkpoint(&format!("last pack {end}"), |c| c.rows[0].last_sequence = end.min(LIMIT - 1));
+        with_checkpoint(&format!("number {end}"), |c| c.number = end & !1 | c.number & 1);
+    }
+}

@@ -22,6 +22,16 @@ impl Core {
         self.segments.limit_units().saturating_sub(self.map_growth_units())
     }
 
+    /// What is kept of the limit for small writes: a file system whose data did not fit has its journal to replay.
+    pub(crate) fn kept_for_small_units(&self) -> u64 {
+        self.limit_units() / SMALL_PART
+    }
+
+    /// Most live units that writes of any size may make.
+    pub(crate) fn open_limit_units(&self) -> u64 {
+        self.limit_units() - self.kept_for_small_units()
+    }
+
     /// What the map can grow by although nothing is added to it.
     pub(crate) fn map_growth_units(&self) -> u64 {
         let data = self.map.mix.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units));
@@ -46,13 +56,9 @@ impl Core {
     }
 
     /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
-    /// always: a full drive can be overwritten in place. The last of the room is for small writes: a file system whose data did
-    /// not fit has its journal to replay.
+    /// always: a full drive can be overwritten in place.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
-        let limit = match units > SMALL_UNITS {
-            true => self.limit_units() - self.limit_units() / SMALL_PART,
-            false => self.limit_units(),
-        };
+        let limit = if units > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit {
             return true;
         }

@@ -47,7 +47,10 @@ fn use_of_segments(physical: u64, len: u64) -> f64 {
 fn ends_of_segments_are_used_whatever_the_length_of_writes() {
     for (physical, len) in [(256, 256), (256, 240), (256, 200), (256, 128), (1024, 256), (1024, 240)] {
         let percent = use_of_segments(physical << 20, len * KIB);
-        assert!(percent >= 94.0, "{physical} MiB, writes of {len} KiB: {percent:.1} % of the segments hold data");
+        assert!(
+            percent >= 94.0,
+            "{physical} MiB, writes of {len} KiB: {percent:.1} % of the segments hold data"
+        );
     }
 }
 
@@ -158,7 +161,11 @@ fn a_divided_write_shows_whole_or_not_at_all() {
         for (sequence, expected) in [(at, before), (at + 1, written.versions)] {
             let media = cut_behind(&written.media, &packs, sequence);
             let drive = open(&media, 1000 + step);
-            assert_eq!(versions_of(&drive, written.newest), expected, "step {step}, cut behind pack {sequence}");
+            assert_eq!(
+                versions_of(&drive, written.newest),
+                expected,
+                "step {step}, cut behind pack {sequence}"
+            );
             assert_sound(&drive);
             // And once more, now from the checkpoint.
             drop(drive);

@@ -80,8 +80,7 @@ impl Life {
         let drive = open(&media, 1).expect("open");
         media.failing_sync.store(media.syncs.load(SeqCst) + failing_sync, SeqCst);
         let nothing: Versions = (0..BLOCKS).map(|block| (block, 0)).collect();
-        let mut life =
-            Life { media, durable: nothing.clone(), written: nothing, newest: 0, failed: false };
+        let mut life = Life { media, durable: nothing.clone(), written: nothing, newest: 0, failed: false };
         life.failed = life.use_drive(&drive).is_err();
         life.media.failing_sync.store(u64::MAX, SeqCst);
         life

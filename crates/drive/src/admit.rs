@@ -5,28 +5,34 @@ use layout::{Entry, UNIT_BYTES};
 use crate::batch::{Batch, Item};
 use crate::core::Core;
 use crate::node::Slot;
+use crate::space::{PAIR_BYTES, kept_for_small, map_growth_bytes};
 
-/// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
-const PAIR_BYTES: u64 = 10;
 /// A write that takes more is not small.
 const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
-/// Part of the limit that is kept for small writes.
-const SMALL_PART: u64 = 256;
 /// Blocks of a long range that are looked at one by one.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
 impl Core {
-    /// Most live units the drive takes. What TRIM may make of the map is kept free: leaves of frames are written as runs, and grow
-    /// up to a pair a block where single blocks are given up; a full drive must be able to take that.
+    /// Most live units the drive takes.
     pub(crate) fn limit_units(&self) -> u64 {
         self.segments.limit_units().saturating_sub(self.map_growth_units())
+    }
+
+    /// What is kept of the limit for small writes.
+    pub(crate) fn kept_for_small_units(&self) -> u64 {
+        kept_for_small(self.limit_units())
+    }
+
+    /// Most live units that writes of any size may make.
+    pub(crate) fn open_limit_units(&self) -> u64 {
+        self.limit_units() - self.kept_for_small_units()
     }
 
     /// What the map can grow by although nothing is added to it.
     pub(crate) fn map_growth_units(&self) -> u64 {
         let data = self.map.mix.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units));
         let map = self.segments.live_units().saturating_sub(data);
-        (self.map.live_blocks * PAIR_BYTES / UNIT_BYTES as u64).saturating_sub(map)
+        map_growth_bytes(self.map.live_blocks, map * UNIT_BYTES as u64) / UNIT_BYTES as u64
     }
 
     /// What is taken: live records, the changed map as it may be written, and what was reserved.
@@ -46,13 +52,9 @@ impl Core {
     }
 
     /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
-    /// always: a full drive can be overwritten in place. The last of the room is for small writes: a file system whose data did
-    /// not fit has its journal to replay.
+    /// always: a full drive can be overwritten in place.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
-        let limit = match units > SMALL_UNITS {
-            true => self.limit_units() - self.limit_units() / SMALL_PART,
-            false => self.limit_units(),
-        };
+        let limit = if units > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit {
             return true;
         }

@@ -128,8 +128,8 @@ impl<M: Media> Drive<M> {
             }
             return Ok(step);
         }
-        let Pick::Needing(_, ids) = pick else { return Ok(step) };
-        shared.forget_dictionaries(&ids).await?;
+        let Pick::Needing(until, ids) = pick else { return Ok(step) };
+        shared.forget_dictionaries(Some((&ids, until))).await?;
         let mut core = shared.core();
         core.freeing = None;
         if std::mem::take(&mut core.dictionary_places_wanted) {

@@ -68,6 +68,8 @@ pub(crate) struct Pass {
     must_move: bool,
     /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
     left_units: u64,
+    /// Retired dictionaries that records need which stay.
+    needed: Vec<u16>,
 }
 
 impl Pass {
@@ -156,9 +158,25 @@ impl<M: Media> Shared<M> {
                 work.at = window.end;
             }
         }
+        let needed = {
+            let mut core = self.core();
+            if core.segments.get(work.segment).live_units() > 0 && (work.window.is_some() || work.at < end) {
+                core.cleaning = Some(work);
+                return Ok(Cleaned::Part);
+            }
+            let needed = std::mem::take(&mut work.pass.needed);
+            Some(needed).filter(|needed| core.may_keep_dictionaries(needed))
+        };
+        let again = match needed {
+            Some(needed) => self.keep_dictionaries(&needed).await?,
+            None => false,
+        };
         let mut core = self.core();
-        if core.segments.get(work.segment).live_units() > 0 && (work.window.is_some() || work.at < end) {
-            core.cleaning = Some(work);
+        if again {
+            // What stayed moves now.
+            work.at = core.geometry().segment_offset(work.segment);
+            work.pass = Pass::default();
+            core.cleaning = Some(work).filter(|work| core.is_at_hand(work));
             return Ok(Cleaned::Part);
         }
         if core.end_cleaning(&work) {
@@ -228,7 +246,13 @@ impl<M: Media> Shared<M> {
             for Live { found, fate, .. } in live {
                 match fate {
                     Fate::Anew(batch) => batch.give_back(),
-                    Fate::Stay => left_units += u64::from(batch[found].entry.units()),
+                    Fate::Stay => {
+                        let Found { header, entry, .. } = &batch[found];
+                        left_units += u64::from(entry.units());
+                        if !pass.needed.contains(&header.extra) {
+                            pass.needed.push(header.extra);
+                        }
+                    }
                     Fate::Move(_) => {}
                 }
             }
@@ -260,7 +284,10 @@ impl<M: Media> Shared<M> {
     /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired cannot move as it is.
     /// `None`: it would have to be packed anew, and cannot be decompressed.
     fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, must_move: bool) -> Option<Fate> {
-        let is_current = self.core().is_current(&found.header);
+        let (is_current, may_move) = {
+            let core = self.core();
+            (core.is_current(&found.header), core.may_move(&found.header))
+        };
         let payload = &window[found.payload.clone()];
         let is_whole = blocks == all_blocks(&found.header);
         if is_whole && is_current {
@@ -276,10 +303,10 @@ impl<M: Media> Shared<M> {
         }
         if let Some(anew) = anew {
             anew.give_back();
-        } else if !is_current {
+        } else if !may_move {
             return None;
         }
-        if !is_current {
+        if !may_move {
             return Some(Fate::Stay);
         }
         let mut header = RecordHeader { left_out: all_blocks(&found.header) & !blocks, ..found.header };
@@ -454,12 +481,12 @@ impl Core {
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
                 Err(missing) => return Step::Missing(missing),
             }
-            let is_current = match &live.fate {
-                Fate::Move(header) => self.is_current(header),
+            let may_move = match &live.fate {
+                Fate::Move(header) => self.may_move(header),
                 Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
                 Fate::Stay => true,
             };
-            if !is_current {
+            if !may_move {
                 return Step::Changed;
             }
             match &live.fate {
@@ -470,25 +497,40 @@ impl Core {
                     }
                 }
                 Fate::Anew(anew) => {
-                    for item in &anew.items {
-                        let appended = match item {
-                            Item::Data { header, payload: Payload::Scratch(range) } => {
-                                self.append_to_cleaning(header, &anew.scratch[range.clone()])
-                            }
-                            Item::Range { header, payload, count, entry } => {
-                                self.append_range_to_cleaning(header, payload, *count, *entry)
-                            }
-                            // It does not come from a host's buffer.
-                            Item::Data { .. } => true,
-                        };
-                        if !appended {
-                            return Step::NoSegment;
-                        }
+                    if !self.append_anew(anew) {
+                        return Step::NoSegment;
                     }
                 }
             }
         }
         Step::Done
+    }
+
+    /// Appends a batch to the cleaning head. False: no segment could be had.
+    pub(crate) fn append_anew(&mut self, batch: &Batch) -> bool {
+        batch.items.iter().all(|item| match item {
+            Item::Data { header, payload: Payload::Scratch(range) } => {
+                self.append_to_cleaning(header, &batch.scratch[range.clone()])
+            }
+            Item::Range { header, payload, count, entry } => {
+                self.append_range_to_cleaning(header, payload, *count, *entry)
+            }
+            // It does not come from a host's buffer.
+            Item::Data { .. } => true,
+        })
+    }
+
+    /// Whether a data record may move as it is. While places for dictionaries are wanted, what needs a retired one does so only
+    /// where space is short.
+    fn may_move(&self, header: &RecordHeader) -> bool {
+        self.is_current(header)
+            || self.outgoing.contains(&header.extra) && (!self.dictionary_places_wanted || self.is_short())
+    }
+
+    /// Whether records that need these retired dictionaries and would only become larger may be let move: their segments cannot
+    /// be had otherwise.
+    fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
+        !ids.is_empty() && (self.freeing.is_none() && !self.dictionary_places_wanted || self.is_short())
     }
 
     /// Whether a data record needs no dictionary but those in use.
@@ -522,6 +564,10 @@ impl Core {
         }
         let entry = self.log.append(Head::Cleaning, header, payload);
         self.publish_record(header.block, entry, header.left_out);
+        if !self.is_current(header) {
+            // Until no head is there any more, nobody knows which segments need that dictionary.
+            self.open_at_retirement = self.log.open_segments();
+        }
         self.records_since_checkpoint += 1;
         self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         true

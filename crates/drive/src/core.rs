@@ -82,13 +82,15 @@ pub(crate) struct Core {
     pub(crate) written: crate::written::Tally,
     /// The dictionaries that new records may be compressed with.
     pub(crate) dictionaries: Vec<u16>,
+    /// Those retired of which nobody counts yet which segments may need them: what needs them may move as it is.
+    pub(crate) outgoing: Vec<u16>,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::train::Schedule,
     /// Training found dictionaries worth keeping, and no place for them.
     pub(crate) dictionary_places_wanted: bool,
     /// Places for dictionaries are being made.
     pub(crate) freeing: Option<crate::again::Freeing>,
-    /// Segments (with their generations) that heads were in when the dictionary before was retired.
+    /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it moved.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// A discard is under way.
     pub(crate) discarding: bool,

@@ -122,7 +122,7 @@ impl<M: Media> Shared<M> {
             }
             self.dictionaries.known.write().insert(entry.id, loaded);
         }
-        *self.dictionaries.catalog.lock() = catalog;
+        self.take_catalog(catalog);
         self.core().dictionaries = active.iter().map(Dictionary::id).collect();
         *self.dictionaries.active.write() = active.into();
         Ok(())
@@ -222,7 +222,7 @@ impl<M: Media> Shared<M> {
         self.write_own(&catalog, None).await?;
         let ids: Vec<u16> = active.iter().map(Dictionary::id).collect();
         self.dictionaries.known.write().extend(active.iter().map(|d| (d.id(), Ok(d.clone()))));
-        *self.dictionaries.catalog.lock() = catalog;
+        self.take_catalog(catalog);
         *self.dictionaries.active.write() = active.into();
         let mut core = self.core();
         core.dictionary_places_wanted = false;
@@ -232,19 +232,73 @@ impl<M: Media> Shared<M> {
         Ok(ids)
     }
 
+    /// The catalog is on the drive.
+    fn take_catalog(&self, catalog: Catalog) {
+        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at == NOT_YET);
+        let outgoing = retired.map(|entry| entry.id).collect();
+        *self.dictionaries.catalog.lock() = catalog;
+        self.core().outgoing = outgoing;
+    }
+
+    /// Lets what needs these retired dictionaries move as it is again, durably: which segments may need them is counted anew, once
+    /// no head appends to one that it moved to. False: not now, or there is no room to note it. The caller has the right to
+    /// maintenance.
+    pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
+        // Whoever changes the catalog may wait for the right to maintenance.
+        let Some(_changing) = self.dictionaries.changing.try_lock() else { return Ok(false) };
+        if self.dictionaries.is_lost() {
+            return Ok(false);
+        }
+        let mut catalog = self.dictionaries.catalog();
+        let retired = catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at > 0);
+        retired.filter(|entry| ids.contains(&entry.id)).for_each(|entry| entry.retired_at = NOT_YET);
+        let mut batch = Batch::take();
+        add_catalog(&mut batch, &catalog);
+        let appended = {
+            let mut core = self.core();
+            core.freeing = None;
+            core.append_anew(&batch)
+        };
+        batch.give_back();
+        if !appended {
+            return Ok(false);
+        }
+        // All that is in memory becomes durable, the catalog with it.
+        self.write_checkpoint(false).await?;
+        self.take_catalog(catalog);
+        Ok(true)
+    }
+
     /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
-    /// anew since, or whoever calls has `looked` through all of it. Answers how many.
-    pub(crate) async fn forget_dictionaries(self: &Arc<Self>, looked: &[u16]) -> Result<usize, Error> {
+    /// anew since, or whoever calls has looked through all of it for some of them, `looked` (ids, and what they were retired at
+    /// most). Answers how many.
+    pub(crate) async fn forget_dictionaries(
+        self: &Arc<Self>,
+        looked: Option<(&[u16], u64)>,
+    ) -> Result<usize, Error> {
         let _changing = self.dictionaries.changing.lock().await;
+        let forgotten = self.forget_all_that_may(looked).await;
+        self.take_catalog(self.dictionaries.catalog());
+        forgotten
+    }
+
+    async fn forget_all_that_may(self: &Arc<Self>, looked: Option<(&[u16], u64)>) -> Result<usize, Error> {
         let left = std::mem::take(&mut *self.dictionaries.leaving.lock());
         left.iter().for_each(|id| drop(self.dictionaries.known.write().remove(id)));
         let mut catalog = self.dictionaries.catalog();
         let before = catalog.clone();
         let (oldest, now, left) = {
-            let core = self.core();
+            let mut core = self.core();
             let open = core.log.open_segments();
             let left = !core.open_at_retirement.iter().any(|segment| open.contains(segment));
+            if left {
+                // From here on nothing moves that needs them.
+                core.outgoing.clear();
+            }
             (core.segments.oldest_sequence(), core.log.sequence(), left)
+        };
+        let was_looked_for = |entry: &CatalogEntry| {
+            looked.is_some_and(|(ids, until)| ids.contains(&entry.id) && entry.retired_at <= until)
         };
         let mut gone = Vec::new();
         for slot in &mut catalog.slots {
@@ -252,7 +306,7 @@ impl<M: Media> Shared<M> {
                 // All that was written with it lies in segments that no head appends to any more.
                 Some(entry) if entry.retired_at == NOT_YET && left => entry.retired_at = now,
                 Some(entry)
-                    if entry.retired_at > 0 && (entry.retired_at < oldest || looked.contains(&entry.id)) =>
+                    if entry.retired_at > 0 && (entry.retired_at < oldest || was_looked_for(entry)) =>
                 {
                     gone.push(entry.id);
                     *slot = None;
@@ -282,11 +336,10 @@ impl<M: Media> Shared<M> {
         dictionary: Option<(usize, &[u8])>,
     ) -> Result<(), Error> {
         let recipe = Recipe::own();
-        let block = catalog.encode();
         loop {
             let mut batch = Batch::take();
+            add_catalog(&mut batch, catalog);
             for copy in 0..CATALOG_COPIES {
-                batch.add_run(&recipe, Catalog::block(copy), &block, None);
                 if let Some((slot, bytes)) = dictionary {
                     batch.add_run(&recipe, Catalog::dictionary_block(slot, copy), bytes, None);
                 }
@@ -310,6 +363,12 @@ impl<M: Media> Shared<M> {
             _ => Arc::new([]),
         };
         Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false }
+    }
+}
+
+fn add_catalog(batch: &mut Batch, catalog: &Catalog) {
+    for copy in 0..CATALOG_COPIES {
+        batch.add_run(&Recipe::own(), Catalog::block(copy), &catalog.encode(), None);
     }
 }
 

@@ -167,6 +167,11 @@ impl Core {
         })
     }
 
+    /// Whether free segments are so few that requests wait for cleaning.
+    pub(crate) fn is_short(&self) -> bool {
+        self.segments.free_count() <= self.watermarks().0
+    }
+
     /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works.
     fn watermarks(&self) -> (u32, u32) {
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;

@@ -215,6 +215,7 @@ fn recover(
         dictionaries: Vec::new(),
         schedule: crate::train::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),
+        outgoing: Vec::new(),
         discard_unsupported: false,
         notes: Vec::new(),
         recovered: crate::status::Recovered {

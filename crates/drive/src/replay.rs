@@ -321,8 +321,9 @@ impl<'a, M: Media> Reader<'a, M> {
 }
 
 impl<M: Media> Reader<'_, M> {
-    /// Segments that begin with a pack behind the missing one, of those that were free for this log: by head and place.
-    /// The lowest numbers are handed out first.
+    /// Segments that begin with the missing pack or one behind it, of those that were free for this log: by head and place.
+    /// The lowest numbers are handed out first. The missing one may be there, whole, where only a checkpoint that is gone led
+    /// to it: it knows that checkpoint.
     async fn opened_since(
         &self,
         checkpoint: &Checkpoint,
@@ -337,7 +338,7 @@ impl<M: Media> Reader<'_, M> {
         let was_free = rows.filter(|(_, row)| row.usage == SegmentUse::Free || row.live_units == 0);
         let candidates = was_free.map(|(segment, _)| segment).take(most).collect();
         let place = (&self.uuid, self.geometry);
-        let behind = |header: &PackHeader| header.sequence > missing;
+        let behind = |header: &PackHeader| header.sequence >= missing;
         let found = first_packs(self.media, place, candidates, behind, false).await?;
         let to_place = |header: PackHeader| {
             let segment = NextSegment { segment: header.segment, generation: header.generation };

@@ -8,6 +8,21 @@ pub fn reserve_segments(count: u32) -> u32 {
     (u64::from(count) * 7 / 100 + 6).max(12) as u32
 }
 
+/// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
+pub(crate) const PAIR_BYTES: u64 = 10;
+
+/// What the map can grow by, in bytes, although nothing is added to it: leaves of frames are written as runs, and grow up to a
+/// pair a block where single blocks are given up. A full drive must be able to take that, so it is kept free.
+pub fn map_growth_bytes(blocks: u64, map_bytes: u64) -> u64 {
+    (blocks * PAIR_BYTES).saturating_sub(map_bytes)
+}
+
+/// What is kept for small writes, of so much that data and map may take: a file system whose data did not fit has its journal
+/// to replay.
+pub fn kept_for_small(limit: u64) -> u64 {
+    limit / 256
+}
+
 /// Free segments that host writes must leave for cleaning, before what the changed map would take.
 pub fn host_floor_segments(count: u32) -> u32 {
     (count / 100).max(4)

@@ -164,8 +164,9 @@ impl<M: Media> Drive<M> {
         let live = segments.live_units() * unit;
         let all = u64::from(segments.count()) * segment_bytes;
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
-        let reserve = u64::from(segments.reserve()) * segment_bytes + core.map_growth_units() * unit;
-        let limit = core.limit_units() * unit;
+        let kept = core.map_growth_units() + core.kept_for_small_units();
+        let reserve = u64::from(segments.reserve()) * segment_bytes + kept * unit;
+        let limit = core.open_limit_units() * unit;
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.1);
@@ -228,11 +229,11 @@ impl<M: Media> Drive<M> {
         self.0.core().counters.powered_seconds += seconds;
     }
 
-    /// Bytes that live data takes, and most that it may take. Cheaper than [`Drive::status`].
+    /// Bytes that live data takes, and most that it may take by writes of any size. Cheaper than [`Drive::status`].
     pub fn space(&self) -> (u64, u64) {
         let core = self.0.core();
         let unit = UNIT_BYTES as u64;
-        (core.segments.live_units() * unit, core.limit_units() * unit)
+        (core.segments.live_units() * unit, core.open_limit_units() * unit)
     }
 
     /// What the host sees, in bytes.

@@ -102,7 +102,7 @@ impl<M: Media> Drive<M> {
         trained.sample_read = read;
         let mut keep_sample = false;
         if !bytes.is_empty() {
-            shared.forget_dictionaries(&[]).await?;
+            shared.forget_dictionaries(None).await?;
             trained.ids = shared.replace_dictionaries(bytes).await?;
             if trained.ids.is_empty() {
                 trained.outcome =
@@ -126,7 +126,7 @@ impl<M: Media> Drive<M> {
     /// What the medium answered, or [`Error::NoSpace`].
     pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
         self.0.core().writable()?;
-        self.0.forget_dictionaries(&[]).await
+        self.0.forget_dictionaries(None).await
     }
 
     /// The dictionaries that the drive holds, in the order of their places.

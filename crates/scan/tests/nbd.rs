@@ -45,7 +45,7 @@ impl Nbdkit {
         let uri = format!("nbd+unix:///?socket={}", socket.display());
         let nbdkit = Nbdkit { child, _folder: folder, image, uri };
         let since = Instant::now();
-        while !socket.exists() {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             assert!(since.elapsed() < Duration::from_secs(60), "nbdkit does not serve");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -200,6 +200,8 @@ fn the_smallest_drive_takes_the_data_and_a_smaller_one_does_not() {
             while run(drive.maintain())? {}
             Ok::<(), drive::Error>(())
         });
+        // What the map can grow by is known once it is written.
+        run(drive.checkpoint()).expect("checkpoint");
         let status = drive.status();
         (done.is_ok(), status)
     };

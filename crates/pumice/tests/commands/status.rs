@@ -134,7 +134,8 @@ fn a_damaged_drive_warns() {
     assert_eq!(drive.status()["critical_warning"]["bits"], 0);
     // Both copies of slot 0, which has the checkpoint of the opening: what was written since knows of it.
     let file = std::fs::File::options().write(true).open(drive.path()).expect("there");
-    for at in [131_072, 131_072 + 2 * 8192] {
+    let geometry = layout::Geometry::new(64 << 20, None).expect("valid");
+    for at in [0, 1].map(|copy| geometry.checkpoint_offset(0, copy)) {
         file.write_all_at(&[0xff; 4096], at).expect("written");
     }
     let status = drive.status();

@@ -7,7 +7,7 @@ mod waf;
 use std::fmt;
 use std::str::FromStr;
 
-use drive::space::{host_floor_segments, watermarks};
+use drive::space::{host_floor_segments, map_growth_bytes, watermarks};
 use layout::{BLOCK_BYTES, DecodeError, Geometry};
 use serde::{Deserialize, Serialize};
 
@@ -170,16 +170,21 @@ const BALANCED_CLEANING_MAX: f64 = 1.0;
 /// For a physical size that no drive can have.
 pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
-    let limit = limit_bytes(&geometry);
+    let limit = limit_bytes(&geometry, 0);
+    // Of a drive filled at a ratio: the more blocks live, the more the map can grow. That their map is not nothing helps.
+    let growth = map_growth_bytes(1, 0) as f64 / BLOCK_BYTES as f64;
+    let full = |ratio: f64| limit as f64 / (1.0 + ratio * growth);
     let document = document_row(policy, input.ratio, input.physical_bytes);
     let most_live = match policy {
-        Policy::Performance | Policy::Capacity => limit as f64 * CRITICAL,
+        Policy::Performance | Policy::Capacity => full(input.ratio) * CRITICAL,
         Policy::Balanced => {
-            (limit as f64 * CRITICAL).min(waf::live_for_cleaning(&geometry, BALANCED_CLEANING_MAX))
+            (full(input.ratio) * CRITICAL).min(waf::live_for_cleaning(&geometry, BALANCED_CLEANING_MAX))
         }
     };
     let safe = (most_live * input.ratio) as u64;
     let logical = document.advertised_bytes.min(safe) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    // The ratio at which the data takes that share of what it may.
+    let ratio_at = |share: f64| logical as f64 / (limit as f64 * share - logical as f64 * growth);
     // Rounding to whole blocks is no difference.
     let differs = document.advertised_bytes > safe;
     let live = logical as f64 / input.ratio;
@@ -193,8 +198,8 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     };
     let worse = |percent: u32| {
         let ratio = input.ratio * (1.0 - f64::from(percent) / 100.0);
-        let fits = logical as f64 / ratio <= limit as f64;
-        let filled = if fits { logical } else { (limit as f64 * ratio) as u64 };
+        let fits = logical as f64 / ratio <= full(ratio);
+        let filled = if fits { logical } else { (full(ratio) * ratio) as u64 };
         Worse {
             percent,
             ratio,
@@ -217,8 +222,8 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
         alarms: Alarms {
             used_warning_bytes: (limit as f64 * WARNING) as u64,
             used_critical_bytes: (limit as f64 * CRITICAL) as u64,
-            ratio_warning: logical as f64 / (limit as f64 * CRITICAL),
-            ratio_break_even: logical as f64 / limit as f64,
+            ratio_warning: ratio_at(CRITICAL),
+            ratio_break_even: ratio_at(1.0),
         },
         worse: [10, 20, 30].into_iter().map(worse).collect(),
         memory: HostMemory::new(&geometry, logical, input.map_cache_bytes),
@@ -228,7 +233,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
 /// Why less is advised than the document advertises.
 fn difference(policy: Policy, geometry: &Geometry) -> String {
     let physical = geometry.physical_size_bytes as f64;
-    let reserve = (1.0 - limit_bytes(geometry) as f64 / physical) * 100.0;
+    let reserve = (1.0 - limit_bytes(geometry, 0) as f64 / physical) * 100.0;
     let has =
         "the document's drive has flash beyond what it provisions, here the physical size is all there is";
     match policy {

@@ -1,5 +1,5 @@
-//! A panic inside the lock leaves a state that is half changed: no request is served by it any more, and opening again gives all
-//! that was durable.
+//! A panic inside the lock leaves a state that is half changed: nothing that is to change the drive is served by it any more, and
+//! opening again gives all that was durable.
 
 mod common;
 

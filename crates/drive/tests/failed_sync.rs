@@ -29,7 +29,7 @@ type Versions = BTreeMap<u64, u64>;
 fn contents(block: u64, version: u64) -> Vec<u8> {
     let mut bytes = match version {
         0 => return vec![0; BLOCK as usize],
-        _ if version % 2 == 0 => random(block * 1000 + version, BLOCK as usize),
+        _ if version.is_multiple_of(2) => random(block * 1000 + version, BLOCK as usize),
         _ => fio_like(block * 1000 + version, BLOCK as usize, 50),
     };
     bytes[..8].copy_from_slice(&block.to_le_bytes());

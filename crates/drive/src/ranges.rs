@@ -34,54 +34,39 @@ impl<M: Media> Drive<M> {
 
     async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {
         let end = offset + len;
-        let mut at = offset;
         // The map that a long range of fills will take: refused before anything was changed, or not at all.
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
             _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], Settling::default()).await?),
         };
-        while at < end {
-            // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be
-            // atomic is one step wherever it lies.
-            let boundary = (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
-            let step_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary.min(end) };
-            self.set_step(at, step_end, entry, reservation.is_some()).await?;
-            at = step_end;
-            if at < end {
-                yield_now().await;
-            }
+        let reserved = reservation.is_some();
+        // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
+        // step wherever it lies.
+        let boundary = |at: u64| (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
+        let first_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary(offset).min(end) };
+        if first_end == end {
+            return self.set_step(&[(offset, end)], entry, reserved).await;
+        }
+        // Blocks covered in part take space, and may be refused: both ends at once, before anything else changes.
+        let last_from = (end - 1) / BLOCK / BLOCKS_A_STEP * BLOCKS_A_STEP * BLOCK;
+        self.set_step(&[(offset, first_end), (last_from, end)], entry, reserved).await?;
+        let mut at = first_end;
+        while at < last_from {
+            yield_now().await;
+            self.set_step(&[(at, boundary(at))], entry, reserved).await?;
+            at = boundary(at);
         }
         Ok(())
     }
 
-    /// One step of a range, with its edges, as one batch.
-    async fn set_step(&self, offset: u64, end: u64, entry: Entry, reserved: bool) -> Result<(), Error> {
-        let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+    /// Some parts of a range, with their edges, as one batch.
+    async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
         let mut batch = Batch::take();
         let result = loop {
             batch.clear();
             batch.reserved = reserved;
-            let merged = async {
-                if whole_from > whole_to {
-                    let len = (end - offset) as usize;
-                    return self
-                        .merge(&mut batch, None, offset, |block, from| block[from..from + len].fill(0))
-                        .await;
-                }
-                if offset < whole_from {
-                    self.merge(&mut batch, None, offset, |block, from| block[from..].fill(0)).await?;
-                }
-                if whole_from < whole_to && !self.is_absent(whole_from / BLOCK, whole_to / BLOCK, entry) {
-                    batch.add_range(whole_from / BLOCK, (whole_to - whole_from) / BLOCK, entry);
-                }
-                if whole_to < end {
-                    let len = (end - whole_to) as usize;
-                    self.merge(&mut batch, None, whole_to, |block, _| block[..len].fill(0)).await?;
-                }
-                Ok(())
-            };
-            if let Err(error) = merged.await {
+            if let Err(error) = self.add_parts(&mut batch, parts, entry).await {
                 break Err(error);
             }
             if batch.items.is_empty() {
@@ -95,6 +80,28 @@ impl<M: Media> Drive<M> {
         };
         batch.give_back();
         result
+    }
+
+    async fn add_parts(&self, batch: &mut Batch, parts: &[(u64, u64)], entry: Entry) -> Result<(), Error> {
+        for &(offset, end) in parts {
+            let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+            if whole_from > whole_to {
+                let len = (end - offset) as usize;
+                self.merge(batch, None, offset, |block, from| block[from..from + len].fill(0)).await?;
+                continue;
+            }
+            if offset < whole_from {
+                self.merge(batch, None, offset, |block, from| block[from..].fill(0)).await?;
+            }
+            if whole_from < whole_to && !self.is_absent(whole_from / BLOCK, whole_to / BLOCK, entry) {
+                batch.add_range(whole_from / BLOCK, (whole_to - whole_from) / BLOCK, entry);
+            }
+            if whole_to < end {
+                let len = (end - whole_to) as usize;
+                self.merge(batch, None, whole_to, |block, _| block[..len].fill(0)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether unmapping these blocks changes nothing.

@@ -258,8 +258,8 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
                     // What it replaces counts, and that is known only where the map is loaded.
-                    let first = !std::mem::replace(&mut looked_up, true);
-                    if !(first && self.look_up(batch).await?) && !self.settle_accounts(&mut settling).await? {
+                    let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await?;
+                    if !news && !self.settle_accounts(&mut settling).await? {
                         return Err(Error::NoSpace);
                     }
                 }

@@ -75,9 +75,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Draws a shape.
-    pub fn draw(rng: &mut SimRng) -> Config {
-        let style = Style::draw(rng);
+    /// Draws a shape. Large drives are about the space that they tell of.
+    pub fn draw(rng: &mut SimRng, has_space: bool) -> Config {
+        let style = match Style::draw(rng) {
+            Style::Large if !has_space => Style::Mixed,
+            style => style,
+        };
         let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
         let segments = match style {
             Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),

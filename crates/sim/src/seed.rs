@@ -62,7 +62,7 @@ impl From<Violation> for Stop {
 /// Runs a seed.
 pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let mut rng = SimRng::new(seed);
-    let config = Arc::new(Config::draw(&mut rng));
+    let config = Arc::new(Config::draw(&mut rng, S::HAS_SPACE));
     if verbose {
         eprintln!("{config:#?}");
     }

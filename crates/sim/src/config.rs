@@ -180,6 +180,11 @@ impl Config {
         if self.style.is_large() && rng.chance(1, 2) { rng.below(1 << 13) } else { rng.skewed(11) }
     }
 
+    /// At how many moments of a life a crash is tried out.
+    pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
+        [0, 4, 16, 48][rng.index(4)]
+    }
+
     /// How the next write shall look.
     pub fn draw_filler(&self, rng: &mut SimRng) -> Filler {
         self.fillers[rng.index(self.fillers.len())]

@@ -158,12 +158,12 @@ impl Config {
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.
     pub fn is_learning(&self) -> bool {
-        self.uuid[0].is_multiple_of(4) && self.style != Style::Frames
+        self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
     }
 
     /// Whether dictionaries are trained at all: it takes more time than all else.
     pub fn is_training(&self) -> bool {
-        self.is_learning() || (self.uuid[0] % 4 == 1 && self.style != Style::Frames)
+        self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
     /// Most blocks in a frame, for an opening.
@@ -182,7 +182,7 @@ impl Config {
 
     /// At how many moments of a life a crash is tried out.
     pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
-        [0, 4, 16, 48][rng.index(4)]
+        [0, 8, 24, 64][rng.index(4)]
     }
 
     /// How the next write shall look.

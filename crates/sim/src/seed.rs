@@ -24,6 +24,9 @@ use crate::{Bug, Config, Counts, Style, Subject, World};
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
+/// Steps from one branch of a life to the next: below 2 to the power of this, at least.
+const BRANCH_STEPS_BITS: u64 = 8;
+
 /// How a seed went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -207,7 +210,12 @@ impl<S: Subject> Run<S> {
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
         let mut branches = self.config.draw_branches(&mut self.rng);
         loop {
-            let cut = if branches > 0 { self.draw_moment() } else { self.draw_cut() };
+            let cut = if branches > 0 {
+                let steps = self.rng.skewed(BRANCH_STEPS_BITS);
+                self.draw_moment(steps)
+            } else {
+                self.draw_cut()
+            };
             let end = self.executor.run(&self.media, &*world, cut);
             self.tell(|| format!("clients: {end:?}"));
             let overlapping = self.media.counts().overlapping_writes;
@@ -245,12 +253,12 @@ impl<S: Subject> Run<S> {
 
     /// When to crash while clients are at work, if at all.
     fn draw_cut(&mut self) -> Cut {
-        if self.rng.chance(3, 20) { Cut::Never } else { self.draw_moment() }
+        let steps = self.config.draw_steps(&mut self.rng);
+        if self.rng.chance(3, 20) { Cut::Never } else { self.draw_moment(steps) }
     }
 
-    /// A moment at which to crash.
-    fn draw_moment(&mut self) -> Cut {
-        let steps = self.config.draw_steps(&mut self.rng);
+    /// A moment at which to crash, after so many steps at least.
+    fn draw_moment(&mut self, steps: u64) -> Cut {
         match self.rng.below(17) {
             0..3 => Cut::After(steps),
             3..5 => Cut::AtRisk(steps),

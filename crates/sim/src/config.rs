@@ -182,7 +182,7 @@ impl Config {
 
     /// At how many moments of a life a crash is tried out.
     pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
-        [0, 8, 24, 64][rng.index(4)]
+        [0, 16, 48, 128][rng.index(4)]
     }
 
     /// How the next write shall look.

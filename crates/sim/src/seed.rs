@@ -25,7 +25,7 @@ use crate::{Bug, Config, Counts, Style, Subject, World};
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
 /// Steps from one branch of a life to the next: below 2 to the power of this, at least.
-const BRANCH_STEPS_BITS: u64 = 8;
+const BRANCH_STEPS_BITS: u64 = 7;
 
 /// How a seed went.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,6 +36,7 @@
 //! safe, be missed if both writes are lost and what was there before is whole: of such places fault 10 strikes one, once
 //! ([`Faults::misdirect_once_below_bytes`]).
 
+mod branch;
 mod cache;
 mod damage;
 mod faults;

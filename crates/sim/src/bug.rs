@@ -15,17 +15,32 @@ pub enum Bug {
     DropTrim,
     /// Reads are answered by what a block held before.
     StaleFrame,
+    /// Blocks of short frames count nothing, so that their segment is freed while they live.
+    ZeroShareFrame,
+    /// A place that is being read is written again, and what came to be there is taken for what was read.
+    DroppedPin,
+    /// Cleaning makes larger what it moves.
+    UnboundedCleaning,
+    /// What a page cache shows after a failed sync is taken for what is on the medium.
+    SyncTrustedAfterError,
+    /// A segment that did not take a write is used again.
+    BadSegmentForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 6] = [
+    pub const ALL: [Bug; 11] = [
         Bug::SkipFlush,
         Bug::ApplyStaleMove,
         Bug::ReuseSegmentEarly,
         Bug::IgnoreTornPack,
         Bug::DropTrim,
         Bug::StaleFrame,
+        Bug::ZeroShareFrame,
+        Bug::DroppedPin,
+        Bug::UnboundedCleaning,
+        Bug::SyncTrustedAfterError,
+        Bug::BadSegmentForgotten,
     ];
 
     /// Its name on the command line.
@@ -37,6 +52,11 @@ impl Bug {
             Bug::IgnoreTornPack => "ignore-torn-pack",
             Bug::DropTrim => "drop-trim",
             Bug::StaleFrame => "stale-frame",
+            Bug::ZeroShareFrame => "zero-share-frame",
+            Bug::DroppedPin => "dropped-pin",
+            Bug::UnboundedCleaning => "unbounded-cleaning",
+            Bug::SyncTrustedAfterError => "sync-trusted-after-error",
+            Bug::BadSegmentForgotten => "bad-segment-forgotten",
         }
     }
 

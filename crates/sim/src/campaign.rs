@@ -64,6 +64,38 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Tot
     total
 }
 
+/// The first seed that fails with this mistake planted and not without it, and what it says. Seeds from `first` on, `seeds` of
+/// them at most.
+pub fn first_that_finds<S: Subject>(
+    bug: Bug,
+    first: u64,
+    seeds: u64,
+    threads: u32,
+) -> Option<(u64, String)> {
+    let next = AtomicU64::new(0);
+    let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
+    let worker = || {
+        // Seeds are handed out in their order, and those that were begun are finished.
+        while found.lock().is_none() {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= seeds {
+                return;
+            }
+            let seed = first.wrapping_add(index);
+            let Some(why) = run_one::<S>(seed, Some(bug)).failure else { continue };
+            if run_one::<S>(seed, None).failure.is_some() {
+                continue;
+            }
+            let mut found = found.lock();
+            if found.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
+                *found = Some((seed, why));
+            }
+        }
+    };
+    thread::scope(|scope| (0..threads.max(1)).for_each(|_| _ = scope.spawn(worker)));
+    found.into_inner()
+}
+
 /// Runs a seed; a panic is a failure like any other.
 pub fn run_one<S: Subject>(seed: u64, bug: Option<Bug>) -> Report {
     catch_unwind(AssertUnwindSafe(|| seed::run::<S>(seed, bug, false))).unwrap_or_else(|panic| Report {

@@ -21,6 +21,13 @@ const SPARSE_ZERO_BYTES_MAX: u64 = 2 << 30;
 /// Maintenance is given up so many times as often as requests are: there is less of it, and more to interrupt.
 const MAINTENANCE_DROPS: u64 = 4;
 
+/// Writes to a full drive.
+const FULL_WRITE: &str = "op: write, drive full";
+/// Most of these in a seed, but for one in sixteen: the drive first compresses each as well as it can, maybe several times.
+const FULL_WRITES_MAX: u64 = 64;
+/// What they cover, but for one in sixteen.
+const FULL_WRITE_SECTORS_MAX: u64 = (32 << 10) / SECTOR_BYTES as u64;
+
 /// Rounds of maintenance that must make room on a drive that is nearly empty.
 const MAINTENANCE_ROUNDS_MAX: u32 = 64;
 
@@ -240,7 +247,7 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     }
 }
 
-/// Writes, and tells the oracle. Answers nothing if the write was given up.
+/// Writes, and tells the oracle. Answers nothing if the write was given up, or if it was a trim in its place: on a full drive.
 pub(crate) async fn write_once<S: Subject>(
     world: &World<S>,
     rng: &mut SimRng,
@@ -249,6 +256,17 @@ pub(crate) async fn write_once<S: Subject>(
     filler: Filler,
     fua: bool,
 ) -> Option<Result<(), Error>> {
+    if world.is_full() && world.count_of(FULL_WRITE) >= FULL_WRITES_MAX && !rng.chance(1, 16) {
+        zero_once(world, rng, Kind::Trim, first, count).await;
+        return None;
+    }
+    let mut count = count;
+    if world.is_full() {
+        world.count(FULL_WRITE);
+        if !rng.chance(1, 16) {
+            count = count.min(FULL_WRITE_SECTORS_MAX);
+        }
+    }
     let mut data = vec![0; count as usize * SECTOR_BYTES];
     let write = world.oracle.lock().begin_write(Kind::Write, first, count, filler);
     content::fill(&mut data, first, write, filler);

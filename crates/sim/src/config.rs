@@ -75,9 +75,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Draws a shape.
-    pub fn draw(rng: &mut SimRng) -> Config {
-        let style = Style::draw(rng);
+    /// Draws a shape. Large drives are about the space that they tell of.
+    pub fn draw(rng: &mut SimRng, has_space: bool) -> Config {
+        let style = match Style::draw(rng) {
+            Style::Large if !has_space => Style::Mixed,
+            style => style,
+        };
         let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
         let segments = match style {
             Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),
@@ -155,12 +158,12 @@ impl Config {
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.
     pub fn is_learning(&self) -> bool {
-        self.uuid[0].is_multiple_of(4) && self.style != Style::Frames
+        self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
     }
 
     /// Whether dictionaries are trained at all: it takes more time than all else.
     pub fn is_training(&self) -> bool {
-        self.is_learning() || (self.uuid[0] % 4 == 1 && self.style != Style::Frames)
+        self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
     /// Most blocks in a frame, for an opening.
@@ -175,6 +178,11 @@ impl Config {
     /// Steps until a crash, if there is one. Some mistakes take a long life to show.
     pub fn draw_steps(&self, rng: &mut SimRng) -> u64 {
         if self.style.is_large() && rng.chance(1, 2) { rng.below(1 << 13) } else { rng.skewed(11) }
+    }
+
+    /// At how many moments of a life a crash is tried out.
+    pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
+        [0, 16, 48, 128][rng.index(4)]
     }
 
     /// How the next write shall look.

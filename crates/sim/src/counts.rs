@@ -33,6 +33,11 @@ impl Counts {
         self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, tally)| tally.times).sum()
     }
 
+    /// Adds what was counted in a part of the same seed.
+    pub fn absorb(&mut self, other: &Counts) {
+        other.0.iter().for_each(|(name, theirs)| self.add(name, theirs.times));
+    }
+
     /// Adds the counters of another seed.
     pub fn merge(&mut self, other: &Counts) {
         for (name, theirs) in &other.0 {

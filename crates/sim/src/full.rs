@@ -32,7 +32,9 @@ pub async fn filler<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         if refusals < REFUSALS {
             // Downwards in size once it is refused: the last corner is filled too.
             let most = WRITE_SECTORS_MAX >> (refusals * 3);
-            let count = (1 + rng.below(most / BLOCK_SECTORS)) * BLOCK_SECTORS;
+            // As few as fill it: what a full drive has to bear comes afterwards.
+            let count =
+                if rng.chance(3, 4) { most } else { (1 + rng.below(most / BLOCK_SECTORS)) * BLOCK_SECTORS };
             let range = (at, count.min(sectors - at));
             match put(&world, &mut rng, range).await {
                 Some(Err(Error::NoSpace)) => {

@@ -15,6 +15,8 @@ use crate::{Subject, World};
 const GROUP_SECTORS: u64 = GROUP_BYTES / SECTOR_BYTES as u64;
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;
 const GROUP_BLOCKS: u64 = GROUP_SECTORS / BLOCK_SECTORS;
+/// What is trimmed where a drive is full.
+const ROOM_SECTORS: u64 = (4 << 20) / SECTOR_BYTES as u64;
 const GROUPS_A_WRITE_MAX: u64 = ATOMIC_BYTES_MAX / GROUP_BYTES;
 
 /// One operation after another.
@@ -22,6 +24,9 @@ pub async fn weaver<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     for _ in 0..world.config.operations {
         if world.is_stopped() {
             break;
+        }
+        if world.is_full() && rng.chance(3, 4) {
+            give_room(&world, &mut rng).await;
         }
         match rng.below(100) {
             0..10 => weave(&world, &mut rng).await,
@@ -93,6 +98,15 @@ fn draw_pattern(rng: &mut SimRng) -> (&'static str, u8) {
         5 => ("frames: all blocks of a group but one taken away", !(1 << rng.below(8))),
         _ => ("frames: some blocks of a group taken away", 1 + rng.below(254) as u8),
     }
+}
+
+/// Trims from some group on: a drive that is full first compresses whatever it is asked to write as well as it can, and a life
+/// spent on refusals shows nothing else.
+async fn give_room<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+    let first = world.config.draw_group(rng);
+    let most = world.config.logical_bytes / SECTOR_BYTES as u64 - first;
+    world.count("frames: room given on a full drive");
+    zero_once(world, rng, Kind::Trim, first, most.min(ROOM_SECTORS)).await;
 }
 
 /// Writes to where it is written most, so that the log goes round.

@@ -38,6 +38,7 @@ impl Piece {
 }
 
 /// The account. See the module's header.
+#[derive(Clone)]
 pub struct Ledger {
     /// First block of the annex.
     first: u64,

@@ -17,6 +17,11 @@ use sim::{Bug, Subject, seed};
 /// How often progress is printed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// What counts power cuts.
+const POWER_CUT: &str = "life: power cut";
+/// Of what a planted mistake was found by.
+const WHY_CHARS_MAX: usize = 100;
+
 /// Runs a drive through operations, faults and power cuts, all drawn from seeds.
 #[derive(Parser)]
 #[command(name = "sim")]
@@ -36,8 +41,11 @@ struct Arguments {
     /// Go on until something fails.
     #[arg(long)]
     soak: bool,
-    /// Plant a mistake and see whether it is found: a name, or all of them in turn.
-    #[arg(long, value_name = "NAME|all")]
+    /// With --soak: stop after so many power cuts.
+    #[arg(long, value_name = "COUNT", requires = "soak")]
+    cuts: Option<u64>,
+    /// Plant a mistake and search the first seed that finds it: a name, or all of them in turn.
+    #[arg(long, value_name = "NAME|all", conflicts_with = "soak")]
     bug: Option<String>,
     /// Failures after which to stop.
     #[arg(long, default_value_t = 5)]
@@ -81,7 +89,13 @@ fn run<S: Subject>(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
             false
         }
         (None, [None]) => hunt::<S>(arguments),
-        (None, bugs) => bugs.iter().flatten().filter(|bug| !find_bug::<S>(arguments, **bug)).count() == 0,
+        (None, bugs) => {
+            let bugs = bugs.iter().flatten().filter(|bug| S::BUGS.contains(bug));
+            let found: Vec<bool> = bugs.map(|&bug| find_bug::<S>(arguments, bug)).collect();
+            let count = found.iter().filter(|&&is_found| is_found).count();
+            println!("{count} of {} planted mistakes found", found.len());
+            count == found.len()
+        }
     }
 }
 
@@ -111,7 +125,8 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
         if reported.fetch_max(now, Ordering::Relaxed) < now {
             println!("{}", summary(total, started.elapsed()));
         }
-        !arguments.soak || total.failures.is_empty()
+        let is_enough = arguments.cuts.is_some_and(|cuts| total.counts.get(POWER_CUT) >= cuts);
+        !is_enough && (!arguments.soak || total.failures.is_empty())
     });
     print!("{}", total.counts);
     println!("{}", summary(&total, started.elapsed()));
@@ -121,17 +136,21 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     total.failures.is_empty()
 }
 
-/// Whether any seed finds the bug; says in how many it shows that are fine without it.
+/// Whether a seed finds the bug that fails for no other reason. Prints which, in one line.
 fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
     let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
-    let plan = Plan { first, seeds, threads, bug: Some(bug), failures_max: usize::MAX };
-    let mut total = campaign::run::<S>(plan, |_| true);
-    total.failures.retain(|(seed, _)| campaign::run_one::<S>(*seed, None).failure.is_none());
-    println!("{}: found in {} of {} seeds", bug.name(), total.failures.len(), total.seeds);
-    if let Some((seed, why)) = total.failures.first() {
-        println!("    first: {why}\n    replay: {}", command(arguments, *seed, Some(bug)));
+    let started = Instant::now();
+    let found = campaign::first_that_finds::<S>(bug, first, seeds, threads);
+    let name = bug.name();
+    match &found {
+        None => println!("{name:<26} NOT FOUND in {seeds} seeds"),
+        Some((seed, why)) => {
+            let seconds = started.elapsed().as_secs_f64();
+            let why: String = why.lines().next().unwrap_or_default().chars().take(WHY_CHARS_MAX).collect();
+            println!("{name:<26} found at seed {seed:>4} ({seconds:.0} s): {why}");
+        }
     }
-    !total.failures.is_empty()
+    found.is_some()
 }
 
 fn command(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> String {
@@ -146,12 +165,13 @@ fn summary(total: &Total, elapsed: Duration) -> String {
     let counts = &total.counts;
     let operations = counts.sum("op: ");
     format!(
-        "{} seeds in {seconds:.1} s ({:.0}/s), {operations} operations ({:.0}/s), {} power cuts, {} kills, \
+        "{} seeds in {seconds:.1} s ({:.0}/s), {operations} operations ({:.0}/s), {} power cuts ({:.0}/s), {} kills, \
          {} recoveries, {} faults injected, {} failed",
         total.seeds,
         total.seeds as f64 / seconds,
         operations as f64 / seconds,
-        counts.get("life: power cut"),
+        counts.get(POWER_CUT),
+        counts.get(POWER_CUT) as f64 / seconds,
         counts.get("life: killed"),
         counts.get("restart: opened"),
         counts.sum("fault: "),

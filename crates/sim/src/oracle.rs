@@ -94,6 +94,7 @@ enum Seen {
     Value(Value),
 }
 
+#[derive(Clone)]
 struct Sector {
     /// What it held when the drive was last opened. More than one value if it could not be read then.
     base: Vec<Value>,
@@ -114,7 +115,7 @@ pub struct Reading {
 }
 
 /// The oracle. See the module's header.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Oracle {
     clock: u64,
     writes: Vec<Write>,

@@ -1,5 +1,6 @@
 //! One seed: the lives of one drive, from creation through crashes to the last check.
 
+mod branch;
 mod ending;
 mod large;
 mod liveness;
@@ -9,7 +10,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use media::{Faults, SimMedia, SimRng};
+use media::{Faults, MediaCounts, SimMedia, SimRng};
 use parking_lot::Mutex;
 
 use crate::client::{client, maintenance};
@@ -22,6 +23,9 @@ use crate::{Bug, Config, Counts, Style, Subject, World};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
+
+/// Steps from one branch of a life to the next: below 2 to the power of this, at least.
+const BRANCH_STEPS_BITS: u64 = 7;
 
 /// How a seed went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ impl From<Violation> for Stop {
 /// Runs a seed.
 pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let mut rng = SimRng::new(seed);
-    let config = Arc::new(Config::draw(&mut rng));
+    let config = Arc::new(Config::draw(&mut rng, S::HAS_SPACE));
     if verbose {
         eprintln!("{config:#?}");
     }
@@ -90,6 +94,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         verbose,
         drive: None,
         counted: Vec::new(),
+        media_counted: MediaCounts::default(),
         wiping: None,
         ledger,
         is_full: false,
@@ -119,6 +124,8 @@ struct Run<S> {
     drive: Option<S>,
     /// What the drive's counters said when it was opened.
     counted: Vec<(&'static str, u64)>,
+    /// What the backing's counters said when it was branched off.
+    media_counted: MediaCounts,
     wiping: Option<Wiping>,
     /// What the annex holds.
     ledger: Ledger,
@@ -201,24 +208,37 @@ impl<S: Subject> Run<S> {
             }
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
-        let cut = self.draw_cut();
-        let end = self.executor.run(&self.media, &*world, cut);
-        self.tell(|| format!("clients: {end:?}"));
-        let overlapping = self.media.counts().overlapping_writes;
-        if overlapping > 0 {
-            return Err(Stop::Failed(format!("{overlapping} writes to places with another in flight")));
-        }
-        if let Some(failure) = world.failure() {
-            return Err(Stop::Failed(failure));
-        }
-        match end {
-            End::Finished => self.end_quietly(&world),
-            End::Cut => {
-                self.count_cut(cut);
-                self.crash();
-                Ok(LifeEnd::Crash)
+        let mut branches = self.config.draw_branches(&mut self.rng);
+        loop {
+            let cut = if branches > 0 {
+                let steps = self.rng.skewed(BRANCH_STEPS_BITS);
+                self.draw_moment(steps)
+            } else {
+                self.draw_cut()
+            };
+            let end = self.executor.run(&self.media, &*world, cut);
+            self.tell(|| format!("clients: {end:?}"));
+            let overlapping = self.media.counts().overlapping_writes;
+            if overlapping > 0 {
+                return Err(Stop::Failed(format!("{overlapping} writes to places with another in flight")));
             }
-            stuck => Err(Stop::Failed(format!("clients wait for ever: {stuck:?}"))),
+            if let Some(failure) = world.failure() {
+                return Err(Stop::Failed(failure));
+            }
+            match end {
+                End::Finished => return self.end_quietly(&world),
+                End::Cut if branches > 0 => {
+                    branches -= 1;
+                    self.count_cut(cut);
+                    self.branch()?;
+                }
+                End::Cut => {
+                    self.count_cut(cut);
+                    self.crash();
+                    return Ok(LifeEnd::Crash);
+                }
+                stuck => return Err(Stop::Failed(format!("clients wait for ever: {stuck:?}"))),
+            }
         }
     }
 
@@ -234,14 +254,18 @@ impl<S: Subject> Run<S> {
     /// When to crash while clients are at work, if at all.
     fn draw_cut(&mut self) -> Cut {
         let steps = self.config.draw_steps(&mut self.rng);
-        match self.rng.below(20) {
+        if self.rng.chance(3, 20) { Cut::Never } else { self.draw_moment(steps) }
+    }
+
+    /// A moment at which to crash, after so many steps at least.
+    fn draw_moment(&mut self, steps: u64) -> Cut {
+        match self.rng.below(17) {
             0..3 => Cut::After(steps),
             3..5 => Cut::AtRisk(steps),
             5..8 => Cut::InSync(steps, self.rng.skewed(8)),
             8..12 => Cut::InMaintenance(steps, self.rng.below(160)),
             12..15 => Cut::AtSlot(steps, self.rng.skewed(6)),
-            15..17 => Cut::AfterSlot(steps, self.rng.skewed(5)),
-            _ => Cut::Never,
+            _ => Cut::AfterSlot(steps, self.rng.skewed(5)),
         }
     }
 }

@@ -98,6 +98,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
     }
+    /// The mistakes that can be planted in it.
+    const BUGS: &'static [Bug];
     /// Whether it goes elsewhere where pages take no write.
     const AVOIDS_BAD_PAGES: bool = false;
     /// Whether [`Subject::wipe`] works.
@@ -248,6 +250,7 @@ impl Subject for Drive<SimMedia> {
         Drive::wipe(&*media, WipeOptions::default()).await
     }
 
+    const BUGS: &'static [Bug] = &Bug::ALL;
     const CAN_WIPE: bool = true;
     const AVOIDS_BAD_PAGES: bool = true;
 
@@ -300,5 +303,10 @@ fn planted(bug: Bug) -> drive::PlantedBug {
         Bug::IgnoreTornPack => drive::PlantedBug::IgnoreTornPack,
         Bug::DropTrim => drive::PlantedBug::DropTrim,
         Bug::StaleFrame => drive::PlantedBug::StaleFrame,
+        Bug::ZeroShareFrame => drive::PlantedBug::ZeroShareFrame,
+        Bug::DroppedPin => drive::PlantedBug::DroppedPin,
+        Bug::UnboundedCleaning => drive::PlantedBug::UnboundedCleaning,
+        Bug::SyncTrustedAfterError => drive::PlantedBug::SyncTrustedAfterError,
+        Bug::BadSegmentForgotten => drive::PlantedBug::BadSegmentForgotten,
     }
 }

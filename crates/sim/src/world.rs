@@ -77,6 +77,11 @@ impl<S: Subject> World<S> {
         self.counts.lock().add(name, 1);
     }
 
+    /// What has been counted of that so far, in all lives.
+    pub fn count_of(&self, name: &str) -> u64 {
+        self.counts.lock().get(name)
+    }
+
     /// Says what is going on, if anyone wants to know.
     pub fn tell<D: Display>(&self, what: impl FnOnce() -> D) {
         if self.verbose {

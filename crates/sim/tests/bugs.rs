@@ -3,24 +3,15 @@
 
 use drive::Drive;
 use media::SimMedia;
-use sim::Bug;
-use sim::campaign::{self, Plan};
+use sim::{Bug, campaign};
 
-/// Seeds among which a bug must show, in lots: most show in the first, the rarest in one seed of some hundred.
-const LOT: u64 = 100;
-const LOTS_MAX: u64 = 50;
-
-type Subject = Drive<SimMedia>;
+/// Seeds among which a bug must show.
+const SEEDS: u64 = 1000;
 
 #[test]
 fn each_planted_bug_is_found() {
     for bug in Bug::ALL {
-        let is_found = |lot| {
-            let plan =
-                Plan { first: lot * LOT, seeds: LOT, threads: 2, bug: Some(bug), failures_max: usize::MAX };
-            let failures = campaign::run::<Subject>(plan, |_| true).failures;
-            failures.iter().any(|(seed, _)| campaign::run_one::<Subject>(*seed, None).failure.is_none())
-        };
-        assert!((0..LOTS_MAX).any(is_found), "{} was not found in {} seeds", bug.name(), LOT * LOTS_MAX);
+        let found = campaign::first_that_finds::<Drive<SimMedia>>(bug, 0, SEEDS, 2);
+        assert!(found.is_some(), "{} was not found in {SEEDS} seeds", bug.name());
     }
 }

@@ -17,12 +17,14 @@ pub(super) type Page = Arc<[u8; PAGE_BYTES]>;
 pub(super) type Content = Option<Page>;
 
 /// A page of the durable image, and the number of the sync that made it so.
+#[derive(Clone)]
 pub(super) struct Durable {
     pub(super) page: Page,
     pub(super) synced_at: u64,
 }
 
 /// A completed write or discard that no completed sync covers yet.
+#[derive(Clone)]
 pub(super) struct Unsynced {
     pub(super) pages: Vec<(u64, Content)>,
     pub(super) completed_at: u64,
@@ -30,6 +32,7 @@ pub(super) struct Unsynced {
 }
 
 /// A durable write: what it wrote, and what was there before.
+#[derive(Clone)]
 pub(super) struct Past {
     pub(super) pages: Vec<(u64, Page, Content)>,
 }

@@ -46,8 +46,8 @@ impl Style {
     pub(super) fn draw_operations(self, rng: &mut SimRng) -> u32 {
         let operations = match self {
             Style::Mixed => 4 + rng.below(24),
-            Style::Full => 40 + rng.below(60),
-            Style::Frames => 60 + rng.below(80),
+            Style::Full => 24 + rng.below(40),
+            Style::Frames => 40 + rng.below(60),
             Style::Fill | Style::Churn | Style::Sparse | Style::Large => 20 + rng.below(30),
         };
         operations as u32

@@ -17,7 +17,7 @@ impl Oracle {
             self.before.iter().copied().filter(|(a, b)| is_node(a) && is_node(b)).collect();
         for sector in self.sectors.values() {
             let Seen::Value(value) = sector.seen else { continue };
-            let [Some(winner)] = self.candidates(sector, value)[..] else { continue };
+            let Some(winner) = self.only_candidate(sector, value) else { continue };
             if !is_node(&winner) {
                 continue;
             }

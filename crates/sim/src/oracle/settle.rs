@@ -96,13 +96,24 @@ impl Oracle {
     }
 
     /// The writes that may have left this value; `None` in front: what was there before.
-    pub(super) fn candidates(&self, sector: &Sector, value: Value) -> Vec<Option<u32>> {
+    pub(super) fn candidates<'a>(
+        &'a self,
+        sector: &'a Sector,
+        value: Value,
+    ) -> impl Iterator<Item = Option<u32>> + 'a {
         let base = sector.base.contains(&value).then_some(None);
-        let fits = |&number: &u32| {
-            let write = &self.writes[number as usize];
+        let fits = move |number: &u32| {
+            let write = &self.writes[*number as usize];
             write.value == value && !write.is_refused
         };
-        base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some)).collect()
+        base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some))
+    }
+
+    /// The only write that may have left this value, if there is one.
+    pub(super) fn only_candidate(&self, sector: &Sector, value: Value) -> Option<u32> {
+        let mut candidates = self.candidates(sector, value);
+        let only = candidates.next()??;
+        candidates.next().is_none().then_some(only)
     }
 
     fn survivors(&self) -> Result<Survivors, Violation> {
@@ -120,16 +131,15 @@ impl Oracle {
                 Seen::Unreadable => continue,
                 Seen::Nothing => return Err(Violation(format!("sector {at} was not read back"))),
             };
-            let candidates = self.candidates(sector, value);
-            let start = |c: &Option<u32>| c.map_or(0, |number| self.writes[number as usize].start);
-            let Some(oldest) = candidates.iter().map(start).min() else {
+            let start = |c: Option<u32>| c.map_or(0, |number| self.writes[number as usize].start);
+            let Some(oldest) = self.candidates(sector, value).map(start).min() else {
                 return Err(self.explain("after the restart", at, value));
             };
             if oldest > mark {
                 mark = oldest;
                 evidence = format!("sector {at} holds {}", self.describe_value(value));
             }
-            if let [Some(only)] = candidates[..]
+            if let Some(only) = self.only_candidate(sector, value)
                 && self.writes[only as usize].is_atomic()
             {
                 visible.insert(only);
@@ -154,10 +164,10 @@ impl Oracle {
         let write = &self.writes[number as usize];
         let Some(sector) = self.sectors.get(&at) else { return Ok(()) };
         let Seen::Value(value) = sector.seen else { return Ok(()) };
-        let need_not_precede = |candidate: &Option<u32>| {
+        let need_not_precede = |candidate: Option<u32>| {
             candidate.is_some_and(|other| other == number || self.writes[other as usize].end >= write.start)
         };
-        if self.candidates(sector, value).iter().any(need_not_precede) {
+        if self.candidates(sector, value).any(need_not_precede) {
             return Ok(());
         }
         let broken = match (write.is_durable, is_visible) {

@@ -88,23 +88,23 @@ impl<S: Subject> Run<S> {
 
     pub(super) fn count_media(&mut self) {
         self.drop_drive();
-        let media = self.media.counts();
+        let (media, before) = (self.media.counts(), &self.media_counted);
         let mut counts = self.counts.lock();
         for (name, times) in [
-            ("media: read", media.reads),
-            ("media: write", media.writes),
-            ("media: sync", media.syncs),
-            ("media: discard", media.discards),
-            ("fault: write torn", media.torn_writes),
-            ("fault: write lost", media.lost_writes),
-            ("fault: read error", media.read_errors),
-            ("fault: write error", media.write_errors),
-            ("fault: sync error", media.sync_errors),
-            ("fault: backing full", media.full_errors),
-            ("fault: write to a bad page", media.bad_page_errors),
-            ("fault: a range lost", media.lost_ranges),
-            ("fault: rotten sector", media.rotten_sectors),
-            ("fault: misdirected write", media.misdirected_writes),
+            ("media: read", media.reads - before.reads),
+            ("media: write", media.writes - before.writes),
+            ("media: sync", media.syncs - before.syncs),
+            ("media: discard", media.discards - before.discards),
+            ("fault: write torn", media.torn_writes - before.torn_writes),
+            ("fault: write lost", media.lost_writes - before.lost_writes),
+            ("fault: read error", media.read_errors - before.read_errors),
+            ("fault: write error", media.write_errors - before.write_errors),
+            ("fault: sync error", media.sync_errors - before.sync_errors),
+            ("fault: backing full", media.full_errors - before.full_errors),
+            ("fault: write to a bad page", media.bad_page_errors - before.bad_page_errors),
+            ("fault: a range lost", media.lost_ranges - before.lost_ranges),
+            ("fault: rotten sector", media.rotten_sectors - before.rotten_sectors),
+            ("fault: misdirected write", media.misdirected_writes - before.misdirected_writes),
         ] {
             counts.add(name, times);
         }

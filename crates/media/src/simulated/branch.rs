@@ -1,0 +1,59 @@
+//! A backing as it is at a moment, once more.
+
+use super::state::{InFlight, Request, State};
+use super::{SimMedia, SimRng};
+use parking_lot::Mutex;
+
+impl SimMedia {
+    /// The same backing, of its own from here on: to cut its power now and see what would have become of it, while this one goes
+    /// on. What is in flight here is in flight there, where nobody waits for it.
+    pub fn branch(&self, rng: SimRng) -> SimMedia {
+        let state = self.state.lock();
+        SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state.branch(rng)) }
+    }
+}
+
+impl State {
+    fn branch(&self, rng: SimRng) -> State {
+        // A read leaves nothing behind.
+        let in_flight = self.in_flight.iter().filter_map(|op| {
+            let request = match &op.request {
+                Request::Read { .. } => return None,
+                Request::Write { offset, buf, issued_at } => {
+                    Request::Write { offset: *offset, buf: buf.clone(), issued_at: *issued_at }
+                }
+                Request::Sync { covers } => Request::Sync { covers: *covers },
+                Request::Discard { offset, len } => Request::Discard { offset: *offset, len: *len },
+            };
+            Some(InFlight { id: op.id, request, waker: None, abandoned: true, priority: op.priority })
+        });
+        State {
+            rng,
+            faults: self.faults.clone(),
+            counts: self.counts.clone(),
+            live: self.live.clone(),
+            durable: self.durable.clone(),
+            unsynced: self.unsynced.clone(),
+            past: self.past.clone(),
+            sticky: self.sticky.clone(),
+            in_flight: in_flight.collect(),
+            answers: Default::default(),
+            next_id: self.next_id,
+            completed: self.completed,
+            syncs: self.syncs,
+            sync_lag: self.sync_lag,
+            vouched: self.vouched,
+            misdirected_below: self.misdirected_below,
+            vouching_from: self.vouching_from,
+            failures: self.failures,
+            failed_syncs_told: self.failed_syncs_told,
+            cache: self.cache,
+            tear_bytes: self.tear_bytes,
+            ghosts: self.ghosts.clone(),
+            bad: self.bad.clone(),
+            order: self.order,
+            held: Default::default(),
+            watched: Default::default(),
+        }
+    }
+}

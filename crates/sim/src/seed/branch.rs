@@ -1,0 +1,65 @@
+//! A crash that is tried out: the life that it ends goes on.
+//!
+//! A moment of a life is worth more than one power cut, and a life is worth more than one moment: most of a seed's time goes into
+//! its clients' work, and opening a drive and reading all of it back is cheap beside that. So the backing is taken down as it is
+//! at many moments of a life, the power of the copy is cut, and the drive on it is opened and held against a copy of the oracle.
+//! Nothing of that touches the life itself.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Run, Stop};
+use crate::executor::Executor;
+use crate::oracle::LifeEnd;
+use crate::{Counts, Subject};
+
+impl<S: Subject> Run<S> {
+    /// Crashes a copy of the drive as it is now.
+    pub(super) fn branch(&mut self) -> Result<(), Stop> {
+        self.count("life: branched");
+        self.tell(|| "a branch:".into());
+        let mut rng = self.rng.fork();
+        let mut branch = Run::<S> {
+            media: Arc::new(self.media.branch(rng.fork())),
+            executor: Executor::new(rng.fork()),
+            rng,
+            config: self.config.clone(),
+            oracle: Arc::new(Mutex::new(self.oracle.lock().clone())),
+            counts: Arc::new(Mutex::new(Counts::default())),
+            steps: 0,
+            bug: self.bug,
+            verbose: self.verbose,
+            drive: None,
+            counted: Vec::new(),
+            media_counted: self.media.counts(),
+            wiping: None,
+            ledger: self.ledger.clone(),
+            is_full: self.is_full,
+            stays_full: self.stays_full,
+        };
+        let end = branch.be_crashed();
+        branch.count_media();
+        self.counts.lock().absorb(&branch.counts.lock());
+        self.steps += branch.steps;
+        self.tell(|| "the branch ends".into());
+        match end {
+            Ok(()) | Err(Stop::Refused) => Ok(()),
+            Err(Stop::Failed(why)) => Err(Stop::Failed(why)),
+        }
+    }
+
+    /// What follows after a crash.
+    fn be_crashed(&mut self) -> Result<(), Stop> {
+        self.crash();
+        self.open()?;
+        self.read_back(LifeEnd::Crash)?;
+        if self.rng.chance(1, 8) {
+            // What a reader was shown stays.
+            self.crash();
+            self.open()?;
+            self.read_back(LifeEnd::Crash)?;
+        }
+        if self.rng.chance(1, 4) { self.must_serve_again() } else { Ok(()) }
+    }
+}

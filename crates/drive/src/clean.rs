@@ -471,6 +471,7 @@ impl Core {
             return Step::Wait;
         }
         self.update_map_need();
+        let claim = if pass.must_move { Claim::Rescue } else { Claim::Ordinary };
         for live in live {
             let found = &batch[live.found];
             match self.live_blocks(found) {
@@ -492,12 +493,12 @@ impl Core {
             match &live.fate {
                 Fate::Stay => {}
                 Fate::Move(header) => {
-                    if !self.append_to_cleaning(header, &window[found.payload.clone()]) {
+                    if !self.append_to_cleaning(header, &window[found.payload.clone()], claim) {
                         return Step::NoSegment;
                     }
                 }
                 Fate::Anew(anew) => {
-                    if !self.append_anew(anew) {
+                    if !self.append_anew(anew, claim) {
                         return Step::NoSegment;
                     }
                 }
@@ -507,13 +508,13 @@ impl Core {
     }
 
     /// Appends a batch to the cleaning head. False: no segment could be had.
-    pub(crate) fn append_anew(&mut self, batch: &Batch) -> bool {
+    pub(crate) fn append_anew(&mut self, batch: &Batch, claim: Claim) -> bool {
         batch.items.iter().all(|item| match item {
             Item::Data { header, payload: Payload::Scratch(range) } => {
-                self.append_to_cleaning(header, &batch.scratch[range.clone()])
+                self.append_to_cleaning(header, &batch.scratch[range.clone()], claim)
             }
             Item::Range { header, payload, count, entry } => {
-                self.append_range_to_cleaning(header, payload, *count, *entry)
+                self.append_range_to_cleaning(header, payload, (*count, *entry), claim)
             }
             // It does not come from a host's buffer.
             Item::Data { .. } => true,
@@ -543,10 +544,10 @@ impl Core {
         &mut self,
         header: &RecordHeader,
         payload: &[u8],
-        count: u64,
-        entry: Entry,
+        (count, entry): (u64, Entry),
+        claim: Claim,
     ) -> bool {
-        if self.log.room(Head::Cleaning, header.record_len(), Claim::Ordinary, &mut self.segments).is_err() {
+        if self.log.room(Head::Cleaning, header.record_len(), claim, &mut self.segments).is_err() {
             return false;
         }
         self.log.append(Head::Cleaning, header, payload);
@@ -557,9 +558,9 @@ impl Core {
     }
 
     /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.
-    pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8]) -> bool {
+    pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8], claim: Claim) -> bool {
         let len = header.record_len();
-        if self.log.room(Head::Cleaning, len, Claim::Ordinary, &mut self.segments).is_err() {
+        if self.log.room(Head::Cleaning, len, claim, &mut self.segments).is_err() {
             return false;
         }
         let entry = self.log.append(Head::Cleaning, header, payload);

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::recipe::Recipe;
+use crate::segments::Claim;
 use crate::shared::Shared;
 
 /// Retired, but records with it may still be appended to segments.
@@ -257,7 +258,7 @@ impl<M: Media> Shared<M> {
         let appended = {
             let mut core = self.core();
             core.freeing = None;
-            core.append_anew(&batch)
+            core.append_anew(&batch, Claim::Ordinary)
         };
         batch.give_back();
         if !appended {

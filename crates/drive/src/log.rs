@@ -516,6 +516,23 @@ impl Log {
         self.failed.push(FailedPack { sequence, segment, position, buf });
     }
 
+    /// A pack of an earlier run, of which only a cache may show that it is there: the medium does not take it.
+    pub(crate) fn pack_not_taken(
+        &mut self,
+        sequence: u64,
+        (position, buf): (u64, Arc<IoBuf>),
+        segments: &mut Segments,
+    ) {
+        let Some((segment, _)) = self.geometry.locate(position) else { return };
+        self.in_memory.insert(position, buf.clone());
+        segments.get_mut(segment).unwritten += 1;
+        if !segments.forgets_bad() {
+            segments.set_aside(segment, State::Bad);
+        }
+        self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
+        self.failed.push(FailedPack { sequence, segment, position, buf });
+    }
+
     /// A pack that the medium did not take: it stays where it is until [`Log::rehomed`].
     pub(crate) fn first_failed(&self) -> Option<(u64, u32, Arc<IoBuf>)> {
         let pack = self.failed.iter().min_by_key(|pack| pack.sequence)?;

@@ -69,10 +69,11 @@ impl<M: Media> Drive<M> {
             ));
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
+        let mut not_taken = Vec::new();
         let table = match read_only {
             None if rewrites => {
                 // Whatever is found in a cache only is written to the medium before anything builds on it.
-                rewrite(&*media, &superblock, &checkpoint, &tail.places).await?;
+                not_taken = rewrite(&*media, &superblock, &checkpoint, &tail.places).await?;
                 Table::of(checkpoint.number, &checkpoint.rows, [true; 2], [None; 2])
             }
             _ => found.table,
@@ -87,10 +88,16 @@ impl<M: Media> Drive<M> {
             let before = core.read_only.take().filter(|_| tail.damage.is_some());
             core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
         }
+        for (at, bytes) in not_taken {
+            let sequence = checkpoint.sequence + 1 + at as u64;
+            core.log.pack_not_taken(sequence, (tail.places[at].0, bytes), &mut core.segments);
+        }
         core.segments.list_free();
         let read_only = core.read_only.is_some();
         let shared = Shared::new(media, core, policy, &options);
         let drive = Drive(Arc::new(shared));
+        // What has to be written elsewhere may need them.
+        drive.0.load_dictionaries(accepts).await?;
         if !read_only {
             // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
             // to call it durable.
@@ -104,11 +111,11 @@ impl<M: Media> Drive<M> {
             // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
             drive.checkpoint().await?;
         }
-        drive.0.load_dictionaries(accepts).await?;
         if !read_only && !drive.0.core().segments.host_may_take() {
             // Each opening takes segments for its heads: a full drive that is opened again and again must not run out. Only now:
             // cleaning has to know the dictionaries. What stands in its way does not keep the drive shut.
             if let Err(error) = drive.0.make_space().await {
+                drive.0.core().writable()?;
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
             }
         }

@@ -3,7 +3,8 @@
 //! After a sync that failed, a page cache may go on showing what it could not write, and report success the next time. A drive
 //! that is opened then finds a log that is whole in the cache and not on the medium, and must not build on it. So all that
 //! recovery relies on is written again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs
-//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself.
+//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself. A pack where the medium takes no
+//! write any more counts as one that it did not take: see `rehome.rs`.
 
 use std::sync::Arc;
 
@@ -15,16 +16,19 @@ use crate::create::{sync, write};
 use crate::error::Error;
 use crate::slots::read_pages;
 
+/// Packs that the medium may not take. With more it is broken, and not a place on it.
+const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes what recovery found again: the superblock, the checkpoint, and packs (position, bytes) in their order.
+/// Writes what recovery found again: the superblock, the checkpoint, and packs (position, bytes) in their order. Answers which packs
+/// the medium does not take, with their bytes: what they hold has to be written elsewhere.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
     packs: &[(u64, u32)],
-) -> Result<(), Error> {
+) -> Result<Vec<(usize, Arc<IoBuf>)>, Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
     let page = Arc::new(page);
@@ -34,6 +38,31 @@ pub(crate) async fn rewrite<M: Media>(
         sync(media).await?;
     }
     rewrite_checkpoint(media, superblock, checkpoint).await?;
+    if rewrite_packs(media, packs).await.is_ok() {
+        return Ok(Vec::new());
+    }
+    // Some are where the medium takes no write any more: which?
+    let mut not_taken = Vec::new();
+    for (at, (position, len)) in packs.iter().enumerate() {
+        let bytes = Arc::new(read_pages(media, *position, *len as usize).await?);
+        let mut written = write(media, *position, bytes.clone()).await;
+        if written.is_ok() {
+            written = sync(media).await;
+        }
+        if let Err(error) = written {
+            if not_taken.len() == NOT_TAKEN_MAX {
+                return Err(error);
+            }
+            not_taken.push((at, bytes));
+        }
+    }
+    // What the last sync that succeeded covers is all of the others.
+    sync(media).await?;
+    Ok(not_taken)
+}
+
+/// Writes packs again, as many at once as follow each other.
+async fn rewrite_packs<M: Media>(media: &M, packs: &[(u64, u32)]) -> Result<(), Error> {
     let mut rest = packs;
     while let [(start, _), ..] = rest {
         let (mut end, mut count) = (*start, 0);

@@ -37,6 +37,8 @@ pub(crate) enum Claim {
     Ordinary,
     /// For what frees space (TRIM): goes as deep into the stock as cleaning.
     Urgent,
+    /// For what the medium did not take: all but what the map needs.
+    Rescue,
 }
 
 /// What a victim is to bring.
@@ -408,6 +410,7 @@ impl Segments {
         let floor = match claim {
             Claim::Ordinary => self.floor(head),
             Claim::Urgent => self.floor(Head::Cleaning).min(self.floor(head)),
+            Claim::Rescue => self.map_need.min(self.floor(head)),
         };
         self.review_waiting();
         if self.free_count() <= floor {
@@ -503,7 +506,7 @@ impl Segments {
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
             Claim::Ordinary => self.floor(Head::Cleaning),
-            Claim::Urgent => self.map_need,
+            Claim::Urgent | Claim::Rescue => self.map_need,
         };
         self.free_count() > least
     }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::map::Missing;
 use crate::pins::Pin;
 use crate::recipe::Recipe;
-use crate::segments::State;
+use crate::segments::{Claim, State};
 use crate::shared::{Drive, Shared, yield_now};
 
 /// Blocks of a settled frame at most: groups of so many are looked at together.
@@ -423,7 +423,7 @@ impl Core {
                 return Stop::NoRoom;
             }
             let units = occupied_units(expected, place..place + header.blocks() as usize);
-            if !self.append_to_cleaning(header, &batch.scratch[range.clone()]) {
+            if !self.append_to_cleaning(header, &batch.scratch[range.clone()], Claim::Ordinary) {
                 return Stop::NoRoom;
             }
             let level = levels[levels.partition_point(|(end, _)| *end <= *at)].1;

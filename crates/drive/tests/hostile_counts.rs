@@ -1,4 +1,4 @@
-//! Counts near the end of counting, in a checkpoint whose checksums hold: refused, or counted no further, never a
+//! Counts near the end of counting, in a superblock or checkpoint whose checksums hold: refused, or counted no further, never a
 //! panic. Overflow is checked here as in every build for tests.
 
 mod common;
@@ -11,7 +11,7 @@ use codec::testdata::{random, text_like};
 use common::{new_drive, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, WipeOptions};
 use image::Image;
-use layout::Checkpoint;
+use layout::{Checkpoint, Counters, Superblock};
 use media::MemoryMedia;
 
 /// A drive with something of most kinds, closed.
@@ -68,12 +68,71 @@ fn with_checkpoint(what: &str, change: impl Fn(&mut Checkpoint)) {
     assert_no_panic(what, use_all(&media));
 }
 
+fn with_superblock(what: &str, change: impl Fn(&mut Superblock)) {
+    let (media, mut image) = written();
+    change(&mut image.superblock);
+    let page = image.superblock.encode();
+    for copy in 0..2 {
+        image.write(layout::Geometry::superblock_offset(copy), &page);
+    }
+    assert_no_panic(what, use_all(&media));
+}
+
 /// Near the end: the last number, and a few before it.
 const ENDS: [u64; 3] = [u64::MAX, u64::MAX - 1, u64::MAX - 5000];
+
+type Counter = (&'static str, fn(&mut Counters) -> &mut u64);
+
+const COUNTERS: [Counter; 18] = [
+    ("host_written_bytes", |c| &mut c.host_written_bytes),
+    ("host_read_bytes", |c| &mut c.host_read_bytes),
+    ("physical_written_bytes", |c| &mut c.physical_written_bytes),
+    ("physical_read_bytes", |c| &mut c.physical_read_bytes),
+    ("cleaning_written_bytes", |c| &mut c.cleaning_written_bytes),
+    ("map_written_bytes", |c| &mut c.map_written_bytes),
+    ("discarded_bytes", |c| &mut c.discarded_bytes),
+    ("flushes_count", |c| &mut c.flushes_count),
+    ("segments_cleaned_count", |c| &mut c.segments_cleaned_count),
+    ("checkpoints_count", |c| &mut c.checkpoints_count),
+    ("read_errors_count", |c| &mut c.read_errors_count),
+    ("write_errors_count", |c| &mut c.write_errors_count),
+    ("corrupt_records_count", |c| &mut c.corrupt_records_count),
+    ("unclean_opens_count", |c| &mut c.unclean_opens_count),
+    ("host_trimmed_bytes", |c| &mut c.host_trimmed_bytes),
+    ("corrected_reads_count", |c| &mut c.corrected_reads_count),
+    ("opens_count", |c| &mut c.opens_count),
+    ("powered_seconds", |c| &mut c.powered_seconds),
+];
+
+#[test]
+fn lifetime_counters() {
+    for end in ENDS {
+        for (name, counter) in COUNTERS {
+            with_checkpoint(&format!("{name} {end}"), |c| *counter(&mut c.counters) = end);
+            // Not closed, with a checkpoint and a superblock that lost a copy each.
+            let (media, image) = written();
+            image.change_checkpoints(|c| {
+                *counter(&mut c.counters) = end;
+                c.clean = false;
+            });
+            image.zero(image.copies_of(image.newest_checkpoint())[0], 4096);
+            image.zero(0, 4096);
+            assert_no_panic(&format!("{name} {end}, not closed"), use_all(&media));
+        }
+    }
+}
 
 #[test]
 fn counts_of_live_data() {
     for end in ENDS {
+        for class in 0..9 {
+            with_checkpoint(&format!("blocks of class {class}: {end}"), |c| c.mix.blocks[class] = end);
+            with_checkpoint(&format!("units of class {class}: {end}"), |c| c.mix.units[class] = end);
+        }
+        with_checkpoint(&format!("all classes: {end}"), |c| {
+            c.mix.blocks = [end; 9];
+            c.mix.units = [end; 9];
+        });
         with_checkpoint(&format!("live blocks: {end}"), |c| c.live_blocks = end);
         with_checkpoint(&format!("fills: {end}"), |c| c.fill_blocks = end);
         with_checkpoint(&format!("overlays: {end}"), |c| c.overlay_records = end);
@@ -88,10 +147,32 @@ fn counts_of_live_data() {
 fn numbers_that_are_counted_on() {
     const LIMIT: u64 = 1 << 62;
     for end in ENDS.into_iter().chain([LIMIT - 1, LIMIT - 2, LIMIT, LIMIT + 1]) {
+        with_checkpoint(&format!("sequence {end}"), |c| c.sequence = end);
         with_checkpoint(&format!("durable {end}"), |c| c.durable = end);
+        with_checkpoint(&format!("both {end}"), |c| (c.sequence, c.durable) = (end, end));
         with_checkpoint(&format!("generations {end}"), |c| (c.generations, c.entropy) = (end, end));
         // A larger one is not even encoded.
         with_checkpoint(&format!("last pack {end}"), |c| c.rows[0].last_sequence = end.min(LIMIT - 1));
         with_checkpoint(&format!("number {end}"), |c| c.number = end & !1 | c.number & 1);
+    }
+}
+
+#[test]
+fn numbers_of_the_superblock() {
+    for end in ENDS {
+        with_superblock(&format!("update {end}"), |s| s.update = end);
+        with_superblock(&format!("worn {end}"), |s| s.worn_bytes = end);
+        with_superblock(&format!("endurance {end}"), |s| s.endurance_bytes = end);
+        with_superblock(&format!("created {end}"), |s| s.created_unix_seconds = end);
+        with_superblock(&format!("worn and endurance {end}"), |s| {
+            (s.worn_bytes, s.endurance_bytes) = (end, end);
+        });
+        // Packs and checkpoints of this incarnation there are none of: it has to be wiped.
+        with_superblock(&format!("incarnation {end}"), |s| s.incarnation = end);
+        let (media, mut image) = written();
+        image.superblock.incarnation = end;
+        let page = image.superblock.encode();
+        (0..2).for_each(|copy| image.write(layout::Geometry::superblock_offset(copy), &page));
+        assert_no_panic("wiped", run(Drive::wipe(&*media, WipeOptions::default())));
     }
 }

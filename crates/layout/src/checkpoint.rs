@@ -15,6 +15,12 @@ const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
 /// Sequence numbers are below this: counting on from one that was read never overflows.
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
+/// No drive's log comes as far.
+const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
+/// No counter of a drive comes as far.
+pub(crate) const COUNT_MAX: u64 = 1 << 60;
+/// Nor does a drive hold as many blocks or units.
+const HELD_MAX: u64 = 1 << 51;
 
 /// Blocks and 16-byte units of live data records, by [`Entry::class`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -277,6 +283,14 @@ impl Checkpoint {
             if head.offset > geometry.segment_bytes || !head.offset.is_multiple_of(PAGE_BYTES as u32) {
                 return bad("a head stands at no page of its segment");
             }
+        }
+        // Not as far as they can be counted: whoever counts on need not look.
+        let mut held = self.mix.blocks.into_iter().chain(self.mix.units);
+        if self.sequence > SEQUENCE_LAST
+            || self.counters.to_array().into_iter().any(|count| count > COUNT_MAX)
+            || held.any(|count| count > HELD_MAX)
+        {
+            return bad("a count that no drive comes to");
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The superblock: what the drive is. Two copies, rewritten one after the other.
 
 use crate::bytes::{put, u32_at, u64_at};
+use crate::checkpoint::COUNT_MAX;
 use crate::geometry::{Geometry, validate_capacity};
 use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES};
 
@@ -185,6 +186,10 @@ impl Superblock {
         validate_capacity(superblock.logical_capacity_bytes)?;
         if superblock.sector_bytes != 512 && superblock.sector_bytes != 4096 {
             return Err(DecodeError::Field(WHAT, "sector size is neither 512 nor 4096"));
+        }
+        // Not as far as they can be counted: whoever counts on need not look.
+        if [superblock.update, superblock.incarnation, superblock.worn_bytes].iter().any(|n| *n > COUNT_MAX) {
+            return Err(DecodeError::Field(WHAT, "a count that no drive comes to"));
         }
         Ok(superblock)
     }

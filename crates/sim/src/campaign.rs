@@ -66,12 +66,7 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Tot
 
 /// The first seed that fails with this mistake planted and not without it, and what it says. Seeds from `first` on, `seeds` of
 /// them at most.
-pub fn first_that_finds<S: Subject>(
-    bug: Bug,
-    first: u64,
-    seeds: u64,
-    threads: u32,
-) -> Option<(u64, String)> {
+pub fn first_that_finds<S: Subject>(bug: Bug, first: u64, seeds: u64, threads: u32) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
     let worker = || {

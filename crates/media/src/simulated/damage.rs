@@ -7,7 +7,7 @@ use super::{TEAR_BYTES, VOUCH_SYNCS};
 use crate::PAGE_BYTES;
 
 /// Most pages that take no write.
-const BAD_PAGES_MAX: usize = 8;
+const BAD_PAGES_MAX: usize = 6;
 
 /// What becomes of a write that nothing made durable.
 #[derive(Clone, Copy)]

@@ -394,13 +394,8 @@ impl Subject for Toy {
         Ok(Vec::new())
     }
 
-    const BUGS: &'static [Bug] = &[
-        Bug::SkipFlush,
-        Bug::ApplyStaleMove,
-        Bug::ReuseSegmentEarly,
-        Bug::IgnoreTornPack,
-        Bug::DropTrim,
-    ];
+    const BUGS: &'static [Bug] =
+        &[Bug::SkipFlush, Bug::ApplyStaleMove, Bug::ReuseSegmentEarly, Bug::IgnoreTornPack, Bug::DropTrim];
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("toy: snapshot", self.0.state.lock().snapshots)]

@@ -49,10 +49,12 @@ impl<S: Subject> Run<S> {
 
     /// Puts some of the rules to the test, now and then. The drive is quiet.
     pub(super) fn probe_space(&mut self) -> Result<(), Stop> {
-        if !self.has_space_rules() || !self.rng.chance(1, 5) {
+        // Where parts of frames die, cleaning them is the most likely to make them larger.
+        let is_framed = self.config.style == Style::Frames;
+        if !self.has_space_rules() || !(is_framed && self.rng.chance(1, 2) || self.rng.chance(1, 5)) {
             return Ok(());
         }
-        if self.rng.chance(1, 2) {
+        if is_framed || self.rng.chance(1, 2) {
             self.maintenance_must_not_grow()?;
         }
         if self.rng.chance(1, 2) {

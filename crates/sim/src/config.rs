@@ -112,7 +112,7 @@ impl Config {
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
             checkpoint_bytes: (256 << 10) << rng.below(if style == Style::Rounds { 4 } else { 9 }),
             write_cache: rng.chance(7, 8),
-            clients: 1 + rng.below(6) as u32,
+            clients: if style == Style::Rounds { 2 + rng.below(6) } else { 1 + rng.below(6) } as u32,
             operations: style.draw_operations(rng),
             drops: [0, 0, 1, 8][rng.index(4)],
             lives: 1 + rng.below(5) as u32,
@@ -169,6 +169,16 @@ impl Config {
     /// Whether dictionaries are trained at all: it takes more time than all else.
     pub fn is_training(&self) -> bool {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
+    }
+
+    /// Whether the codec is changed while the drive is used.
+    pub fn changes_codec(&self) -> bool {
+        self.uuid[1].is_multiple_of(4) && self.style != Style::Large
+    }
+
+    /// Another codec, of those that differ most.
+    pub fn draw_other_codec(&self, rng: &mut SimRng) -> Policy {
+        [Policy::None, Policy::None, Policy::Lz4, Policy::Auto][rng.index(4)]
     }
 
     /// Most blocks in a frame, for an opening.

@@ -8,7 +8,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use crate::seed::{self, Report};
-use crate::{Bug, Counts, Subject};
+use crate::{Bug, Counts, Style, Subject};
 
 /// What many seeds came to.
 #[derive(Debug, Default)]
@@ -28,12 +28,20 @@ pub struct Plan {
     pub first: u64,
     /// How many; `u64::MAX`: until told to stop.
     pub seeds: u64,
+    /// Only those of this style.
+    pub style: Option<Style>,
     /// Threads; each runs seeds of its own.
     pub threads: u32,
     /// The mistake the drive makes.
     pub bug: Option<Bug>,
     /// Failures after which to stop.
     pub failures_max: usize,
+}
+
+impl Plan {
+    fn wants<S: Subject>(&self, seed: u64) -> bool {
+        self.style.is_none_or(|style| style == seed::style::<S>(seed))
+    }
 }
 
 /// Runs a plan. `watch` is called after every seed and stops it all by returning false.
@@ -48,6 +56,9 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Tot
                 return;
             }
             let seed = plan.first.wrapping_add(index);
+            if !plan.wants::<S>(seed) {
+                continue;
+            }
             let report = run_one::<S>(seed, plan.bug);
             let mut total = total.lock();
             total.seeds += 1;
@@ -64,20 +75,22 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Tot
     total
 }
 
-/// The first seed that fails with this mistake planted and not without it, and what it says. Seeds from `first` on, `seeds` of
-/// them at most.
-pub fn first_that_finds<S: Subject>(bug: Bug, first: u64, seeds: u64, threads: u32) -> Option<(u64, String)> {
+/// The first seed of the plan that fails with its mistake planted and not without it, and what it says.
+pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
     let worker = || {
         // Seeds are handed out in their order, and those that were begun are finished.
         while found.lock().is_none() {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= seeds {
+            if index >= plan.seeds {
                 return;
             }
-            let seed = first.wrapping_add(index);
-            let Some(why) = run_one::<S>(seed, Some(bug)).failure else { continue };
+            let seed = plan.first.wrapping_add(index);
+            if !plan.wants::<S>(seed) {
+                continue;
+            }
+            let Some(why) = run_one::<S>(seed, plan.bug).failure else { continue };
             if run_one::<S>(seed, None).failure.is_some() {
                 continue;
             }
@@ -87,7 +100,7 @@ pub fn first_that_finds<S: Subject>(bug: Bug, first: u64, seeds: u64, threads: u
             }
         }
     };
-    thread::scope(|scope| (0..threads.max(1)).for_each(|_| _ = scope.spawn(worker)));
+    thread::scope(|scope| (0..plan.threads.max(1)).for_each(|_| _ = scope.spawn(worker)));
     found.into_inner()
 }
 

@@ -49,6 +49,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             94..96 if world.config.backing_bytes > world.config.physical_bytes => {
                 grow(&world, &mut rng).await
             }
+            96 if world.config.changes_codec() => change_codec(&world, &mut rng).await,
             _ => yield_now().await,
         }
         world.made_progress();
@@ -227,6 +228,19 @@ async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let empty = live() <= nearly_empty;
     if write_once(world, rng, first, count, filler, fua).await == Some(Err(Error::NoSpace)) && empty {
         world.fail(format!("no space for {count} sectors on a drive that is over 80 % empty"));
+    }
+}
+
+/// Changes how the drive compresses, now and then.
+pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+    let policy = world.config.draw_other_codec(rng);
+    let work = world.subject.set_codec(policy);
+    let result = perhaps(world, rng, world.config.drops, "op: change of codec given up", work).await;
+    world.tell(|| format!("codec {policy}: {result:?}"));
+    match result {
+        Some(Ok(())) => world.count("op: change of codec"),
+        Some(Err(error)) => world.judge("change of codec", &error),
+        None => {}
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Config {
     /// What its backing is like, and what goes wrong on it.
     pub trouble: Trouble,
     zones: Vec<Zone>,
+    /// What is written round after round: first sector and length in sectors, of whole blocks.
+    pub rounds: Vec<(u64, u64)>,
     /// Where groups of blocks are written as a whole, aligned to the largest frame.
     groups: Zone,
     palette: Palette,
@@ -92,13 +94,15 @@ impl Config {
             Style::Sparse => 1 << (36 + rng.below(5)),
             Style::Fill | Style::Full => physical_bytes * (1 + rng.below(2)) / 4096 * 4096,
             Style::Large => LEAF_BYTES,
-            Style::Mixed | Style::Churn | Style::Frames => physical_bytes * (1 + rng.below(4)),
+            Style::Mixed | Style::Churn | Style::Frames | Style::Rounds => {
+                physical_bytes * (1 + rng.below(4))
+            }
         };
         let mut uuid = [0; 16];
         uuid.fill_with(|| rng.next_u64() as u8);
         Config {
             uuid,
-            sector_bytes: if rng.chance(3, 4) { 512 } else { 4096 },
+            sector_bytes: if style == Style::Rounds || rng.chance(3, 4) { 512 } else { 4096 },
             segment_bytes,
             physical_bytes,
             backing_bytes: physical_bytes
@@ -106,9 +110,9 @@ impl Config {
             logical_bytes,
             codec: style.draw_codec(rng),
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
-            checkpoint_bytes: (256 << 10) << rng.below(9),
+            checkpoint_bytes: (256 << 10) << rng.below(if style == Style::Rounds { 4 } else { 9 }),
             write_cache: rng.chance(7, 8),
-            clients: 1 + rng.below(6) as u32,
+            clients: if style == Style::Rounds { 2 + rng.below(6) } else { 1 + rng.below(6) } as u32,
             operations: style.draw_operations(rng),
             drops: [0, 0, 1, 8][rng.index(4)],
             lives: 1 + rng.below(5) as u32,
@@ -121,6 +125,7 @@ impl Config {
                 Trouble::none(rng)
             },
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
+            rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
             palette: Palette::draw(rng),
             fillers: style.draw_fillers(rng),
@@ -164,6 +169,16 @@ impl Config {
     /// Whether dictionaries are trained at all: it takes more time than all else.
     pub fn is_training(&self) -> bool {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
+    }
+
+    /// Whether the codec is changed while the drive is used.
+    pub fn changes_codec(&self) -> bool {
+        self.uuid[1].is_multiple_of(4) && self.style != Style::Large
+    }
+
+    /// Another codec, of those that differ most.
+    pub fn draw_other_codec(&self, rng: &mut SimRng) -> Policy {
+        [Policy::None, Policy::None, Policy::Lz4, Policy::Auto][rng.index(4)]
     }
 
     /// Most blocks in a frame, for an opening.

@@ -1,7 +1,7 @@
 //! Runs futures on one thread, in an order that only the seed decides.
 //!
-//! Each step either completes one media operation or polls one ready task, picked at random. There is no clock:
-//! what a server does "every few milliseconds" happens at [`Pulse::beat`], now and then and whenever nothing
+//! Each step either completes one media operation or polls one ready task. Which one is picked at random, or by priorities, or some
+//! tasks are starved: see [`Policy`]. There is no clock: what a server does "every few milliseconds" happens at [`Pulse::beat`], now and then and whenever nothing
 //! else can happen.
 
 use std::future::Future;
@@ -60,6 +60,27 @@ pub enum Cut {
     AfterSlot(u64, u64),
 }
 
+/// Which of the tasks that are ready is polled next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    /// Any of them.
+    Uniform,
+    /// Mostly the one with the highest rank, which each task is given when it comes.
+    Ranks,
+    /// Tasks of a rank that is a multiple of four are slow, by this power of 2.
+    Starving(u64),
+}
+
+impl Policy {
+    fn draw(rng: &mut SimRng) -> Policy {
+        match rng.below(4) {
+            0 | 1 => Policy::Uniform,
+            2 => Policy::Ranks,
+            _ => Policy::Starving(2 + rng.below(7)),
+        }
+    }
+}
+
 /// The world around the tasks.
 pub trait Pulse {
     /// Now and then, and whenever only time can move things (`idle`).
@@ -106,6 +127,9 @@ struct Task {
     future: BoxFuture,
     waker: Arc<TaskWaker>,
     is_foreground: bool,
+    rank: u64,
+    /// Polled only once in 2 to the power of this many times that it might be, while anything else can be done.
+    slowness: u64,
 }
 
 /// The executor. Dropping it drops its tasks where they stand, as a crash does.
@@ -116,6 +140,7 @@ pub struct Executor {
     steps: u64,
     /// Of 8 steps that could go either way, how many go to the media.
     media_share: u64,
+    policy: Policy,
     rng: SimRng,
 }
 
@@ -123,8 +148,9 @@ impl Executor {
     /// An executor without tasks.
     pub fn new(mut rng: SimRng) -> Executor {
         let media_share = [1, 3, 4, 6, 7][rng.index(5)];
+        let policy = Policy::draw(&mut rng);
         let queue = Arc::new(Mutex::new(Queue::default()));
-        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, rng }
+        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, policy, rng }
     }
 
     /// Hands background work to this executor.
@@ -139,7 +165,12 @@ impl Executor {
 
     /// Adds a task that [`Executor::run`] waits for.
     pub fn spawn(&mut self, future: impl Future<Output = ()> + Send + 'static) {
-        self.add(Box::pin(future), true);
+        self.add(Box::pin(future), true, 0);
+    }
+
+    /// The same, but the task is polled only once in 2 to the power of `slowness` times while anything else can be done.
+    pub fn spawn_slow(&mut self, future: impl Future<Output = ()> + Send + 'static, slowness: u64) {
+        self.add(Box::pin(future), true, slowness);
     }
 
     /// Steps taken so far.
@@ -206,8 +237,10 @@ impl Executor {
                 pulse.beat(idle);
             } else if ready == 0 || (in_flight > 0 && self.rng.chance(self.media_share, 8)) {
                 media.step();
+            } else if let Some(pick) = self.pick(in_flight > 0) {
+                self.poll_one(pick);
             } else {
-                self.poll_one(ready);
+                media.step();
             }
         }
     }
@@ -234,21 +267,44 @@ impl Executor {
     fn adopt(&mut self) {
         let arrived = std::mem::take(&mut self.queue.lock().arrived);
         for future in arrived {
-            self.add(future, false);
+            self.add(future, false, 0);
         }
     }
 
-    fn add(&mut self, future: BoxFuture, is_foreground: bool) {
+    fn add(&mut self, future: BoxFuture, is_foreground: bool, slowness: u64) {
         let task = self.tasks.len();
         let queue = self.queue.clone();
         let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(true), queue });
         self.queue.lock().ready.push(task);
         self.foreground += usize::from(is_foreground);
-        self.tasks.push(Some(Task { future, waker, is_foreground }));
+        let rank = self.rng.below(1 << 16);
+        let slowness = match self.policy {
+            Policy::Starving(power) if rank.is_multiple_of(4) => slowness.max(power),
+            _ => slowness,
+        };
+        self.tasks.push(Some(Task { future, waker, is_foreground, rank, slowness }));
     }
 
-    fn poll_one(&mut self, ready: usize) {
-        let pick = self.rng.index(ready);
+    /// Which of the ready tasks is polled, of which there is one at least; none if it is a slow one's turn and something else can
+    /// be done.
+    fn pick(&mut self, may_wait: bool) -> Option<usize> {
+        let queue = self.queue.lock();
+        let ready = &queue.ready;
+        let any = self.rng.index(ready.len());
+        let rank = |at: &usize| self.tasks[ready[*at]].as_ref().map_or(0, |task| task.rank);
+        let pick = match self.policy {
+            Policy::Ranks if !self.rng.chance(1, 8) => (0..ready.len()).max_by_key(rank)?,
+            _ => any,
+        };
+        let slowness = |at: usize| self.tasks[ready[at]].as_ref().map_or(0, |task| task.slowness);
+        if self.rng.chance(1, 1 << slowness(pick)) {
+            return Some(pick);
+        }
+        let other = (0..ready.len()).map(|at| (at + any) % ready.len()).find(|&at| slowness(at) == 0);
+        other.or((!may_wait).then_some(pick))
+    }
+
+    fn poll_one(&mut self, pick: usize) {
         let number = self.queue.lock().ready.swap_remove(pick);
         let Some(task) = &mut self.tasks[number] else { return };
         task.waker.queued.store(false, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use media::SimRng;
 
-use crate::client::{flush, read_range, write_once, zero_once};
+use crate::client::{change_codec, flush, read_range, write_once, zero_once};
 use crate::config::GROUP_BYTES;
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
@@ -40,6 +40,7 @@ pub async fn weaver<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 read_range(&world, &mut rng, group, GROUP_SECTORS).await;
             }
             90..96 => flush(&world, &mut rng).await,
+            96 if world.config.changes_codec() => change_codec(&world, &mut rng).await,
             _ => yield_now().await,
         }
         world.made_progress();

@@ -12,7 +12,7 @@ use drive::Drive;
 use media::SimMedia;
 use sim::campaign::{self, Plan, Total};
 use sim::toy::Toy;
-use sim::{Bug, Subject, seed};
+use sim::{Bug, Style, Subject, seed};
 
 /// How often progress is printed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -47,6 +47,9 @@ struct Arguments {
     /// Plant a mistake and search the first seed that finds it: a name, or all of them in turn.
     #[arg(long, value_name = "NAME|all", conflicts_with = "soak")]
     bug: Option<String>,
+    /// Run only seeds whose clients are of this style.
+    #[arg(long, value_name = "NAME", value_parser = style)]
+    style: Option<Style>,
     /// Failures after which to stop.
     #[arg(long, default_value_t = 5)]
     failures: usize,
@@ -56,6 +59,13 @@ struct Arguments {
     /// Test the simulator's toy drive instead of the real one.
     #[arg(long)]
     toy: bool,
+}
+
+fn style(name: &str) -> Result<Style, String> {
+    let of = |style: &Style| format!("{style:?}").to_lowercase();
+    let names = || Style::ALL.iter().map(of).collect::<Vec<_>>().join(", ");
+    let found = Style::ALL.into_iter().find(|style| of(style) == name);
+    found.ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn main() -> ExitCode {
@@ -119,7 +129,8 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     let reported = AtomicU64::new(0);
     let seeds = if arguments.soak { u64::MAX } else { arguments.seeds };
     let (first, threads) = (arguments.first, arguments.threads);
-    let plan = Plan { first, seeds, threads, bug: None, failures_max: arguments.failures };
+    let style = arguments.style;
+    let plan = Plan { first, seeds, style, threads, bug: None, failures_max: arguments.failures };
     let total = campaign::run::<S>(plan, |total| {
         let now = started.elapsed().as_secs() / REPORT_EVERY.as_secs();
         if reported.fetch_max(now, Ordering::Relaxed) < now {
@@ -140,7 +151,8 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
 fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
     let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
     let started = Instant::now();
-    let found = campaign::first_that_finds::<S>(bug, first, seeds, threads);
+    let plan = Plan { first, seeds, style: arguments.style, threads, bug: Some(bug), failures_max: 1 };
+    let found = campaign::first_that_finds::<S>(plan);
     let name = bug.name();
     match &found {
         None => println!("{name:<26} NOT FOUND in {seeds} seeds"),

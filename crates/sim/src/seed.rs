@@ -19,6 +19,7 @@ use crate::full::filler;
 use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::{LifeEnd, Oracle, Violation};
+use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
@@ -61,6 +62,11 @@ impl From<Violation> for Stop {
     fn from(violation: Violation) -> Stop {
         Stop::Failed(violation.0)
     }
+}
+
+/// What the clients of a seed are up to.
+pub fn style<S: Subject>(seed: u64) -> Style {
+    Config::draw(&mut SimRng::new(seed), S::HAS_SPACE).style
 }
 
 /// Runs a seed.
@@ -198,12 +204,17 @@ impl<S: Subject> Run<S> {
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
         let world = Arc::new(world);
-        for _ in 0..self.config.clients {
+        for number in 0..self.config.clients {
             world.enter();
             let (world, rng) = (world.clone(), self.rng.fork());
             match self.config.style {
                 Style::Full => self.executor.spawn(filler(world, rng)),
                 Style::Frames => self.executor.spawn(weaver(world, rng)),
+                Style::Rounds if number == 0 => self.executor.spawn(painter(world, rng)),
+                Style::Rounds => {
+                    let slowness = 4 + self.rng.below(8);
+                    self.executor.spawn_slow(mender(world, rng), slowness);
+                }
                 _ => self.executor.spawn(client(world, rng)),
             }
         }

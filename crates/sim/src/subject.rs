@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use codec::Policy;
 use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptions};
 use media::SimMedia;
 use offload::Offload;
@@ -89,6 +90,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Trains a dictionary; answers whether it was kept.
     fn train(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
+    }
+    /// Compresses by another policy from now on.
+    fn set_codec(&self, _policy: Policy) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
     }
     /// Lets it use so much of its backing, and hosts see so much.
     fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
@@ -239,6 +244,10 @@ impl Subject for Drive<SimMedia> {
 
     async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
         self.check(deep).await
+    }
+
+    async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
+        self.set_codec(policy).await
     }
 
     async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {

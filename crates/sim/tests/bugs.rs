@@ -3,7 +3,8 @@
 
 use drive::Drive;
 use media::SimMedia;
-use sim::{Bug, campaign};
+use sim::Bug;
+use sim::campaign::{self, Plan};
 
 /// Seeds among which a bug must show.
 const SEEDS: u64 = 1000;
@@ -11,7 +12,8 @@ const SEEDS: u64 = 1000;
 #[test]
 fn each_planted_bug_is_found() {
     for bug in Bug::ALL {
-        let found = campaign::first_that_finds::<Drive<SimMedia>>(bug, 0, SEEDS, 2);
+        let plan = Plan { first: 0, seeds: SEEDS, style: None, threads: 2, bug: Some(bug), failures_max: 1 };
+        let found = campaign::first_that_finds::<Drive<SimMedia>>(plan);
         assert!(found.is_some(), "{} was not found in {SEEDS} seeds", bug.name());
     }
 }

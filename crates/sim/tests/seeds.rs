@@ -6,7 +6,7 @@ use sim::campaign::{self, Plan};
 
 #[test]
 fn five_hundred_seeds() {
-    let plan = Plan { first: 0, seeds: 500, threads: 2, bug: None, failures_max: 5 };
+    let plan = Plan { first: 0, seeds: 500, style: None, threads: 2, bug: None, failures_max: 5 };
     let total = campaign::run::<Drive<SimMedia>>(plan, |_| true);
     for (seed, why) in &total.failures {
         eprintln!("seed {seed}: {why}\nreplay: cargo run --release -p sim -- --seed {seed} --verbose\n");

@@ -6,7 +6,7 @@ use sim::toy::Toy;
 
 #[test]
 fn a_correct_drive_passes() {
-    let plan = Plan { first: 0, seeds: 200, threads: 2, bug: None, failures_max: 5 };
+    let plan = Plan { first: 0, seeds: 200, style: None, threads: 2, bug: None, failures_max: 5 };
     let total = campaign::run::<Toy>(plan, |_| true);
     assert_eq!(total.failures, []);
     assert_eq!(total.seeds, 200);
@@ -20,7 +20,7 @@ fn a_seed_replays_exactly() {
 }
 
 fn must_be_found(bug: Bug) {
-    let plan = Plan { first: 0, seeds: 300, threads: 2, bug: Some(bug), failures_max: 3 };
+    let plan = Plan { first: 0, seeds: 300, style: None, threads: 2, bug: Some(bug), failures_max: 3 };
     let failures = campaign::run::<Toy>(plan, |_| true).failures;
     let mut genuine =
         failures.iter().filter(|(seed, _)| campaign::run_one::<Toy>(*seed, None).failure.is_none());

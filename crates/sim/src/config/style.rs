@@ -20,14 +20,29 @@ pub enum Style {
     Full,
     /// Groups of blocks that are written as a whole and die one by one, in segments where all else dies too.
     Frames,
+    /// The same few places in the same order, by the same lengths.
+    Rounds,
     /// A drive of many segments, full and opened again and again.
     Large,
 }
 
 impl Style {
+    /// All of them.
+    pub const ALL: [Style; 8] = [
+        Style::Mixed,
+        Style::Fill,
+        Style::Churn,
+        Style::Sparse,
+        Style::Full,
+        Style::Frames,
+        Style::Rounds,
+        Style::Large,
+    ];
+
     pub(super) fn draw(rng: &mut SimRng) -> Style {
         match rng.below(16) {
             10 => Style::Large,
+            11 => Style::Rounds,
             0 => Style::Fill,
             1 | 2 => Style::Sparse,
             3..6 => Style::Churn,
@@ -39,7 +54,10 @@ impl Style {
 
     /// Whether it is about volume.
     pub(super) fn is_large(self) -> bool {
-        matches!(self, Style::Fill | Style::Churn | Style::Full | Style::Frames | Style::Large)
+        matches!(
+            self,
+            Style::Fill | Style::Churn | Style::Full | Style::Frames | Style::Rounds | Style::Large
+        )
     }
 
     /// Operations of a client in a life.
@@ -48,7 +66,7 @@ impl Style {
             Style::Mixed => 4 + rng.below(24),
             Style::Full => 24 + rng.below(40),
             Style::Frames => 40 + rng.below(60),
-            Style::Fill | Style::Churn | Style::Sparse | Style::Large => 20 + rng.below(30),
+            Style::Fill | Style::Churn | Style::Sparse | Style::Rounds | Style::Large => 20 + rng.below(30),
         };
         operations as u32
     }
@@ -72,7 +90,7 @@ impl Style {
     /// What is written where nothing else is said.
     pub(super) fn draw_fillers(self, rng: &mut SimRng) -> Vec<Filler> {
         match self {
-            Style::Full | Style::Frames | Style::Large => vec![Filler::Random],
+            Style::Full | Style::Frames | Style::Rounds | Style::Large => vec![Filler::Random],
             Style::Fill | Style::Churn => {
                 vec![Filler::Random, Filler::Random, Filler::Random, Filler::Mixed, Filler::Zero]
             }

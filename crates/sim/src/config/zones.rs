@@ -7,6 +7,9 @@ use super::Style;
 /// The largest frame: eight blocks.
 pub(crate) const GROUP_BYTES: u64 = 8 * 4096;
 
+/// Most places of a round.
+const ROUND_PLACES_MAX: u64 = 8;
+
 /// A stretch of the drive that clients like, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zone {
@@ -34,10 +37,26 @@ pub(super) fn draw_zones(
             vec![zone(physical_bytes * share / 100), zone(1 << 20), zone(64 << 10)]
         }
         Style::Sparse => vec![zone(logical_bytes), zone(64 << 30), zone(1 << 30), zone(64 << 10)],
+        Style::Rounds => vec![zone(1 << 20)],
         Style::Frames => vec![zone(1 << (18 + share)), zone(64 << 10)],
         Style::Large => Vec::new(),
         Style::Mixed => vec![zone(32 << 10), zone(512 << 10), zone(2 << 20), zone(logical_bytes)],
     }
+}
+
+/// First sector and length in sectors of what is written in a round: whole blocks, which do not overlap. Small ones mostly: what
+/// lies between them decides how soon a segment is full.
+pub(super) fn draw_rounds(rng: &mut SimRng, logical_bytes: u64) -> Vec<(u64, u64)> {
+    let blocks = logical_bytes / 4096;
+    let large = [8, 16, 32, 64][rng.index(4)];
+    let mut at = rng.below(blocks - ROUND_PLACES_MAX * 64);
+    let mut places = Vec::new();
+    for _ in 0..2 + rng.below(ROUND_PLACES_MAX - 1) {
+        let count = if rng.chance(1, 2) { 1 } else { large };
+        places.push((at * 8, count * 8));
+        at += count;
+    }
+    places
 }
 
 /// Where groups are written as a whole: four of them to some hundred.

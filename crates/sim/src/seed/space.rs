@@ -5,8 +5,8 @@
 //! 1. **What is free can be taken.** `physical_free_bytes` and `physical_reclaimable_bytes` together are what new data may
 //!    still occupy. Incompressible data, in blocks that hold nothing, takes at least 98 % of that before it is refused, less
 //!    two segments for the map and the ends of segments.
-//! 2. **Maintenance makes nothing larger.** `physical_used_bytes` does not grow by cleaning and checkpoints alone, but for map
-//!    nodes, which may be coded anew. (With dictionaries that come and go there is no such rule: what needs one that is
+//! 2. **Maintenance makes nothing larger.** `physical_used_bytes` does not grow by cleaning and checkpoints alone, also after a
+//!    change of the codec, but for map nodes, which may be coded anew. (With dictionaries that come and go there is no such rule: what needs one that is
 //!    retired is compressed anew.)
 //! 3. **A full drive serves.** Overwriting in place, by data that takes no more than what is there, succeeds, and so do TRIM
 //!    of whole blocks and of whole leaves, and FLUSH: at once, after a crash, and however often the drive is opened.
@@ -49,10 +49,12 @@ impl<S: Subject> Run<S> {
 
     /// Puts some of the rules to the test, now and then. The drive is quiet.
     pub(super) fn probe_space(&mut self) -> Result<(), Stop> {
-        if !self.has_space_rules() || !self.rng.chance(1, 5) {
+        // Where parts of frames die, cleaning them is the most likely to make them larger.
+        let is_framed = self.config.style == Style::Frames;
+        if !self.has_space_rules() || !(is_framed && self.rng.chance(1, 2) || self.rng.chance(1, 5)) {
             return Ok(());
         }
-        if self.rng.chance(1, 2) {
+        if is_framed || self.rng.chance(1, 2) {
             self.maintenance_must_not_grow()?;
         }
         if self.rng.chance(1, 2) {
@@ -90,6 +92,12 @@ impl<S: Subject> Run<S> {
             return Ok(());
         }
         self.flush_quietly()?;
+        if self.config.changes_codec() {
+            // Whatever is packed anew now is larger than it was, mostly.
+            let policy = self.config.draw_other_codec(&mut self.rng);
+            self.run("change of codec", move |drive| async move { drive.set_codec(policy).await })?;
+            self.count("space: codec changed on a quiet drive");
+        }
         self.run("checkpoint", |drive| async move { drive.checkpoint().await })?;
         let before = self.space()?;
         let cleanings = 1 + self.rng.below((2 * before.segments).min(CLEANINGS_MAX));
@@ -175,7 +183,8 @@ impl<S: Subject> Run<S> {
 
     /// Rule 3, if the drive is full.
     pub(super) fn full_must_serve(&mut self) -> Result<(), Stop> {
-        if !self.is_full {
+        // By another codec the same bytes may take more.
+        if !self.is_full || self.config.changes_codec() {
             return Ok(());
         }
         for _ in 0..1 + self.rng.below(8) {

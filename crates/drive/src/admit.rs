@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::node::Slot;
 use crate::space::{PAIR_BYTES, kept_for_small, map_growth_bytes};
 
-/// A write that takes more is not small.
+/// A write that takes more, less what it gives up, is not small.
 const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
 /// Blocks of a long range that are looked at one by one.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
@@ -54,12 +54,12 @@ impl Core {
     /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
     /// always: a full drive can be overwritten in place.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
-        let limit = if units > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
-        if self.taken_units() + units <= limit {
+        let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
+        if self.taken_units() + units <= limit(units) {
             return true;
         }
         let (taken, freed) = exchange();
-        taken <= freed || self.taken_units() + taken <= limit + freed
+        taken <= freed || self.taken_units() + taken - freed <= limit(taken - freed)
     }
 
     /// Reserves live units for a request of several batches, so that it is refused whole or not at all.

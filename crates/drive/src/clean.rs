@@ -68,6 +68,8 @@ pub(crate) struct Pass {
     must_move: bool,
     /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
     left_units: u64,
+    /// What needs a retired dictionary may move as it is.
+    as_is: bool,
     /// Retired dictionaries that records need which stay.
     needed: Vec<u16>,
 }
@@ -175,7 +177,7 @@ impl<M: Media> Shared<M> {
         if again {
             // What stayed moves now.
             work.at = core.geometry().segment_offset(work.segment);
-            work.pass = Pass::default();
+            work.pass = Pass { as_is: true, ..Pass::default() };
             core.cleaning = Some(work).filter(|work| core.is_at_hand(work));
             return Ok(Cleaned::Part);
         }
@@ -227,7 +229,7 @@ impl<M: Media> Shared<M> {
             let mut kept = Vec::with_capacity(live.len());
             for mut live in live {
                 let found = &batch[live.found];
-                if let Some(fate) = self.fate_of(found, window, live.blocks, pass.must_move) {
+                if let Some(fate) = self.fate_of(found, window, live.blocks, pass) {
                     live.fate = fate;
                     kept.push(live);
                 }
@@ -283,10 +285,10 @@ impl<M: Media> Shared<M> {
     /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
     /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired cannot move as it is.
     /// `None`: it would have to be packed anew, and cannot be decompressed.
-    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, must_move: bool) -> Option<Fate> {
+    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
         let (is_current, may_move) = {
             let core = self.core();
-            (core.is_current(&found.header), core.may_move(&found.header))
+            (core.is_current(&found.header), core.may_move(&found.header, pass))
         };
         let payload = &window[found.payload.clone()];
         let is_whole = blocks == all_blocks(&found.header);
@@ -297,7 +299,8 @@ impl<M: Media> Shared<M> {
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
         #[cfg(feature = "planted-bugs")]
         let size = if self.core().has_bug(crate::PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
-        if size < found.header.record_len() || (size == found.header.record_len() || must_move) && !is_current
+        if size < found.header.record_len()
+            || (size == found.header.record_len() || pass.must_move) && !is_current
         {
             return anew.map(Fate::Anew);
         }
@@ -367,7 +370,7 @@ impl Core {
             generation: self.segments.get(segment).generation(),
             at: self.geometry().segment_offset(segment),
             window: None,
-            pass: Pass::default(),
+            pass: Pass { as_is: self.is_short(), ..Pass::default() },
             _pin: self.segments.pin(segment),
         }))
     }
@@ -483,7 +486,7 @@ impl Core {
                 Err(missing) => return Step::Missing(missing),
             }
             let may_move = match &live.fate {
-                Fate::Move(header) => self.may_move(header),
+                Fate::Move(header) => self.may_move(header, pass),
                 Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
                 Fate::Stay => true,
             };
@@ -521,17 +524,15 @@ impl Core {
         })
     }
 
-    /// Whether a data record may move as it is. While places for dictionaries are wanted, what needs a retired one does so only
-    /// where space is short.
-    fn may_move(&self, header: &RecordHeader) -> bool {
-        self.is_current(header)
-            || self.outgoing.contains(&header.extra) && (!self.dictionary_places_wanted || self.is_short())
+    /// Whether a data record may move as it is.
+    fn may_move(&self, header: &RecordHeader, pass: &Pass) -> bool {
+        self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
     }
 
-    /// Whether records that need these retired dictionaries and would only become larger may be let move: their segments cannot
-    /// be had otherwise.
+    /// Whether records that need these retired dictionaries and would only become larger may be let move. That keeps the
+    /// dictionaries longer, so only where space is short: a record or two must not hold a segment then.
     fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
-        !ids.is_empty() && (self.freeing.is_none() && !self.dictionary_places_wanted || self.is_short())
+        !ids.is_empty() && self.is_short()
     }
 
     /// Whether a data record needs no dictionary but those in use.

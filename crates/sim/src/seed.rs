@@ -20,7 +20,7 @@ use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
-use crate::{Bug, Config, Counts, Style, Subject, World};
+use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
@@ -219,6 +219,14 @@ impl<S: Subject> Run<S> {
             }
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        panics::arm(self.draw_panic(2));
+        let end = self.live_on(&world);
+        panics::arm(None);
+        end
+    }
+
+    /// Runs the clients, and tries crashes out on the way.
+    fn live_on(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
         loop {
             let cut = if branches > 0 {
@@ -227,7 +235,7 @@ impl<S: Subject> Run<S> {
             } else {
                 self.draw_cut()
             };
-            let end = self.executor.run(&self.media, &*world, cut);
+            let end = self.executor.run(&self.media, world, cut);
             self.tell(|| format!("clients: {end:?}"));
             let overlapping = self.media.counts().overlapping_writes;
             if overlapping > 0 {
@@ -237,7 +245,11 @@ impl<S: Subject> Run<S> {
                 return Err(Stop::Failed(failure));
             }
             match end {
-                End::Finished => return self.end_quietly(&world),
+                End::Finished => {
+                    panics::arm(None);
+                    return self.end_quietly(world);
+                }
+                End::Panicked => return self.be_poisoned(),
                 End::Cut if branches > 0 => {
                     branches -= 1;
                     self.count_cut(cut);

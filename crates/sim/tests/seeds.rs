@@ -14,6 +14,11 @@ fn five_hundred_seeds() {
     assert!(total.failures.is_empty(), "{} seeds failed", total.failures.len());
     for name in [
         "life: power cut",
+        "life: branched",
+        "life: panic in the engine",
+        "restart: panic during recovery",
+        "rounds: part of a block changed",
+        "op: change of codec",
         "fault: write torn",
         "drive: segments cleaned",
         "outcome: write refused for space",

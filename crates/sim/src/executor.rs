@@ -421,6 +421,41 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_task_is_starved_while_others_can_go_on_and_not_longer() {
+        let mut executor = Executor::new(SimRng::new(1));
+        let turns = Arc::new(Mutex::new((0, 0)));
+        let (quick, slow) = (turns.clone(), turns.clone());
+        executor.spawn(async move {
+            for _ in 0..1000 {
+                quick.lock().0 += 1;
+                yield_now().await;
+            }
+        });
+        executor.spawn_slow(
+            async move {
+                for _ in 0..100 {
+                    slow.lock().1 += 1;
+                    yield_now().await;
+                }
+            },
+            8,
+        );
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::After(800)), End::Cut);
+        let (quick, slow) = *turns.lock();
+        assert!(quick > 500 && slow < 20, "{quick} turns of one, {slow} of the other");
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
+    }
+
+    #[test]
+    fn a_planned_panic_ends_the_run_and_its_task_alone() {
+        let mut executor = Executor::new(SimRng::new(1));
+        executor.spawn(async { resume_unwind(Box::new(Planned)) });
+        executor.spawn(yield_now());
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Panicked);
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
+    }
+
+    #[test]
     fn a_cut_drops_what_is_under_way() {
         let held = Arc::new(());
         let mut executor = Executor::new(SimRng::new(1));

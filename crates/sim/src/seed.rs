@@ -10,7 +10,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use media::{Faults, MediaCounts, SimMedia, SimRng};
+use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::client::{client, maintenance};
@@ -27,6 +27,16 @@ const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
 /// Steps from one branch of a life to the next: below 2 to the power of this, at least.
 const BRANCH_STEPS_BITS: u64 = 7;
+
+/// In which order a life's media operations complete, mostly.
+const ORDERS: [SimOrder; 6] = [
+    SimOrder::Random,
+    SimOrder::Random,
+    SimOrder::Random,
+    SimOrder::Newest,
+    SimOrder::Oldest,
+    SimOrder::Priority,
+];
 
 /// How a seed went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,6 +209,14 @@ impl<S: Subject> Run<S> {
             faults.bad_page_ppm = 0;
         }
         self.media.set_faults(faults);
+        let order = ORDERS[self.rng.index(ORDERS.len())];
+        self.media.set_order(order);
+        self.count(match order {
+            SimOrder::Random => "order: any operation completes next",
+            SimOrder::Newest => "order: the newest operation completes next",
+            SimOrder::Oldest => "order: the oldest operation completes next",
+            SimOrder::Priority => "order: operations complete by priorities",
+        });
         let (media, config) = (self.media.clone(), self.config.clone());
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);

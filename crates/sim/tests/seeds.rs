@@ -15,6 +15,8 @@ fn two_hundred_seeds() {
     for name in [
         "life: power cut",
         "life: branched",
+        "order: the newest operation completes next",
+        "order: operations complete by priorities",
         "life: panic in the engine",
         "restart: panic during recovery",
         "rounds: part of a block changed",

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 # Where rustup puts it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# Seeds of the simulator in `make test`; `make soak` goes on until something fails.
+# Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 500
 
 .PHONY: build install uninstall demo test bench lint soak soak-fio power-cuts deps
@@ -57,9 +57,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# The simulator, until something fails or somebody stops it.
+# The simulator, until something fails or somebody stops it, or for so many power cuts: make soak CUTS=1000000.
 soak:
-	$(CARGO) run --release -p sim -- --soak
+	$(CARGO) run --release -p sim -- --soak $(if $(filter command line environment,$(origin CUTS)),--cuts $(CUTS))
 
 # fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
 soak-fio: deps build

@@ -26,7 +26,8 @@
 //!     its data may lie at another page-aligned place, over what was there.
 //! 11. **Bad pages.** A page takes no write any more: every write that touches it fails with EIO, whoever has the backing open,
 //!     and leaves any subset of its other sectors behind. What the page held stays readable.
-//! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros, or into garbage.
+//! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros, or into garbage, or cannot be read
+//!     any more until it is written again.
 //!
 //! What a power cut tears into is sectors of 512 bytes, or whole pages on some backings ([`SimMedia::tearing`]).
 //!

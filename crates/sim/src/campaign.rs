@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 use crate::seed::{self, Report};
 use crate::{Bug, Counts, Style, Subject};
 
+/// What counts power cuts.
+pub const POWER_CUT: &str = "life: power cut";
+
 /// What many seeds came to.
 #[derive(Debug, Default)]
 pub struct Total {
@@ -21,7 +24,7 @@ pub struct Total {
     pub failures: Vec<(u64, String)>,
 }
 
-/// Which seeds to run, and how.
+/// Which seeds to run, and how. The default runs none.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The first seed.
@@ -36,6 +39,22 @@ pub struct Plan {
     pub bug: Option<Bug>,
     /// Failures after which to stop.
     pub failures_max: usize,
+    /// Power cuts after which to stop; the seeds that were begun are finished.
+    pub cuts_max: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            first: 0,
+            seeds: 0,
+            style: None,
+            threads: 2,
+            bug: None,
+            failures_max: usize::MAX,
+            cuts_max: u64::MAX,
+        }
+    }
 }
 
 impl Plan {
@@ -44,8 +63,8 @@ impl Plan {
     }
 }
 
-/// Runs a plan. `watch` is called after every seed and stops it all by returning false.
-pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Total {
+/// Runs a plan. `watch` is called after every seed.
+pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let total = Mutex::new(Total::default());
@@ -64,7 +83,10 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) -> bool + Sync) -> Tot
             total.seeds += 1;
             total.counts.merge(&report.counts);
             total.failures.extend(report.failure.map(|why| (seed, why)));
-            if total.failures.len() >= plan.failures_max || !watch(&total) {
+            let is_enough =
+                total.failures.len() >= plan.failures_max || total.counts.get(POWER_CUT) >= plan.cuts_max;
+            watch(&total);
+            if is_enough {
                 stop.store(true, Ordering::Relaxed);
             }
         }

@@ -171,6 +171,11 @@ impl Config {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
+    /// Whether the engine may panic.
+    pub fn panics(&self) -> bool {
+        self.uuid[2].is_multiple_of(8)
+    }
+
     /// Whether the codec is changed while the drive is used.
     pub fn changes_codec(&self) -> bool {
         self.uuid[1].is_multiple_of(4) && self.style != Style::Large

@@ -5,6 +5,7 @@
 //! else can happen.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use drive::Spawner;
 use media::{SimMedia, SimRng};
 use parking_lot::Mutex;
+
+use crate::panics::Planned;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -35,6 +38,8 @@ pub enum End {
     Finished,
     /// It was time for the cut.
     Cut,
+    /// A task panicked, as it was to, and is no more.
+    Panicked,
     /// Foreground tasks wait, and nothing will ever wake them.
     Deadlock,
     /// Tasks run and run, and nothing gets done.
@@ -234,11 +239,18 @@ impl Executor {
                 }
             }
             if idle || self.rng.chance(1, STEPS_PER_BEAT) {
-                pulse.beat(idle);
+                // The engine is entered there too.
+                match catch_unwind(AssertUnwindSafe(|| pulse.beat(idle))) {
+                    Ok(()) => {}
+                    Err(panic) if panic.is::<Planned>() => return End::Panicked,
+                    Err(panic) => resume_unwind(panic),
+                }
             } else if ready == 0 || (in_flight > 0 && self.rng.chance(self.media_share, 8)) {
                 media.step();
             } else if let Some(pick) = self.pick(in_flight > 0) {
-                self.poll_one(pick);
+                if self.poll_one(pick) {
+                    return End::Panicked;
+                }
             } else {
                 media.step();
             }
@@ -304,15 +316,31 @@ impl Executor {
         other.or((!may_wait).then_some(pick))
     }
 
-    fn poll_one(&mut self, pick: usize) {
+    /// Answers whether the task panicked as it was to.
+    fn poll_one(&mut self, pick: usize) -> bool {
         let number = self.queue.lock().ready.swap_remove(pick);
-        let Some(task) = &mut self.tasks[number] else { return };
+        let Some(task) = &mut self.tasks[number] else { return false };
         task.waker.queued.store(false, Ordering::Relaxed);
         let waker = Waker::from(task.waker.clone());
-        if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            self.foreground -= usize::from(task.is_foreground);
-            self.tasks[number] = None;
+        let poll = || task.future.as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = catch_unwind(AssertUnwindSafe(poll));
+        if matches!(polled, Ok(Poll::Pending)) {
+            return false;
         }
+        self.foreground -= usize::from(task.is_foreground);
+        self.tasks[number] = None;
+        match polled {
+            Ok(_) => false,
+            Err(panic) if panic.is::<Planned>() => true,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Drops the tasks that [`Executor::run`] waits for.
+    pub fn give_up(&mut self) {
+        let is_foreground = |task: &&mut Option<Task>| task.as_ref().is_some_and(|task| task.is_foreground);
+        self.tasks.iter_mut().filter(is_foreground).for_each(|task| *task = None);
+        self.foreground = 0;
     }
 }
 
@@ -390,6 +418,41 @@ mod tests {
             theirs.write(4096, Arc::new(IoBuf::zeroed(4096))).await.is_ok()
         });
         assert_eq!(wrote, Ok(true));
+    }
+
+    #[test]
+    fn a_slow_task_is_starved_while_others_can_go_on_and_not_longer() {
+        let mut executor = Executor::new(SimRng::new(1));
+        let turns = Arc::new(Mutex::new((0, 0)));
+        let (quick, slow) = (turns.clone(), turns.clone());
+        executor.spawn(async move {
+            for _ in 0..1000 {
+                quick.lock().0 += 1;
+                yield_now().await;
+            }
+        });
+        executor.spawn_slow(
+            async move {
+                for _ in 0..100 {
+                    slow.lock().1 += 1;
+                    yield_now().await;
+                }
+            },
+            8,
+        );
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::After(800)), End::Cut);
+        let (quick, slow) = *turns.lock();
+        assert!(quick > 500 && slow < 20, "{quick} turns of one, {slow} of the other");
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
+    }
+
+    #[test]
+    fn a_planned_panic_ends_the_run_and_its_task_alone() {
+        let mut executor = Executor::new(SimRng::new(1));
+        executor.spawn(async { resume_unwind(Box::new(Planned)) });
+        executor.spawn(yield_now());
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Panicked);
+        assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
     }
 
     #[test]

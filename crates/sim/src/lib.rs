@@ -23,6 +23,7 @@ mod impatient;
 mod later;
 pub mod ledger;
 pub mod oracle;
+pub mod panics;
 pub mod rounds;
 pub mod seed;
 mod subject;

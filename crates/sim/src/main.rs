@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use drive::Drive;
 use media::SimMedia;
-use sim::campaign::{self, Plan, Total};
+use sim::campaign::{self, POWER_CUT, Plan, Total};
 use sim::toy::Toy;
 use sim::{Bug, Style, Subject, seed};
 
 /// How often progress is printed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// What counts power cuts.
-const POWER_CUT: &str = "life: power cut";
 /// Of what a planted mistake was found by.
 const WHY_CHARS_MAX: usize = 100;
 
@@ -130,14 +128,14 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     let seeds = if arguments.soak { u64::MAX } else { arguments.seeds };
     let (first, threads) = (arguments.first, arguments.threads);
     let style = arguments.style;
-    let plan = Plan { first, seeds, style, threads, bug: None, failures_max: arguments.failures };
+    let failures_max = if arguments.soak { 1 } else { arguments.failures };
+    let cuts_max = arguments.cuts.unwrap_or(u64::MAX);
+    let plan = Plan { first, seeds, style, threads, bug: None, failures_max, cuts_max };
     let total = campaign::run::<S>(plan, |total| {
         let now = started.elapsed().as_secs() / REPORT_EVERY.as_secs();
         if reported.fetch_max(now, Ordering::Relaxed) < now {
             println!("{}", summary(total, started.elapsed()));
         }
-        let is_enough = arguments.cuts.is_some_and(|cuts| total.counts.get(POWER_CUT) >= cuts);
-        !is_enough && (!arguments.soak || total.failures.is_empty())
     });
     print!("{}", total.counts);
     println!("{}", summary(&total, started.elapsed()));
@@ -151,7 +149,7 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
 fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
     let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
     let started = Instant::now();
-    let plan = Plan { first, seeds, style: arguments.style, threads, bug: Some(bug), failures_max: 1 };
+    let plan = Plan { first, seeds, style: arguments.style, threads, bug: Some(bug), ..Plan::default() };
     let found = campaign::first_that_finds::<S>(plan);
     let name = bug.name();
     match &found {

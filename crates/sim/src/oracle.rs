@@ -96,8 +96,10 @@ enum Seen {
 
 #[derive(Clone)]
 struct Sector {
-    /// What it held when the drive was last opened. More than one value if it could not be read then.
-    base: Vec<Value>,
+    /// What it held when the drive was last opened.
+    base: Value,
+    /// What else it may have held then, if it could not be read.
+    or_base: Vec<Value>,
     /// The writes since that cover it, in the order they began.
     writes: Vec<u32>,
     /// Writes acknowledged before this are over.
@@ -105,6 +107,12 @@ struct Sector {
     /// The write last shown to a reader, and when.
     shown: Option<(u32, u64)>,
     seen: Seen,
+}
+
+impl Sector {
+    fn held(&self, value: Value) -> bool {
+        self.base == value || self.or_base.contains(&value)
+    }
 }
 
 /// A read that has begun.
@@ -245,7 +253,7 @@ impl Oracle {
             return self.must_be_untouched(at, value);
         };
         let mut shown = None;
-        let mut candidates = usize::from(floor == 0 && sector.base.contains(&value));
+        let mut candidates = usize::from(floor == 0 && sector.held(value));
         let mut oldest = if candidates == 0 { NEVER } else { 0 };
         for &number in &sector.writes {
             let write = &writes[number as usize];
@@ -312,7 +320,8 @@ impl Oracle {
     /// Bytes of the drive that may hold data now, counted by blocks of 4 KiB.
     pub fn live_bytes_max(&self) -> u64 {
         let zero = |sector: &Sector| {
-            sector.base == [Value::ZERO]
+            sector.base == Value::ZERO
+                && sector.or_base.is_empty()
                 && sector.writes.iter().all(|&w| self.writes[w as usize].value == Value::ZERO)
         };
         let live = self.sectors.iter().filter(|(_, sector)| !zero(sector));
@@ -333,7 +342,8 @@ impl Oracle {
     fn touch(&mut self, at: u64) -> &mut Sector {
         let Oracle { sectors, wide, writes, .. } = self;
         sectors.entry(at).or_insert_with(|| Sector {
-            base: vec![Value::ZERO],
+            base: Value::ZERO,
+            or_base: Vec::new(),
             writes: wide.iter().copied().filter(|&w| writes[w as usize].sectors().contains(&at)).collect(),
             floor: 0,
             shown: None,
@@ -386,7 +396,7 @@ impl Oracle {
         match self.sectors.get(&at) {
             None => text.push_str(" zeros (never written)"),
             Some(sector) => {
-                for base in &sector.base {
+                for base in std::iter::once(&sector.base).chain(&sector.or_base) {
                     text += &format!("\n    at the last restart: {}", self.describe_value(*base));
                 }
                 for &write in sector.writes.iter().rev().take(12) {

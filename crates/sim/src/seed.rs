@@ -10,7 +10,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use media::{Faults, MediaCounts, SimMedia, SimRng};
+use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::client::{client, maintenance};
@@ -20,13 +20,23 @@ use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
-use crate::{Bug, Config, Counts, Style, Subject, World};
+use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
 /// Steps from one branch of a life to the next: below 2 to the power of this, at least.
 const BRANCH_STEPS_BITS: u64 = 7;
+
+/// In which order a life's media operations complete, mostly.
+const ORDERS: [SimOrder; 6] = [
+    SimOrder::Random,
+    SimOrder::Random,
+    SimOrder::Random,
+    SimOrder::Newest,
+    SimOrder::Oldest,
+    SimOrder::Priority,
+];
 
 /// How a seed went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,6 +209,14 @@ impl<S: Subject> Run<S> {
             faults.bad_page_ppm = 0;
         }
         self.media.set_faults(faults);
+        let order = ORDERS[self.rng.index(ORDERS.len())];
+        self.media.set_order(order);
+        self.count(match order {
+            SimOrder::Random => "order: any operation completes next",
+            SimOrder::Newest => "order: the newest operation completes next",
+            SimOrder::Oldest => "order: the oldest operation completes next",
+            SimOrder::Priority => "order: operations complete by priorities",
+        });
         let (media, config) = (self.media.clone(), self.config.clone());
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
@@ -219,6 +237,14 @@ impl<S: Subject> Run<S> {
             }
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        panics::arm(self.draw_panic(2));
+        let end = self.live_on(&world);
+        panics::arm(None);
+        end
+    }
+
+    /// Runs the clients, and tries crashes out on the way.
+    fn live_on(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
         loop {
             let cut = if branches > 0 {
@@ -227,7 +253,7 @@ impl<S: Subject> Run<S> {
             } else {
                 self.draw_cut()
             };
-            let end = self.executor.run(&self.media, &*world, cut);
+            let end = self.executor.run(&self.media, world, cut);
             self.tell(|| format!("clients: {end:?}"));
             let overlapping = self.media.counts().overlapping_writes;
             if overlapping > 0 {
@@ -237,7 +263,11 @@ impl<S: Subject> Run<S> {
                 return Err(Stop::Failed(failure));
             }
             match end {
-                End::Finished => return self.end_quietly(&world),
+                End::Finished => {
+                    panics::arm(None);
+                    return self.end_quietly(world);
+                }
+                End::Panicked => return self.be_poisoned(),
                 End::Cut if branches > 0 => {
                     branches -= 1;
                     self.count_cut(cut);

@@ -9,7 +9,7 @@ use media::SimMedia;
 use offload::Offload;
 
 use crate::later::Later;
-use crate::{Bug, Config};
+use crate::{Bug, Config, panics};
 
 /// How a subject is opened this time.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub struct Opening {
     pub frame_blocks: u64,
     /// Whether a device may compress.
     pub may_offload: bool,
+    /// Whether a panic that is armed strikes.
+    pub may_panic: bool,
     /// Background runner.
     pub spawner: Spawner,
     /// A mistake to make.
@@ -162,6 +164,7 @@ impl Subject for Drive<SimMedia> {
         if config.is_learning() {
             options.dictionary_gain_min = 0.0;
         }
+        options.clock = opening.may_panic.then_some(panics::clock);
         options.frame_blocks = opening.frame_blocks;
         #[cfg(feature = "planted-bugs")]
         {

@@ -12,7 +12,7 @@ const SEEDS: u64 = 1000;
 #[test]
 fn each_planted_bug_is_found() {
     for bug in Bug::ALL {
-        let plan = Plan { first: 0, seeds: SEEDS, style: None, threads: 2, bug: Some(bug), failures_max: 1 };
+        let plan = Plan { seeds: SEEDS, bug: Some(bug), failures_max: 1, ..Plan::default() };
         let found = campaign::first_that_finds::<Drive<SimMedia>>(plan);
         assert!(found.is_some(), "{} was not found in {SEEDS} seeds", bug.name());
     }

@@ -227,6 +227,56 @@ fn a_lost_range_is_lost_as_a_whole_and_only_if_something_newer_vouches_for_it() 
 }
 
 #[test]
+fn some_lost_ranges_cannot_be_read_until_they_are_written_again() {
+    let faults = Faults { lost_range_ppm: 20_000, lost_range_bytes: 16 << 12, ..Faults::default() };
+    let unreadable = |seed| {
+        on(&backing(seed, faults.clone()), |media| async move {
+            for index in 0..64 {
+                media.write(index * 4096, page(index as u8 + 1, 1)).await.expect("write");
+                media.sync().await.expect("sync");
+            }
+            media.set_faults(Faults::default());
+            let mut failed = 0;
+            for index in 0..64 {
+                if read(&media, index * 4096).await.is_err() {
+                    failed += 1;
+                    media.write(index * 4096, page(1, 1)).await.expect("write");
+                    assert_eq!(read(&media, index * 4096).await.expect("written again"), [1; 4096]);
+                }
+            }
+            (failed, media.counts().lost_ranges)
+        })
+    };
+    let outcomes: Vec<(u64, u64)> = (1..20).map(unreadable).collect();
+    assert!(outcomes.iter().any(|&(failed, lost)| failed >= 12 && lost > 0), "{outcomes:?}");
+}
+
+#[test]
+fn a_branch_is_a_backing_of_its_own() {
+    let media = backing(1, Faults::default());
+    on(&media, |media| async move {
+        media.write(0, page(1, 1)).await.expect("write");
+        media.sync().await.expect("sync");
+    });
+    let branch = Arc::new(media.branch(SimRng::new(7)));
+    on(&branch, |branch| async move {
+        branch.write(0, page(2, 1)).await.expect("write");
+        branch.sync().await.expect("sync");
+    });
+    assert_eq!((shown(&media), shown(&branch)), (1, 2));
+    let write = page(3, 1);
+    let outcomes: Vec<u8> = (0..40)
+        .map(|seed| {
+            // Not synced: each branch decides for itself what becomes of it.
+            let write = write.clone();
+            on(&media, |media| async move { media.write(0, write).await.expect("write") });
+            shown(&Arc::new(media.branch(SimRng::new(seed)).power_cut()))
+        })
+        .collect();
+    assert!(outcomes.contains(&1) && outcomes.contains(&3), "{outcomes:?}");
+}
+
+#[test]
 fn a_full_backing_takes_rewrites_and_what_was_discarded() {
     let faults = Faults { full_pages: Some(1), ..Faults::default() };
     on(&backing(1, faults), |media| async move {
@@ -266,7 +316,7 @@ fn write_many(faults: Faults) -> (u64, Vec<u8>) {
         }
         let mut shown = Vec::new();
         for index in 0..64 {
-            shown.push(read(&media, index * 4096).await.expect("read")[0]);
+            shown.push(read(&media, index * 4096).await.map_or(0, |page| page[0]));
         }
         shown
     });

@@ -1,15 +1,15 @@
 //! The simulator itself: a toy drive that is right passes, and one that is wrong does not.
 
 use sim::Bug;
-use sim::campaign::{self, Plan};
+use sim::campaign::{self, POWER_CUT, Plan};
 use sim::toy::Toy;
 
 #[test]
 fn a_correct_drive_passes() {
-    let plan = Plan { first: 0, seeds: 200, style: None, threads: 2, bug: None, failures_max: 5 };
-    let total = campaign::run::<Toy>(plan, |_| true);
+    let plan = Plan { seeds: 60, failures_max: 5, ..Plan::default() };
+    let total = campaign::run::<Toy>(plan, |_| ());
     assert_eq!(total.failures, []);
-    assert_eq!(total.seeds, 200);
+    assert_eq!(total.seeds, 60);
 }
 
 #[test]
@@ -19,12 +19,25 @@ fn a_seed_replays_exactly() {
     }
 }
 
+#[test]
+fn a_campaign_ends_after_so_many_power_cuts() {
+    let plan = Plan { seeds: u64::MAX, cuts_max: 50, ..Plan::default() };
+    let total = campaign::run::<Toy>(plan, |_| ());
+    assert!(total.counts.get(POWER_CUT) >= 50);
+    assert_eq!(total.failures, []);
+}
+
+#[test]
+fn lives_go_on_while_crashes_of_them_are_tried_out() {
+    let plan = Plan { seeds: 10, ..Plan::default() };
+    let total = campaign::run::<Toy>(plan, |_| ());
+    let (branches, cuts) = (total.counts.get("life: branched"), total.counts.get(POWER_CUT));
+    assert!(branches > 10 * total.seeds && cuts > branches / 2, "{branches} branches, {cuts} power cuts");
+}
+
 fn must_be_found(bug: Bug) {
-    let plan = Plan { first: 0, seeds: 300, style: None, threads: 2, bug: Some(bug), failures_max: 3 };
-    let failures = campaign::run::<Toy>(plan, |_| true).failures;
-    let mut genuine =
-        failures.iter().filter(|(seed, _)| campaign::run_one::<Toy>(*seed, None).failure.is_none());
-    assert!(genuine.next().is_some(), "{} went unnoticed", bug.name());
+    let plan = Plan { seeds: 300, bug: Some(bug), ..Plan::default() };
+    assert!(campaign::first_that_finds::<Toy>(plan).is_some(), "{} went unnoticed", bug.name());
 }
 
 #[test]

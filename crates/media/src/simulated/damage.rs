@@ -173,7 +173,13 @@ impl State {
         if held.is_empty() || !pages.clone().all(|at| self.is_fair_game(at)) {
             return;
         }
-        let with_garbage = self.rng.chance(1, 2);
+        self.counts.lost_ranges += 1;
+        let how = self.rng.below(3);
+        if how == 2 {
+            self.sticky.extend(pages);
+            return;
+        }
+        let with_garbage = how == 1;
         for at in held {
             let mut garbage = || {
                 let mut page = [0; PAGE_BYTES];
@@ -183,7 +189,6 @@ impl State {
             let content = with_garbage.then(&mut garbage);
             self.replace(at, content);
         }
-        self.counts.lost_ranges += 1;
     }
 
     /// Changes a page behind everyone's back. It stays fair game.

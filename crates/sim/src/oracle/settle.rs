@@ -101,7 +101,7 @@ impl Oracle {
         sector: &'a Sector,
         value: Value,
     ) -> impl Iterator<Item = Option<u32>> + 'a {
-        let base = sector.base.contains(&value).then_some(None);
+        let base = sector.held(value).then_some(None);
         let fits = move |number: &u32| {
             let write = &self.writes[*number as usize];
             write.value == value && !write.is_refused
@@ -184,10 +184,13 @@ impl Oracle {
         let mut sectors = std::mem::take(&mut self.sectors);
         for sector in sectors.values_mut() {
             match sector.seen {
-                Seen::Value(value) => sector.base = vec![value],
+                Seen::Value(value) => {
+                    sector.base = value;
+                    sector.or_base.clear();
+                }
                 Seen::Unreadable | Seen::Nothing => {
                     let writes = sector.writes.iter().map(|&number| &self.writes[number as usize]);
-                    sector.base.extend(writes.filter(|w| !w.is_refused).map(|w| w.value));
+                    sector.or_base.extend(writes.filter(|w| !w.is_refused).map(|w| w.value));
                 }
             }
             sector.writes.clear();

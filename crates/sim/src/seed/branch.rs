@@ -12,13 +12,15 @@ use parking_lot::Mutex;
 use super::{Run, Stop};
 use crate::executor::Executor;
 use crate::oracle::LifeEnd;
-use crate::{Counts, Subject};
+use crate::{Counts, Subject, panics};
 
 impl<S: Subject> Run<S> {
     /// Crashes a copy of the drive as it is now.
     pub(super) fn branch(&mut self) -> Result<(), Stop> {
         self.count("life: branched");
         self.tell(|| "a branch:".into());
+        // Strikes the life, not what is tried out.
+        let armed = panics::arm(None);
         let mut rng = self.rng.fork();
         let mut branch = Run::<S> {
             media: Arc::new(self.media.branch(rng.fork())),
@@ -39,6 +41,7 @@ impl<S: Subject> Run<S> {
             stays_full: self.stays_full,
         };
         let end = branch.be_crashed();
+        panics::arm(armed);
         branch.count_media();
         self.counts.lock().absorb(&branch.counts.lock());
         self.steps += branch.steps;

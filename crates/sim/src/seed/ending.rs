@@ -7,7 +7,7 @@ use drive::Error;
 use super::{Run, Stop};
 use crate::executor::Executor;
 use crate::oracle::LifeEnd;
-use crate::{Subject, World};
+use crate::{Subject, World, panics};
 
 impl<S: Subject> Run<S> {
     /// Nothing is in flight: ends the life in one of the ways there are.
@@ -53,6 +53,30 @@ impl<S: Subject> Run<S> {
         self.close()?.map_err(|error| Stop::Failed(format!("close of a quiet drive failed: {error}")))
     }
 
+    /// A panic inside the drive's lock: whatever would change the drive is refused from now on, and answered. The process ends
+    /// some time later.
+    pub(super) fn be_poisoned(&mut self) -> Result<LifeEnd, Stop> {
+        self.count("life: panic in the engine");
+        self.tell(|| "panic in the engine".into());
+        panics::arm(None);
+        self.executor.give_up();
+        let wrote = self
+            .attempt("write after a panic", |drive| async move { drive.write(0, &[0; 4096], false).await })?;
+        let trimmed =
+            self.attempt("trim after a panic", |drive| async move { drive.trim(0, 4096, false).await })?;
+        let flushed = self.attempt("flush after a panic", |drive| async move { drive.flush().await })?;
+        let kept =
+            self.attempt("checkpoint after a panic", |drive| async move { drive.checkpoint().await })?;
+        for (what, result) in [("write", wrote), ("trim", trimmed), ("flush", flushed), ("checkpoint", kept)]
+        {
+            if !matches!(result, Err(Error::ReadOnly(_))) {
+                return Err(Stop::Failed(format!("after a panic inside the engine, {what}: {result:?}")));
+            }
+        }
+        self.crash();
+        Ok(LifeEnd::Crash)
+    }
+
     /// Cuts the power or kills the process.
     pub(super) fn crash(&mut self) {
         self.drop_drive();
@@ -73,6 +97,7 @@ impl<S: Subject> Run<S> {
     }
 
     pub(super) fn drop_drive(&mut self) {
+        panics::arm(None);
         if let Some(drive) = self.drive.take() {
             let mut counts = self.counts.lock();
             for (name, times) in drive.counters() {

@@ -4,10 +4,12 @@ use drive::Error;
 
 use super::{Run, Stop, Wiping};
 use crate::executor::{Cut, End, NoPulse};
-use crate::{Opening, Style, Subject};
+use crate::{Opening, Style, Subject, panics};
 
 /// Steps that a wipe may take until the plug is pulled: about as many as it has.
 const WIPE_STEPS: u64 = 60;
+/// A panic strikes at an entry below 2 to the power of this.
+const PANIC_ENTRIES_BITS: u64 = 12;
 /// Crashes during recovery in a row.
 const OPEN_CUTS_MAX: u32 = 3;
 
@@ -29,9 +31,15 @@ impl<S: Subject> Run<S> {
             rescue,
             frame_blocks: self.config.draw_frame_blocks(&mut self.rng),
             may_offload: self.config.style != Style::Large,
+            may_panic: self.config.panics(),
             spawner: self.executor.spawner(),
             bug: self.bug,
         }
+    }
+
+    /// At which entry of the engine a panic strikes, if one does: in one of so many cases, of the seeds that have them.
+    pub(super) fn draw_panic(&mut self, one_in: u64) -> Option<u64> {
+        (self.config.panics() && self.rng.chance(1, one_in)).then(|| self.rng.skewed(PANIC_ENTRIES_BITS))
     }
 
     /// Opens the drive, with crashes on the way and errors that go away.
@@ -43,7 +51,10 @@ impl<S: Subject> Run<S> {
             let opening = self.opening(false);
             let (media, config) = (self.media.clone(), self.config.clone());
             let open = async move { S::open(media, &config, opening).await };
-            match self.executor.block_on(&self.media, &NoPulse, cut, open) {
+            panics::arm(self.draw_panic(4));
+            let opened = self.executor.block_on(&self.media, &NoPulse, cut, open);
+            panics::arm(None);
+            match opened {
                 Ok(Ok(drive)) => {
                     self.tell(|| "opened".into());
                     self.count_recovery(&drive);
@@ -62,6 +73,10 @@ impl<S: Subject> Run<S> {
                     cuts += 1;
                     self.count("restart: crashed during recovery");
                     self.count_cut(cut);
+                    self.crash();
+                }
+                Err(End::Panicked) => {
+                    self.count("restart: panic during recovery");
                     self.crash();
                 }
                 Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),

@@ -1,7 +1,7 @@
 //! Holding a drive that was just opened against the oracle, and its errors against what was done to its backing.
 
 use drive::Error;
-use media::Faults;
+use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
 use crate::content::SECTOR_BYTES;
@@ -31,6 +31,7 @@ impl<S: Subject> Run<S> {
 
     /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
     pub(super) fn calm(&mut self) {
+        self.media.set_order(SimOrder::Random);
         let faults = &self.config.trouble.faults;
         let full_pages = faults.full_pages.filter(|_| self.stays_full);
         self.media.set_faults(Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() });

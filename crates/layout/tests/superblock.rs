@@ -117,6 +117,19 @@ fn older_version_is_refused() {
 }
 
 #[test]
+fn counts_that_no_drive_comes_to_are_refused() {
+    for at in [32, 96, 104] {
+        assert!(with(at, &(1_u64 << 60).to_le_bytes()).is_ok(), "byte {at}");
+        for count in [(1 << 60) + 1, u64::MAX] {
+            assert_eq!(
+                with(at, &count.to_le_bytes()),
+                Err(DecodeError::Field("superblock", "a count that no drive comes to"))
+            );
+        }
+    }
+}
+
+#[test]
 fn endurance_incarnation_and_wear_may_be_zero() {
     let found = with(88, &[0; 24]).expect("a drive that was never wiped");
     assert_eq!(found, Superblock { endurance_bytes: 0, incarnation: 0, worn_bytes: 0, ..sample() });

@@ -16,6 +16,9 @@ pub(crate) mod seal;
 /// Larger sequence numbers are refused.
 pub(crate) const SEQUENCES: std::ops::Range<u64> = 0..1 << 62;
 
+/// Larger counts are refused.
+pub(crate) const COUNT_MAX: u64 = 1 << 60;
+
 pub(crate) fn geometry() -> impl Strategy<Value = Geometry> {
     // From 64 MiB to 1 TiB, with the default segments and with others; sizes need not be whole segments.
     let segment = prop_oneof![Just(None), (19..=24_u32).prop_map(|shift| Some(1 << shift))];
@@ -34,7 +37,7 @@ pub(crate) fn record_entry() -> impl Strategy<Value = Entry> {
 pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
     let blocks = 1..=layout::geometry::OWN_FIRST_BLOCK;
     let codec = any::<(u8, i8, u32)>();
-    (any::<[u8; 16]>(), any::<u64>(), geometry(), blocks, any::<bool>(), codec, any::<[u64; 6]>()).prop_map(
+    (any::<[u8; 16]>(), 0..=COUNT_MAX, geometry(), blocks, any::<bool>(), codec, any::<[u64; 6]>()).prop_map(
         |(uuid, update, geometry, blocks, large, (codec_policy, codec_level, codecs), numbers)| {
             Superblock {
                 uuid,
@@ -46,8 +49,8 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 codec_level,
                 created_unix_seconds: numbers[0],
                 endurance_bytes: numbers[3],
-                incarnation: numbers[1],
-                worn_bytes: numbers[2],
+                incarnation: numbers[1] % (COUNT_MAX + 1),
+                worn_bytes: numbers[2] % (COUNT_MAX + 1),
                 // No incompatible feature is known: none is accepted.
                 features: Features {
                     incompatible: 0,

@@ -129,10 +129,10 @@ impl<M: Media> Drive<M> {
             return Ok(step);
         }
         let Pick::Needing(until, ids) = pick else { return Ok(step) };
-        shared.forget_dictionaries(Some((&ids, until))).await?;
+        let forgotten = shared.forget_dictionaries(Some((&ids, until))).await?;
         let mut core = shared.core();
         core.freeing = None;
-        if std::mem::take(&mut core.dictionary_places_wanted) {
+        if forgotten > 0 && std::mem::take(&mut core.dictionary_places_wanted) {
             core.schedule.now();
         }
         Ok(step)

@@ -7,7 +7,7 @@ use codec::{Dictionary, Policy};
 use futures::lock::Mutex as AsyncMutex;
 use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
-use layout::{BLOCK_BYTES, Catalog, CatalogEntry};
+use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Head};
 use media::Media;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -250,16 +250,24 @@ impl<M: Media> Shared<M> {
         if self.dictionaries.is_lost() {
             return Ok(false);
         }
+        if self.core().in_progress.is_some() {
+            // Its cut is past.
+            self.write_checkpoint(false).await?;
+        }
         let mut catalog = self.dictionaries.catalog();
         let retired = catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at > 0);
         retired.filter(|entry| ids.contains(&entry.id)).for_each(|entry| entry.retired_at = NOT_YET);
         let mut batch = Batch::take();
         add_catalog(&mut batch, &catalog);
-        let appended = {
+        let (appended, packs) = {
             let mut core = self.core();
+            let core = &mut *core;
             core.freeing = None;
-            core.append_anew(&batch, Claim::Ordinary)
+            // An older catalog may stand in the host's open pack.
+            core.log.seal(Head::Host, &mut core.segments);
+            (core.append_anew(&batch, Claim::Ordinary), core.log.take_outbox())
         };
+        self.write_out(packs);
         batch.give_back();
         if !appended {
             return Ok(false);
@@ -278,9 +286,10 @@ impl<M: Media> Shared<M> {
         looked: Option<(&[u16], u64)>,
     ) -> Result<usize, Error> {
         let _changing = self.dictionaries.changing.lock().await;
-        let forgotten = self.forget_all_that_may(looked).await;
+        let forgotten = self.forget_all_that_may(looked).await?;
+        // After an error nobody knows which catalog is on the drive: nothing moves as it is then.
         self.take_catalog(self.dictionaries.catalog());
-        forgotten
+        Ok(forgotten)
     }
 
     async fn forget_all_that_may(self: &Arc<Self>, looked: Option<(&[u16], u64)>) -> Result<usize, Error> {

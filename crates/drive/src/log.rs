@@ -101,6 +101,8 @@ pub(crate) struct Log {
     host_sealed: u64,
     /// The durable number that the newest sealed pack tells of.
     vouched: u64,
+    /// Before this run's first checkpoint nothing leads to its packs: until then none tells of more than what was there before.
+    tells_most: Option<u64>,
     /// Newest durable checkpoint.
     checkpoint: u64,
     /// Sealed packs not yet on the medium, by position.
@@ -144,6 +146,7 @@ impl Log {
             host_filled: sequence,
             host_sealed: 0,
             vouched: sequence,
+            tells_most: Some(sequence),
             checkpoint,
             in_memory: BTreeMap::new(),
             unwritten_bytes: 0,
@@ -327,6 +330,7 @@ impl Log {
     /// A durable checkpoint told of all promises made before its cut.
     pub(crate) fn checkpoint_durable(&mut self, number: u64, heads: &[HeadPosition; HEADS]) {
         self.checkpoint = number;
+        self.tells_most = None;
         for (state, told) in self.heads.iter_mut().zip(heads) {
             if state.next.is_some() && state.next == told.next {
                 state.announced = true;
@@ -404,7 +408,8 @@ impl Log {
         let Some(mut open) = self.heads[head as usize].open.take() else { return };
         self.cleaning_first &= head != Head::Cleaning;
         self.sequence += 1;
-        self.vouched = self.durable;
+        let durable = self.durable.min(self.tells_most.unwrap_or(u64::MAX));
+        self.vouched = durable;
         if open.records > 0 {
             self.filled = self.sequence;
         }
@@ -428,7 +433,7 @@ impl Log {
             used: open.used as u32,
             records: open.records,
             sequence: self.sequence,
-            durable: self.durable,
+            durable,
             checkpoint: self.checkpoint,
             next,
             continued: open.continued,
@@ -530,6 +535,8 @@ impl Log {
             segments.set_aside(segment, State::Bad);
         }
         self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
+        self.durable = self.durable.min(sequence - 1);
+        self.tells_most = Some(self.durable);
         self.failed.push(FailedPack { sequence, segment, position, buf });
     }
 

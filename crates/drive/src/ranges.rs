@@ -12,7 +12,8 @@ use crate::shared::{Drive, yield_now};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What a leaf of one fill takes in the log, and its share of its ancestors.
 const UNITS_A_FILLED_LEAF: u64 = 3;
-/// Blocks whose entries one critical section changes at most: the worst case (no hole, every leaf new) stays short.
+/// Blocks whose entries one critical section changes at most, the first twice as many: the worst case (no hole, every leaf new)
+/// stays short.
 const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
 
 impl<M: Media> Drive<M> {
@@ -33,6 +34,9 @@ impl<M: Media> Drive<M> {
     }
 
     async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
         let end = offset + len;
         // The map that a long range of fills will take: refused before anything was changed, or not at all.
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };

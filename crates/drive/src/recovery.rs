@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use layout::checkpoint::COUNT_MAX;
 use layout::{Checkpoint, Counters, Superblock};
 use media::Media;
 
@@ -16,7 +17,7 @@ use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
 use crate::rewrite::rewrite;
 use crate::segments::{Segments, State};
-use crate::shared::{Drive, Shared};
+use crate::shared::{Drive, Shared, bad_segments_max};
 use crate::slots::{copies_agree, find_successor, must_hold, read_checkpoint, read_superblock};
 use crate::table::Table;
 
@@ -90,7 +91,10 @@ impl<M: Media> Drive<M> {
         }
         for (at, bytes) in not_taken {
             let sequence = checkpoint.sequence + 1 + at as u64;
-            core.log.pack_not_taken(sequence, (tail.places[at].0, bytes), &mut core.segments);
+            core.log.pack_not_taken(sequence, (tail.places[at].position, bytes), &mut core.segments);
+        }
+        if core.segments.set_aside_counts().1 > bad_segments_max(core.segments.count()) {
+            return Err(Error::Io("the backing does not take what is written to many of its places".into()));
         }
         core.segments.list_free();
         let read_only = core.read_only.is_some();
@@ -188,11 +192,11 @@ fn recover(
     map.live_blocks = checkpoint.live_blocks;
     map.mix = checkpoint.mix;
     map.fill_blocks = checkpoint.fill_blocks;
-    let mut counters: Counters = checkpoint.counters;
+    let mut counters: Counters = checkpoint.counters.clamped();
     counters.unclean_opens_count += u64::from(!checkpoint.clean);
     Core {
         log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number),
-        superblock,
+        superblock: Superblock { worn_bytes: superblock.worn_bytes.min(COUNT_MAX), ..superblock },
         segments,
         table,
         map,

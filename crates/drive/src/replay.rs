@@ -53,8 +53,8 @@ pub(crate) struct Tail {
     /// In the log's order.
     pub(crate) told: Vec<Told>,
     pub(crate) touched: Vec<Touched>,
-    /// Where the packs are: position and bytes.
-    pub(crate) places: Vec<(u64, u32)>,
+    /// Where the packs are.
+    pub(crate) places: Vec<PackPlace>,
     /// The beginning of a write whose rest is in the next pack: counts only with it.
     held: Vec<Told>,
     /// Number of the last pack.
@@ -65,11 +65,21 @@ pub(crate) struct Tail {
     pub(crate) damage: Option<String>,
 }
 
+/// A pack that was found: what is read there again is the same, or the medium showed something else before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackPlace {
+    pub(crate) position: u64,
+    pub(crate) len: u32,
+    /// Checksum of all of it.
+    pub(crate) crc: u32,
+}
+
 /// A whole pack, read ahead.
 struct Parsed {
     header: PackHeader,
     /// Position on the backing.
     position: u64,
+    crc: u32,
     told: Vec<Told>,
     /// Of what its last records tell: see [`PackHeader::continued`].
     held: Vec<Told>,
@@ -230,7 +240,8 @@ impl<'a, M: Media> Reader<'a, M> {
         });
         match decoded {
             Ok(header) if header.head == self.cursors[i].head => {
-                Ok(Some(Parsed { header, position: start, told, held, malformed }))
+                let crc = crc32c::crc32c(&bytes[..header.len as usize]);
+                Ok(Some(Parsed { header, position: start, crc, told, held, malformed }))
             }
             _ => Ok(None),
         }
@@ -353,7 +364,7 @@ impl Tail {
         self.sequence = pack.header.sequence;
         self.packs_count += 1;
         self.bytes += u64::from(pack.header.len);
-        self.places.push((pack.position, pack.header.len));
+        self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
         self.told.append(&mut self.held);
         self.told.extend(pack.told);
         self.held = pack.held;
@@ -406,5 +417,5 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         }
         Ok(())
     });
-    Parsed { header, position: start, told, held: Vec::new(), malformed: false }
+    Parsed { header, position: start, crc: 0, told, held: Vec::new(), malformed: false }
 }

@@ -14,6 +14,7 @@ use media::{IoBuf, Media};
 
 use crate::create::{sync, write};
 use crate::error::Error;
+use crate::replay::PackPlace;
 use crate::slots::read_pages;
 
 /// Packs that the medium may not take. With more it is broken, and not a place on it.
@@ -21,13 +22,13 @@ const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes what recovery found again: the superblock, the checkpoint, and packs (position, bytes) in their order. Answers which packs
+/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers which packs
 /// the medium does not take, with their bytes: what they hold has to be written elsewhere.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
-    packs: &[(u64, u32)],
+    packs: &[PackPlace],
 ) -> Result<Vec<(usize, Arc<IoBuf>)>, Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
@@ -38,46 +39,61 @@ pub(crate) async fn rewrite<M: Media>(
         sync(media).await?;
     }
     rewrite_checkpoint(media, superblock, checkpoint).await?;
-    if rewrite_packs(media, packs).await.is_ok() {
-        return Ok(Vec::new());
-    }
-    // Some are where the medium takes no write any more: which?
     let mut not_taken = Vec::new();
-    for (at, (position, len)) in packs.iter().enumerate() {
-        let bytes = Arc::new(read_pages(media, *position, *len as usize).await?);
-        let mut written = write(media, *position, bytes.clone()).await;
-        if written.is_ok() {
-            written = sync(media).await;
-        }
-        if let Err(error) = written {
-            if not_taken.len() == NOT_TAKEN_MAX {
-                return Err(error);
-            }
-            not_taken.push((at, bytes));
+    let mut pending = vec![(0, packs.len())];
+    while let Some((from, until)) = pending.pop() {
+        let Err(error) = rewrite_packs(media, &packs[from..until]).await? else { continue };
+        // Somewhere in there the medium takes no write any more: where?
+        let middle = from + (until - from) / 2;
+        if until - from > 1 {
+            pending.extend([(middle, until), (from, middle)]);
+        } else if let Some(pack) = packs.get(from)
+            && not_taken.len() < NOT_TAKEN_MAX
+        {
+            not_taken.push((from, Arc::new(read_again(media, std::slice::from_ref(pack)).await?)));
+        } else {
+            return Err(error);
         }
     }
-    // What the last sync that succeeded covers is all of the others.
-    sync(media).await?;
     Ok(not_taken)
 }
 
-/// Writes packs again, as many at once as follow each other.
-async fn rewrite_packs<M: Media>(media: &M, packs: &[(u64, u32)]) -> Result<(), Error> {
+/// Writes packs again, as many at once as follow each other, durably. What the medium says of that is the inner answer.
+async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Result<(), Error>, Error> {
     let mut rest = packs;
-    while let [(start, _), ..] = rest {
-        let (mut end, mut count) = (*start, 0);
-        while let Some((position, len)) = rest.get(count)
-            && *position == end
-            && (count == 0 || end + u64::from(*len) - start <= RUN_BYTES_MAX)
+    while let [first, ..] = rest {
+        let (mut end, mut count) = (first.position, 0);
+        while let Some(pack) = rest.get(count)
+            && pack.position == end
+            && (count == 0 || end + u64::from(pack.len) - first.position <= RUN_BYTES_MAX)
         {
-            end += u64::from(*len);
+            end += u64::from(pack.len);
             count += 1;
         }
-        let buf = read_pages(media, *start, (end - start) as usize).await?;
-        write(media, *start, Arc::new(buf)).await?;
+        let buf = read_again(media, &rest[..count]).await?;
+        if let Err(error) = write(media, first.position, Arc::new(buf)).await {
+            return Ok(Err(error));
+        }
         rest = &rest[count..];
     }
-    sync(media).await
+    Ok(sync(media).await)
+}
+
+/// Reads packs that follow each other. After a sync that failed, reads may show something else than before.
+async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, Error> {
+    let len = packs.iter().map(|pack| pack.len as usize).sum();
+    let start = packs.first().map_or(0, |pack| pack.position);
+    let buf = read_pages(media, start, len).await?;
+    for pack in packs {
+        let at = (pack.position - start) as usize;
+        if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
+            let position = pack.position;
+            return Err(Error::Io(format!(
+                "byte {position:#x} of the backing was read as one thing, then as another"
+            )));
+        }
+    }
+    Ok(buf)
 }
 
 /// Writes both copies of a checkpoint again, durably.

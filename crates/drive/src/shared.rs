@@ -244,6 +244,11 @@ impl<M: Media> Shared<M> {
     }
 }
 
+/// Most bad segments of so many.
+pub(crate) fn bad_segments_max(count: u32) -> u32 {
+    (count / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN)
+}
+
 impl Core {
     /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
     /// way out.
@@ -254,10 +259,9 @@ impl Core {
         let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
         let is_known = self.segments.get(segment).state() == State::Bad;
         let (_, bad) = self.segments.set_aside_counts();
-        let bad_max = (self.segments.count() / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN);
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
             || self.failed_packs > FAILED_PACKS_MAX
-            || !is_known && bad >= bad_max
+            || !is_known && bad >= bad_segments_max(self.segments.count())
         {
             self.poison(what);
         } else {

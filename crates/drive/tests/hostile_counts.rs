@@ -122,6 +122,20 @@ fn lifetime_counters() {
     }
 }
 
+/// What is counted for a drive's life comes to an end some day: the drive goes on.
+#[test]
+fn counters_at_their_end_stop_no_drive() {
+    for end in [layout::checkpoint::COUNT_MAX, layout::checkpoint::COUNT_MAX + 1, u64::MAX] {
+        let (media, mut image) = written();
+        image
+            .change_checkpoints(|c| COUNTERS.iter().for_each(|(_, counter)| *counter(&mut c.counters) = end));
+        image.superblock.worn_bytes = end;
+        let page = image.superblock.encode();
+        (0..2).for_each(|copy| image.write(layout::Geometry::superblock_offset(copy), &page));
+        use_all(&media).unwrap_or_else(|error| panic!("{end}: {error}"));
+    }
+}
+
 #[test]
 fn counts_of_live_data() {
     for end in ENDS {

@@ -17,8 +17,8 @@ const MIX_AT: usize = 400;
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 /// No drive's log comes as far.
 const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
-/// No counter of a drive comes as far.
-pub(crate) const COUNT_MAX: u64 = 1 << 60;
+/// As far as counters are taken over: whoever counts on for a drive's life need not look.
+pub const COUNT_MAX: u64 = 1 << 60;
 /// Nor does a drive hold as many blocks or units.
 const HELD_MAX: u64 = 1 << 51;
 
@@ -104,6 +104,11 @@ pub struct Counters {
 const COUNTER_COUNT: usize = 18;
 
 impl Counters {
+    /// None above [`COUNT_MAX`].
+    pub fn clamped(self) -> Counters {
+        Counters::from_array(self.to_array().map(|count| count.min(COUNT_MAX)))
+    }
+
     fn to_array(self) -> [u64; COUNTER_COUNT] {
         [
             self.host_written_bytes,
@@ -286,10 +291,7 @@ impl Checkpoint {
         }
         // Not as far as they can be counted: whoever counts on need not look.
         let mut held = self.mix.blocks.into_iter().chain(self.mix.units);
-        if self.sequence > SEQUENCE_LAST
-            || self.counters.to_array().into_iter().any(|count| count > COUNT_MAX)
-            || held.any(|count| count > HELD_MAX)
-        {
+        if self.sequence > SEQUENCE_LAST || held.any(|count| count > HELD_MAX) {
             return bad("a count that no drive comes to");
         }
         Ok(())

@@ -188,7 +188,7 @@ impl Superblock {
             return Err(DecodeError::Field(WHAT, "sector size is neither 512 nor 4096"));
         }
         // Not as far as they can be counted: whoever counts on need not look.
-        if [superblock.update, superblock.incarnation, superblock.worn_bytes].iter().any(|n| *n > COUNT_MAX) {
+        if [superblock.update, superblock.incarnation].iter().any(|n| *n > COUNT_MAX) {
             return Err(DecodeError::Field(WHAT, "a count that no drive comes to"));
         }
         Ok(superblock)

@@ -118,7 +118,7 @@ fn older_version_is_refused() {
 
 #[test]
 fn counts_that_no_drive_comes_to_are_refused() {
-    for at in [32, 96, 104] {
+    for at in [32, 96] {
         assert!(with(at, &(1_u64 << 60).to_le_bytes()).is_ok(), "byte {at}");
         for count in [(1 << 60) + 1, u64::MAX] {
             assert_eq!(

@@ -67,7 +67,8 @@ fn told(drive: &StatusReport) -> Result<()> {
 pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
     // Less than this says nothing about what will be written yet.
     const TELLING_BYTES: u64 = 64 << 20;
-    let room = drive.physical_size_bytes - drive.physical_reserve_bytes - drive.physical_fixed_bytes;
+    let kept = drive.physical_reserve_bytes + drive.physical_fixed_bytes;
+    let room = drive.physical_size_bytes.saturating_sub(kept);
     let needed = drive.logical_capacity_bytes as f64 / room.max(1) as f64;
     if needed <= 1.0 {
         return None;

@@ -50,7 +50,7 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 created_unix_seconds: numbers[0],
                 endurance_bytes: numbers[3],
                 incarnation: numbers[1] % (COUNT_MAX + 1),
-                worn_bytes: numbers[2] % (COUNT_MAX + 1),
+                worn_bytes: numbers[2],
                 // No incompatible feature is known: none is accepted.
                 features: Features {
                     incompatible: 0,

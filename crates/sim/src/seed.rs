@@ -28,6 +28,9 @@ const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 /// Steps from one branch of a life to the next: below 2 to the power of this, at least.
 const BRANCH_STEPS_BITS: u64 = 7;
 
+/// Writes to a page that takes none, in one life: one fills its segment, which is then set aside, and one more may be under way.
+const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
+
 /// In which order a life's media operations complete, mostly.
 const ORDERS: [SimOrder; 6] = [
     SimOrder::Random,
@@ -246,6 +249,7 @@ impl<S: Subject> Run<S> {
     /// Runs the clients, and tries crashes out on the way.
     fn live_on(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
+        let refused_before = self.media.counts().bad_page_errors;
         loop {
             let cut = if branches > 0 {
                 let steps = self.rng.skewed(BRANCH_STEPS_BITS);
@@ -261,6 +265,13 @@ impl<S: Subject> Run<S> {
             }
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
+            }
+            let refused = self.media.counts().bad_page_errors - refused_before;
+            let bad = self.media.bad_pages() as u64;
+            if refused > bad * REFUSALS_A_BAD_PAGE_MAX {
+                return Err(Stop::Failed(format!(
+                    "{refused} writes in one life to {bad} pages that take none: segments that did not take a write are used again"
+                )));
             }
             match end {
                 End::Finished => {

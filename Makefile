@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Where rustup puts it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
-SIM_SEEDS ?= 500
+SIM_SEEDS ?= 200
 
 .PHONY: build install uninstall demo test bench lint soak soak-fio power-cuts deps
 

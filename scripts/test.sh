@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Where rustup installs, for the first run after scripts/deps.sh did so.
 export PATH="$HOME/.cargo/bin:$PATH"
 cargo=${CARGO:-cargo}
-seeds=${SIM_SEEDS:-500}
+seeds=${SIM_SEEDS:-200}
 # What incremental builds keep is as large as the test programs, and whoever runs everything once has nothing of it.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 log=$(mktemp)
@@ -16,7 +16,7 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "cargo test"
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
-"$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip five_hundred_seeds 2>&1 | tee "$log"
+"$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
 step "simulator, $seeds seeds"
 "$cargo" run --release --locked -q -p sim -- --seeds "$seeds" 2>&1 | tee -a "$log"

@@ -64,7 +64,7 @@ use crate::{IoBuf, Media, PAGE_BYTES};
 pub const TEAR_BYTES: usize = 512;
 
 /// How many more syncs must complete after the one that made a write durable, and a write issued after those be
-/// made durable itself, before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
+/// made durable itself (other than the same bytes again), before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
 /// was true when it was sealed, which may be a little before it is written.
 pub const VOUCH_SYNCS: u64 = 2;
 

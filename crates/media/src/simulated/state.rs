@@ -251,7 +251,9 @@ impl State {
                 past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
             }
             if !past.is_empty() {
-                if past[0].0 * PAGE_BYTES as u64 >= self.vouching_from {
+                // What is written again as it was says nothing of anything newer.
+                let is_new = past.iter().any(|(_, page, old)| old.as_ref().is_none_or(|old| **old != **page));
+                if is_new && past[0].0 * PAGE_BYTES as u64 >= self.vouching_from {
                     self.vouched = self.vouched.max(write.issued_at);
                 }
                 self.past.push_back(Past { pages: past });

@@ -48,22 +48,23 @@ impl Core {
 
     /// Whether a batch fits.
     pub(crate) fn admits(&self, batch: &Batch) -> bool {
-        self.fits(batch.data_units(), || self.exchange(batch))
+        self.fits(batch.data_units(), || self.exchange(batch)).is_some()
     }
 
     /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
-    /// always: a full drive can be overwritten in place.
-    fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> bool {
+    /// always: a full drive can be overwritten in place. Answers how much of the room it takes.
+    fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> Option<u64> {
         let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit(units) {
-            return true;
+            return Some(units);
         }
         let (taken, freed) = exchange();
-        taken <= freed || self.taken_units() + taken - freed <= limit(taken - freed)
+        let more = taken.saturating_sub(freed);
+        (more == 0 || self.taken_units() + more <= limit(more)).then_some(more)
     }
 
-    /// Reserves live units for a request of several batches, so that it is refused whole or not at all.
-    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> bool {
+    /// Reserves live units for a request of several batches, so that it is refused whole or not at all. Answers how many.
+    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
         let exchange = || {
             let each = batches.iter().map(|batch| self.exchange(batch));
             each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -72,9 +73,7 @@ impl Core {
             [] => self.fits(units, || (units, 0)),
             _ => self.fits(units, exchange),
         };
-        if fits {
-            self.reserved_units += units;
-        }
+        self.reserved_units += fits.unwrap_or(0);
         fits
     }
 

@@ -71,14 +71,16 @@ impl<M: Media> Drive<M> {
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
         let mut not_taken = Vec::new();
-        let table = match read_only {
-            None if rewrites => {
+        let rewritten = rewrites && read_only.is_none();
+        let table = match rewritten {
+            true => {
                 // Whatever is found in a cache only is written to the medium before anything builds on it.
                 not_taken = rewrite(&*media, &superblock, &checkpoint, &tail.places).await?;
                 Table::of(checkpoint.number, &checkpoint.rows, [true; 2], [None; 2])
             }
-            _ => found.table,
+            false => found.table,
         };
+        let table = (table, rewritten || found.has_all_rows);
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
@@ -164,14 +166,14 @@ pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
 /// Puts the drive's state together from a checkpoint and the log behind it.
 fn recover(
     superblock: Superblock,
-    (checkpoint, table): (&Checkpoint, Table),
+    (checkpoint, (table, has_all_rows)): (&Checkpoint, (Table, bool)),
     tail: &Tail,
     options: &OpenOptions,
     read_only: Option<String>,
 ) -> Core {
     let geometry = superblock.geometry;
     let mut segments = Segments::new(geometry, options.entropy);
-    segments.load(&checkpoint.rows);
+    segments.load(&checkpoint.rows, has_all_rows);
     for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
         let segment = head.current.segment;
         if segment < segments.count() && segments.get(segment).state() == State::Free {

@@ -25,6 +25,11 @@ impl RowPages {
         self.changed.resize(table_pages(rows), true);
     }
 
+    /// The rows are those of a checkpoint that has all of them.
+    pub(crate) fn loaded(&mut self) {
+        self.changed.fill(false);
+    }
+
     /// A row is about to change; `rows` makes the rows of its page as they are now.
     pub(crate) fn touch(&mut self, segment: u32, rows: impl FnOnce(std::ops::Range<usize>) -> Page) {
         let page = page_of(segment);

@@ -245,8 +245,11 @@ impl Segments {
         self.free.extend(before..self.count());
     }
 
-    /// Takes over the rows of a checkpoint.
-    pub(crate) fn load(&mut self, rows: &[SegmentRow]) {
+    /// Takes over the rows of a checkpoint, which count as changed unless they are all on the medium.
+    pub(crate) fn load(&mut self, rows: &[SegmentRow], are_all: bool) {
+        if are_all {
+            self.pages.loaded();
+        }
         for (segment, row) in self.table.iter_mut().zip(rows) {
             segment.live_units = row.live_units;
             segment.repackable_units = row.repackable_units;

@@ -31,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) corrected: bool,
     /// What the places for checkpoints hold.
     pub(crate) table: Table,
+    /// A place holds the rows of all segments: not so where a growth was cut short.
+    pub(crate) has_all_rows: bool,
 }
 
 pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
@@ -102,16 +104,30 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     };
     let alone = !found.iter().any(|(_, c)| c.number + 1 == newest);
     let copy_of = |number: u64, copy: usize| found.iter().find(|(at, c)| c.number == number && *at == copy);
-    let whole = [0, 1].map(|copy| copy_of(newest, copy).is_some());
-    let copies = whole.iter().filter(|whole| **whole).count();
+    let (mut whole, mut has_before) = ([false; 2], [false; 2]);
+    for copy in 0..2 {
+        for (number, holds) in [(newest, &mut whole), (newest.wrapping_sub(1), &mut has_before)] {
+            holds[copy] =
+                copy_of(number, copy).is_some() && holds_all_rows(media, superblock, number, copy).await;
+        }
+    }
+    let copies = [0, 1].into_iter().filter(|copy| copy_of(newest, *copy).is_some()).count();
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
-    let before = [0, 1].map(|copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]));
+    let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]);
+    let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
     let table = Table::of(newest, rows, whole, before);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older: that is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let unread = unread[((newest + 1) % 2) as usize].take();
-    Ok(Found { checkpoint, alone, unread, corrected, table })
+    Ok(Found { checkpoint, alone, unread, corrected, table, has_all_rows: whole.contains(&true) })
+}
+
+/// Whether a checkpoint that was found in a place tells there of all segments of the drive.
+async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u64, copy: usize) -> bool {
+    let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
+    let page = read_pages(media, offset, PAGE_BYTES).await;
+    page.is_ok_and(|page| Checkpoint::decode_segments(&page) == Ok(superblock.geometry.segments()))
 }
 
 /// All valid checkpoints with their copies' numbers, and of either slot why a copy could not be read.

@@ -192,8 +192,8 @@ impl<M: Media> Drop for Reservation<'_, M> {
 
 impl<M: Media> Shared<M> {
     fn try_reserve(&self, units: u64, batches: &[Batch]) -> Option<Reservation<'_, M>> {
-        let reserved = self.core().reserve(units, batches);
-        reserved.then(|| Reservation { shared: self, units })
+        let units = self.core().reserve(units, batches)?;
+        Some(Reservation { shared: self, units })
     }
 
     /// Reserves live units, settling accounts if need be.

@@ -55,7 +55,8 @@ fn a_checkpoint_writes_the_pages_of_the_table_that_changed() {
     let (bytes, _) = written_by(&media, || tasks.run(drive.close()).expect("close"));
     assert!(bytes <= SMALL_BYTES, "closing wrote {bytes} bytes");
     drop(drive);
-    let drive = tasks.open(&media, |_| {});
+    let (bytes, drive) = written_by(&media, || tasks.open(&media, |_| {}));
+    assert!(bytes <= SMALL_BYTES, "opening wrote {bytes} bytes");
     for round in 3..9 {
         let mut back = vec![0; BLOCK as usize];
         tasks.run(drive.read(round * 700 * BLOCK, &mut back)).expect("read");

@@ -26,7 +26,7 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn draw(mode: Mode, rng: &mut SimRng) -> Shape {
-        let config = sim::Config::draw(rng);
+        let config = sim::Config::draw(rng, false);
         let through = [Cache::WriteThrough, Cache::WriteBack][rng.index(2)];
         let cache = match mode {
             Mode::Direct | Mode::StaleDisk => Cache::None,

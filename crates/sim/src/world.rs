@@ -34,6 +34,8 @@ pub struct World<S> {
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
     beats: AtomicU64,
+    /// Failed syncs that the opening was told of and made good for, by writing again what was in doubt.
+    made_good: u64,
     poisoned_since: AtomicU64,
     clients: AtomicU64,
     stopped: AtomicBool,
@@ -54,6 +56,7 @@ impl<S: Subject> World<S> {
     ) -> World<S> {
         World {
             subject,
+            made_good: media.failed_syncs_told(),
             media,
             config,
             oracle,
@@ -204,7 +207,8 @@ impl<S: Subject> World<S> {
 impl<S: Subject> Pulse for World<S> {
     fn beat(&self, idle: bool) {
         let now = self.beats.fetch_add(1, Ordering::Relaxed);
-        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failed_syncs_told() > 0 {
+        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failed_syncs_told() > self.made_good
+        {
             self.poisoned_since.store(now, Ordering::Relaxed);
         }
         if idle || now.is_multiple_of(self.config.beats_per_tick) {

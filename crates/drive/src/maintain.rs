@@ -234,7 +234,8 @@ impl<M: Media> Drive<M> {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
-            let freed = core.segments.review_waiting();
+            let freed = core.segments.waiting_count() > 0;
+            core.segments.review_waiting();
             if core.writable().is_err() {
                 return;
             }

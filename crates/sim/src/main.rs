@@ -124,7 +124,7 @@ fn replay<S: Subject>(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> boo
 
 fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     let started = Instant::now();
-    let reported = AtomicU64::new(0);
+    let (reported, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let seeds = if arguments.soak { u64::MAX } else { arguments.seeds };
     let (first, threads) = (arguments.first, arguments.threads);
     let style = arguments.style;
@@ -135,6 +135,13 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
         let now = started.elapsed().as_secs() / REPORT_EVERY.as_secs();
         if reported.fetch_max(now, Ordering::Relaxed) < now {
             println!("{}", summary(total, started.elapsed()));
+        }
+        // Not only at the end: somebody may end it before.
+        let count = total.failures.len() as u64;
+        if failed.fetch_max(count, Ordering::Relaxed) < count
+            && let Some((seed, why)) = total.failures.last()
+        {
+            println!("seed {seed} failed: {}", why.lines().next().unwrap_or_default());
         }
     });
     print!("{}", total.counts);

@@ -49,8 +49,6 @@ pub struct Counts {
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
-    /// Long zeroes and TRIMs refused for lack of space, of which a part may have been done.
-    pub known_refusals: u64,
     /// Requests that failed for a reason.
     pub errors: u64,
     /// Ranges that fio filled and flushed.
@@ -89,7 +87,6 @@ impl Counts {
             (&mut self.written_bytes, other.written_bytes),
             (&mut self.verified_bytes, other.verified_bytes),
             (&mut self.refusals, other.refusals),
-            (&mut self.known_refusals, other.known_refusals),
             (&mut self.errors, other.errors),
             (&mut self.fio_filled, other.fio_filled),
             (&mut self.fio_verified, other.fio_verified),
@@ -124,11 +121,7 @@ impl fmt::Display for Counts {
             "recoveries:   {}; check --deep without a fault: {}, and {} while served",
             self.recoveries, self.checks, self.scrubs
         )?;
-        writeln!(
-            out,
-            "known:        {} checks took half a checkpoint for a fault, {} long zeroes were refused, of which a part may be there",
-            self.known_faults, self.known_refusals
-        )?;
+        writeln!(out, "known:        {} checks took half a checkpoint for a fault", self.known_faults)?;
         writeln!(
             out,
             "disk:         {} MiB written; at cuts and failed syncs {} writes kept, {} lost, {} torn",

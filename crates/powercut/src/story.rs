@@ -73,7 +73,7 @@ pub fn tell(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     place.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
     let mut story = Story {
         fio: Fio::new(folder, shape.config.logical_bytes),
-        shared: Arc::new(Shared::new(disk.clone(), setting.strict)),
+        shared: Arc::new(Shared::new(disk.clone())),
         setting: setting.clone(),
         rng,
         shape,
@@ -333,7 +333,6 @@ impl Story {
             written_bytes: clients.written_bytes,
             verified_bytes: clients.verified_bytes,
             refusals: clients.refusals,
-            known_refusals: clients.known_refusals,
             errors: clients.errors,
             fio_filled: self.fio.filled,
             fio_verified: self.fio.verified,

@@ -9,7 +9,7 @@ use media::SimRng;
 use nbd::protocol as wire;
 use nbd::request::RequestHeader;
 use sim::content::{self, Filler, SECTOR_BYTES};
-use sim::oracle::{ATOMIC_BYTES_MAX, Kind};
+use sim::oracle::Kind;
 
 use super::connection::Connection;
 use super::receiver::{self, InFlight, Pending};
@@ -20,8 +20,6 @@ const ZERO_BYTES_MAX: u64 = 8 << 20;
 /// The same on sparse drives.
 const SPARSE_ZERO_BYTES_MAX: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
-/// Long TRIMs and zeroes are done in steps that end at multiples of this.
-const STEP_BYTES: u64 = 32 << 20;
 
 /// How clients like to make things durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +92,6 @@ impl Load {
                 shared: shared.clone(),
                 rng: rng.fork(),
                 cookie: 0,
-                strict: shared.strict,
             };
             load.threads.push(std::thread::spawn(move || client.run()));
         }
@@ -134,7 +131,6 @@ struct Client {
     shared: Arc<Shared>,
     rng: SimRng,
     cookie: u64,
-    strict: bool,
 }
 
 impl Client {
@@ -207,14 +203,11 @@ impl Client {
         let (offset, length) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
         let durable = flags & wire::CMD_FLAG_FUA != 0 || !self.config.write_cache;
         let whole_blocks = offset.is_multiple_of(BLOCK_BYTES) && length.is_multiple_of(BLOCK_BYTES);
-        // Known: zeroes in several steps are refused at the edge of a block in the last, and the others stay.
-        let steps = offset / STEP_BYTES != (offset + length - 1) / STEP_BYTES && length > ATOMIC_BYTES_MAX;
-        let partial = kind != Kind::Write && steps && !whole_blocks && !self.strict;
         let shared = self.shared.clone();
         let mut number = 0;
         let begin = || {
             number = shared.oracle.lock().begin_write(kind, first, count, filler);
-            Pending::Change { kind, number, bytes: length, durable, whole_blocks, partial }
+            Pending::Change { kind, number, bytes: length, durable, whole_blocks }
         };
         self.cookie += 1;
         if !self.in_flight.enter(self.plan.depth, self.cookie, begin) {

@@ -15,7 +15,7 @@ use super::shared::Shared;
 /// A request that waits for its answer.
 pub(super) enum Pending {
     /// A write, TRIM or zeroes.
-    Change { kind: Kind, number: u32, bytes: u64, durable: bool, whole_blocks: bool, partial: bool },
+    Change { kind: Kind, number: u32, bytes: u64, durable: bool, whole_blocks: bool },
     /// A read.
     Read { reading: Reading, bytes: usize },
     /// A flush, and when it began.
@@ -96,17 +96,13 @@ fn take_one(connection: &mut Connection, in_flight: &InFlight, shared: &Shared) 
         return Err(io::Error::new(ErrorKind::InvalidData, "an answer to no request"));
     };
     match pending {
-        Pending::Change { kind, number, bytes, durable, whole_blocks, partial } => match reply.error {
+        Pending::Change { kind, number, bytes, durable, whole_blocks } => match reply.error {
             0 => {
                 shared.oracle.lock().acknowledge(number, durable);
                 shared.count(|counts| {
                     counts.changes += 1;
                     counts.written_bytes += if kind == Kind::Write { bytes } else { 0 };
                 });
-            }
-            error if error == Errno::NoSpc.code() && partial => {
-                shared.oracle.lock().fail(number);
-                shared.count(|counts| counts.known_refusals += 1);
             }
             error if error == Errno::NoSpc.code() => {
                 shared.hold(shared.oracle.lock().refuse(number));

@@ -21,8 +21,6 @@ pub struct ClientCounts {
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
-    /// Refused although a part of them may have happened, which is known.
-    pub known_refusals: u64,
     /// Requests that failed, and something excused it.
     pub errors: u64,
 }
@@ -33,8 +31,6 @@ pub struct Shared {
     pub oracle: Mutex<Oracle>,
     /// Under the drive.
     pub disk: Arc<Disk>,
-    /// Excuse nothing, not even mistakes of the program that are known.
-    pub strict: bool,
     failure: Mutex<Option<String>>,
     counts: Mutex<ClientCounts>,
     stopped: AtomicBool,
@@ -45,11 +41,10 @@ pub struct Shared {
 
 impl Shared {
     /// For an empty drive.
-    pub fn new(disk: Arc<Disk>, strict: bool) -> Shared {
+    pub fn new(disk: Arc<Disk>) -> Shared {
         Shared {
             oracle: Mutex::new(Oracle::new()),
             disk,
-            strict,
             failure: Mutex::new(None),
             counts: Mutex::new(ClientCounts::default()),
             stopped: AtomicBool::new(false),

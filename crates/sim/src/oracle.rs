@@ -107,6 +107,8 @@ struct Sector {
     /// The write last shown to a reader, and when.
     shown: Option<(u32, u64)>,
     seen: Seen,
+    /// When the last of the writes ended that may have left what was seen; 0: none may have.
+    seen_until: u64,
 }
 
 impl Sector {
@@ -348,6 +350,7 @@ impl Oracle {
             floor: 0,
             shown: None,
             seen: Seen::Nothing,
+            seen_until: 0,
         })
     }
 

@@ -55,6 +55,7 @@ impl Oracle {
             let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
             self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.is_durable = true);
         }
+        self.note_ends();
         let Survivors { mark, visible, evidence } = self.survivors()?;
         let numbers = self.epoch..self.next_write();
         let required = |number: &u32| {
@@ -116,6 +117,16 @@ impl Oracle {
         candidates.next().is_none().then_some(only)
     }
 
+    /// When what was seen of each sector may have been written at the latest.
+    fn note_ends(&mut self) {
+        for sector in self.sectors.values_mut() {
+            let Seen::Value(value) = sector.seen else { continue };
+            let writes = sector.writes.iter().map(|&number| &self.writes[number as usize]);
+            let fits = writes.filter(|write| write.value == value && !write.is_refused);
+            sector.seen_until = fits.map(|write| write.end).max().unwrap_or(0);
+        }
+    }
+
     fn survivors(&self) -> Result<Survivors, Violation> {
         let durable =
             (self.epoch..self.next_write()).filter(|&number| self.writes[number as usize].is_durable);
@@ -164,10 +175,8 @@ impl Oracle {
         let write = &self.writes[number as usize];
         let Some(sector) = self.sectors.get(&at) else { return Ok(()) };
         let Seen::Value(value) = sector.seen else { return Ok(()) };
-        let need_not_precede = |candidate: Option<u32>| {
-            candidate.is_some_and(|other| other == number || self.writes[other as usize].end >= write.start)
-        };
-        if self.candidates(sector, value).any(need_not_precede) {
+        // It shows the write, or one that need not come before it.
+        if sector.seen_until >= write.start {
             return Ok(());
         }
         let broken = match (write.is_durable, is_visible) {

@@ -283,7 +283,8 @@ impl<M: Media> Shared<M> {
     }
 
     /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
-    /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired cannot move as it is.
+    /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired moves as it is only where
+    /// that was made ready: see [`Shared::keep_dictionaries`].
     /// `None`: it would have to be packed anew, and cannot be decompressed.
     fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
         let (is_current, may_move) = {

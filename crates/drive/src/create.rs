@@ -112,6 +112,18 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
     Arc::new(encoded)
 }
 
+/// Writes both copies of a superblock, durably, one after the other: one is whole at any time.
+pub(crate) async fn write_superblock<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
+    let mut page = IoBuf::zeroed(PAGE_BYTES);
+    page.copy_from_slice(&superblock.encode());
+    let page = Arc::new(page);
+    for copy in 0..SUPERBLOCK_COPIES {
+        write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+        sync(media).await?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
     media.write(offset, buf).await.map_err(|e| Error::io("writing", offset, &e))
 }

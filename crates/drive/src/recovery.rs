@@ -15,7 +15,7 @@ use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
-use crate::rewrite::rewrite;
+use crate::rewrite::{NotTaken, rewrite};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared, bad_segments_max};
 use crate::slots::{copies_agree, find_successor, must_hold, read_checkpoint, read_superblock};
@@ -91,12 +91,19 @@ impl<M: Media> Drive<M> {
             let before = core.read_only.take().filter(|_| tail.damage.is_some());
             core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
         }
-        for (at, bytes) in not_taken {
-            let sequence = checkpoint.sequence + 1 + at as u64;
-            core.log.pack_not_taken(sequence, (tail.places[at].position, bytes), &mut core.segments);
-        }
-        if core.segments.set_aside_counts().1 > bad_segments_max(core.segments.count()) {
-            return Err(Error::Io("the backing does not take what is written to many of its places".into()));
+        for NotTaken { at, buf, error } in not_taken {
+            let (sequence, position) = (checkpoint.sequence + 1 + at as u64, tail.places[at].position);
+            core.counters.write_errors_count += 1;
+            let Some(segment) = core.log.pack_not_taken(sequence, (position, buf), &mut core.segments) else {
+                continue;
+            };
+            core.note(format!("segment {segment} takes no writes and is not used any more: {error}"));
+            let (most, (_, bad)) =
+                (bad_segments_max(core.segments.count()), core.segments.set_aside_counts());
+            if bad > most {
+                let what = format!("writes to {bad} segments of the backing fail, {most} at most may be bad");
+                return Err(Error::Io(format!("{what}: {error}")));
+            }
         }
         core.segments.list_free();
         let read_only = core.read_only.is_some();
@@ -118,8 +125,8 @@ impl<M: Media> Drive<M> {
             drive.checkpoint().await?;
         }
         if !read_only && !drive.0.core().segments.host_may_take() {
-            // Each opening takes segments for its heads: a full drive that is opened again and again must not run out. Only now:
-            // cleaning has to know the dictionaries. What stands in its way does not keep the drive shut.
+            // Each opening takes segments for its heads: a full drive that is opened again and again must not run out.
+            // What stands in the way of cleaning does not keep the drive shut.
             if let Err(error) = drive.0.make_space().await {
                 drive.0.core().writable()?;
                 drive.0.core().note(format!("cleaning at the opening: {error}"));

@@ -8,36 +8,37 @@
 
 use std::sync::Arc;
 
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
+use layout::{Checkpoint, Superblock};
 use media::{IoBuf, Media};
 
-use crate::create::{sync, write};
+use crate::create::{sync, write, write_superblock};
 use crate::error::Error;
 use crate::replay::PackPlace;
 use crate::slots::read_pages;
+
+/// A pack that the medium does not take.
+pub(crate) struct NotTaken {
+    /// Which of those that recovery found.
+    pub(crate) at: usize,
+    pub(crate) buf: Arc<IoBuf>,
+    /// What the medium said.
+    pub(crate) error: Error,
+}
 
 /// Packs that the medium may not take. With more it is broken, and not a place on it.
 const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers which packs
-/// the medium does not take, with their bytes: what they hold has to be written elsewhere.
+/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers those that
+/// the medium does not take: what they hold has to be written elsewhere.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
     packs: &[PackPlace],
-) -> Result<Vec<(usize, Arc<IoBuf>)>, Error> {
-    let mut page = IoBuf::zeroed(PAGE_BYTES);
-    page.copy_from_slice(&superblock.encode());
-    let page = Arc::new(page);
-    for copy in 0..SUPERBLOCK_COPIES {
-        // One is whole at any time.
-        write(media, Geometry::superblock_offset(copy), page.clone()).await?;
-        sync(media).await?;
-    }
+) -> Result<Vec<NotTaken>, Error> {
+    write_superblock(media, superblock).await?;
     rewrite_checkpoint(media, superblock, checkpoint).await?;
     let mut not_taken = Vec::new();
     let mut pending = vec![(0, packs.len())];
@@ -50,7 +51,8 @@ pub(crate) async fn rewrite<M: Media>(
         } else if let Some(pack) = packs.get(from)
             && not_taken.len() < NOT_TAKEN_MAX
         {
-            not_taken.push((from, Arc::new(read_again(media, std::slice::from_ref(pack)).await?)));
+            let buf = Arc::new(read_again(media, std::slice::from_ref(pack)).await?);
+            not_taken.push(NotTaken { at: from, buf, error });
         } else {
             return Err(error);
         }
@@ -89,7 +91,7 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
         if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
             let position = pack.position;
             return Err(Error::Io(format!(
-                "byte {position:#x} of the backing was read as one thing, then as another"
+                "byte {position:#x} of the backing was read as one thing, then as another: a write was lost; open the drive again"
             )));
         }
     }

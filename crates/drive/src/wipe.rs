@@ -6,14 +6,12 @@
 //! drive as it was, or wiped.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Features, Geometry, PAGE_BYTES, SegmentRow, SegmentUse, Superblock};
-use media::{IoBuf, Media};
+use layout::{Features, SegmentRow, SegmentUse, Superblock};
+use media::Media;
 
-use crate::create::{empty_checkpoint, sync, write};
+use crate::create::{empty_checkpoint, sync, write, write_superblock};
 use crate::error::Error;
 use crate::recovery::is_outdated;
 use crate::rewrite::rewrite_checkpoint;
@@ -70,14 +68,7 @@ impl<M: Media> Drive<M> {
             write(media, offset, checkpoint.clone()).await?;
         }
         sync(media).await?;
-        let mut page = IoBuf::zeroed(PAGE_BYTES);
-        page.copy_from_slice(&superblock.encode());
-        let page = Arc::new(page);
-        for copy in 0..SUPERBLOCK_COPIES {
-            write(media, Geometry::superblock_offset(copy), page.clone()).await?;
-            sync(media).await?;
-        }
-        Ok(())
+        write_superblock(media, &superblock).await
     }
 
     /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many

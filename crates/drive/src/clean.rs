@@ -541,6 +541,13 @@ impl Core {
         header.extra == 0 || self.dictionaries.contains(&header.extra)
     }
 
+    /// A record was appended. Where it needs a retired dictionary nobody knows which segments do, until no head is there any more.
+    pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
+        if !self.is_current(header) {
+            self.open_at_retirement = self.log.open_segments();
+        }
+    }
+
     /// Appends a range to the cleaning head. False: no segment could be had.
     pub(crate) fn append_range_to_cleaning(
         &mut self,
@@ -567,10 +574,7 @@ impl Core {
         }
         let entry = self.log.append(Head::Cleaning, header, payload);
         self.publish_record(header.block, entry, header.left_out);
-        if !self.is_current(header) {
-            // Until no head is there any more, nobody knows which segments need that dictionary.
-            self.open_at_retirement = self.log.open_segments();
-        }
+        self.note_retired(header);
         self.records_since_checkpoint += 1;
         self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         true

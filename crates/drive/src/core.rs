@@ -271,8 +271,11 @@ impl Core {
             return Err(Stall::Conflict);
         }
         // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
-        if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id)) {
+        if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id) || self.outgoing.contains(id)) {
             return Err(Stall::Conflict);
+        }
+        if batch.items.is_empty() {
+            return Ok(());
         }
         let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
         if claim == Claim::Ordinary && !batch.reserved && !self.admits(batch) {
@@ -324,6 +327,7 @@ impl Core {
                 let entry = self.log.append(Head::Host, header, payload);
                 self.written.add(header, batch.level);
                 self.publish_record(header.block, entry, header.left_out);
+                self.note_retired(header);
             }
             Item::Range { header, payload, count, entry } => {
                 #[cfg(feature = "planted-bugs")]

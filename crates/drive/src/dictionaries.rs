@@ -65,6 +65,13 @@ impl Dictionaries {
     pub(crate) fn catalog(&self) -> Catalog {
         self.catalog.lock().clone()
     }
+
+    /// Those that were retired.
+    pub(crate) fn retired(&self) -> Vec<Dictionary> {
+        let catalog = self.catalog.lock();
+        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at > 0);
+        retired.filter_map(|entry| self.of(entry.id).ok().flatten()).collect()
+    }
 }
 
 /// Of two errors the one that may pass.
@@ -241,8 +248,8 @@ impl<M: Media> Shared<M> {
         self.core().outgoing = outgoing;
     }
 
-    /// Lets what needs these retired dictionaries move as it is again, durably: which segments may need them is counted anew, once
-    /// no head appends to one that it moved to. False: not now, or there is no room to note it. The caller has the right to
+    /// Lets what needs these retired dictionaries be written again, durably: which segments may need them is counted anew, once
+    /// no head appends to one that it was written to. False: not now, or there is no room to note it. The caller has the right to
     /// maintenance.
     pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         // Whoever changes the catalog may wait for the right to maintenance.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use codec::Policy;
+use codec::{Dictionary, Policy};
 use layout::entry::RAW_UNITS;
 use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
 use media::Media;
@@ -290,6 +290,23 @@ impl<M: Media> Shared<M> {
         let [with, without] = self.strong_recipes();
         let larger = |recipe: &Recipe| Recipe { frame_blocks: GROUP_BLOCKS, ..recipe.clone() };
         vec![larger(&with), larger(&without), with, without, whole, usual]
+    }
+
+    /// The same with dictionaries that are not in use any more, for what they fit better.
+    pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
+        if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
+            return Vec::new();
+        }
+        let dictionaries: Arc<[Dictionary]> = dictionaries.into();
+        let [strong, _] = self.strong_recipes();
+        let usual = self.recipe();
+        let of = |recipe: &Recipe, frame_blocks| Recipe {
+            frame_blocks,
+            dictionaries: dictionaries.clone(),
+            ..recipe.clone()
+        };
+        let sizes = |recipe: &Recipe| [of(recipe, GROUP_BLOCKS), of(recipe, recipe.frame_blocks)];
+        sizes(&strong).into_iter().chain(sizes(&usual)).collect()
     }
 
     /// How cold blocks are compressed: those that a dictionary fits, and others.

@@ -58,12 +58,25 @@ impl<M: Media> Drive<M> {
                 let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
                 match self.0.reserve(units(&batches), &batches, Settling::without_cleaning()).await {
                     Err(Error::NoSpace) => {
-                        for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
-                            batch.clear();
-                            self.prepare_densely(batch, piece_offset(i), piece).await?;
-                            yield_now().await;
+                        let mut again = true;
+                        loop {
+                            for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
+                                batch.clear();
+                                self.prepare_densely(batch, piece_offset(i), piece).await?;
+                                yield_now().await;
+                            }
+                            match self.0.reserve(units(&batches), &batches, Settling::default()).await {
+                                Err(Error::NoSpace) if std::mem::take(&mut again) => {}
+                                reserved => break reserved?,
+                            }
+                            let mut any = false;
+                            for (batch, (i, piece)) in batches.iter().zip(pieces()) {
+                                any |= self.bring_back_dictionaries(piece_offset(i), piece, batch).await?;
+                            }
+                            if !any {
+                                return Err(Error::NoSpace);
+                            }
                         }
-                        self.0.reserve(units(&batches), &batches, Settling::default()).await?
                     }
                     reserved => reserved?,
                 }
@@ -84,8 +97,9 @@ impl<M: Media> Drive<M> {
     async fn write_piece(&self, offset: u64, data: &[u8], mut batch: Batch) -> Result<(), Error> {
         let reserved = batch.reserved;
         let mut densely = batch.dense;
+        let mut brought_back = false;
         let result = loop {
-            if batch.items.is_empty() {
+            if batch.items.is_empty() && batch.expected.is_empty() {
                 let prepared = match densely {
                     false => self.prepare(&mut batch, offset, data).await,
                     true => self.prepare_densely(&mut batch, offset, data).await,
@@ -98,6 +112,13 @@ impl<M: Media> Drive<M> {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
                 Err(Error::NoSpace) if !densely => densely = true,
+                Err(Error::NoSpace) if !std::mem::replace(&mut brought_back, true) => {
+                    match self.bring_back_dictionaries(offset, data, &batch).await {
+                        Ok(true) => {}
+                        Ok(false) => break Err(Error::NoSpace),
+                        Err(error) => break Err(error),
+                    }
+                }
                 Err(error) => break Err(error),
             }
             batch.clear();

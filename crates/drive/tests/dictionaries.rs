@@ -255,8 +255,7 @@ fn records_that_need_a_retired_dictionary_hold_no_segments() {
     }
     run(drive.trim(0, 1000 * 4096, false)).expect("trim");
     for n in 5000..5600 {
-        let other: Vec<u8> = page(n).into_iter().map(|byte| byte ^ 0x55).rev().collect();
-        run(drive.write(n * 4096, &other, false)).expect("write");
+        run(drive.write(n * 4096, &other_page(n), false)).expect("write");
     }
     assert_eq!(run(drive.train()).expect("train").ids, [2]);
     run(drive.trim(2000 * 4096, 4000 * 4096, false)).expect("trim");
@@ -281,4 +280,123 @@ fn records_that_need_a_retired_dictionary_hold_no_segments() {
         assert_pages(&drive, kept(segment), 2);
     }
     assert_sound(&drive);
+}
+
+/// Data like [`page`]'s to other dictionaries, but not to the same.
+fn other_page(n: u64) -> Vec<u8> {
+    page(n).into_iter().map(|byte| byte ^ 0x55).rev().collect()
+}
+
+/// Groups of eight blocks from block [`FIRST`] on: a page, and seven blocks that nothing makes smaller, with which it is in no frame.
+const GROUPS: u64 = 240;
+const FIRST: u64 = 1000;
+
+/// What a group holds after so many changes.
+fn group(number: u64, version: u64) -> Vec<u8> {
+    let mut data = page(number + 1000 * (version + 1));
+    data.extend_from_slice(&random(number + 1000 * (version + 1), 7 * BLOCK));
+    data
+}
+
+fn assert_groups(drive: &Memory, version: u64) {
+    let mut back = vec![0; 8 * BLOCK];
+    for number in 0..GROUPS {
+        run(drive.read((FIRST + 8 * number) << 12, &mut back)).expect("read");
+        assert!(back == group(number, version), "group {number}");
+    }
+}
+
+/// A full drive of groups whose pages need a retired dictionary; and the first block of what fills it.
+fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) {
+    const FILLING: u64 = 6000;
+    let media = Arc::new(MemoryMedia::new(17 << 20));
+    let create = CreateOptions {
+        codec: codec::Policy::Auto,
+        segment_bytes: Some(512 << 10),
+        ..create_options(17 << 20, 64 << 20)
+    };
+    run(Drive::create(&*media, &create)).expect("create");
+    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    write_pages(&drive, 0, 600);
+    assert_eq!(run(drive.train()).expect("train").ids, [1]);
+    // No segment holds some of them and what is given up: cleaning has no business there.
+    run(drive.write(14_000 << 12, &random(1, 600 << 10), false)).expect("write");
+    for number in 0..GROUPS {
+        run(drive.write((FIRST + 8 * number) << 12, &group(number, 0), false)).expect("write");
+    }
+    run(drive.write(15_000 << 12, &random(2, 600 << 10), false)).expect("write");
+    run(drive.close()).expect("close");
+    drop(drive);
+    // The sample begins anew.
+    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    for n in 5000..5600 {
+        run(drive.write(n * 4096, &other_page(n), false)).expect("write");
+    }
+    assert_eq!(run(drive.train()).expect("train").ids, [2]);
+    run(drive.trim(0, FIRST << 12, false)).expect("trim");
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = run(Drive::open(media.clone(), options(3))).expect("open");
+    // From here on nothing is written that needs the first.
+    assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0);
+    let mut block = FILLING;
+    for count in [16, 1] {
+        while run(drive.write(block << 12, &random(block, count * BLOCK), false)).is_ok() {
+            block += count as u64;
+        }
+    }
+    (media, drive, FILLING)
+}
+
+/// What is there already takes no more than what is there: whatever dictionaries came since, and whatever the codec is now.
+#[test]
+fn what_a_full_drive_holds_it_takes_again() {
+    let (media, drive, _) = full_of_what_needs_a_retired_dictionary();
+    let write_again = || {
+        for number in 0..GROUPS {
+            run(drive.write((FIRST + 8 * number) << 12, &group(number, 0)[..BLOCK], false)).expect("write");
+        }
+        let many: Vec<u8> = (0..100).flat_map(|number| group(number, 0)).collect();
+        run(drive.write(FIRST << 12, &many, true)).expect("write many");
+    };
+    write_again();
+    run(drive.set_codec(codec::Policy::None)).expect("set codec");
+    write_again();
+    assert_groups(&drive, 0);
+    assert_sound(&drive);
+    drop(drive);
+    let drive = run(Drive::open(media, options(4))).expect("open");
+    assert_groups(&drive, 0);
+}
+
+/// Data takes the place of such data on a full drive, with the dictionary that fits it although another came since: singly and
+/// many at once. What needs the dictionary is readable ever after.
+#[test]
+fn a_full_drive_takes_what_only_a_retired_dictionary_makes_small() {
+    for many in [0, 100] {
+        let (media, drive, filling) = full_of_what_needs_a_retired_dictionary();
+        // As much as such data differs by.
+        run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
+        let data: Vec<u8> = (0..many).flat_map(|number| group(number, 1)).collect();
+        run(drive.write(FIRST << 12, &data, false)).expect("write many");
+        for len in [BLOCK, 8 * BLOCK] {
+            for number in many..GROUPS {
+                let (at, data) = ((FIRST + 8 * number) << 12, &group(number, 1)[..len]);
+                run(drive.write(at, data, number % 16 == 0)).expect("write");
+            }
+        }
+        run(drive.flush()).expect("flush");
+        assert_groups(&drive, 1);
+        assert_sound(&drive);
+        drop(drive);
+        let drive = run(Drive::open(media, options(4))).expect("open");
+        for round in 1..4 {
+            run(drive.forget_dictionaries()).expect("forget");
+            run(drive.trim((filling + 16 * round) << 12, 16 << 12, false)).expect("trim");
+            while run(drive.clean()).expect("clean") {}
+            run(drive.checkpoint()).expect("checkpoint");
+        }
+        assert_groups(&drive, 1);
+        assert_sound(&drive);
+    }
 }

@@ -6,10 +6,11 @@
 //!    still occupy. Incompressible data, in blocks that hold nothing, takes at least 98 % of that before it is refused, less
 //!    two segments for the map and the ends of segments.
 //! 2. **Maintenance makes nothing larger.** `physical_used_bytes` does not grow by cleaning and checkpoints alone, also after a
-//!    change of the codec, but for map nodes, which may be coded anew. (With dictionaries that come and go there is no such rule: what needs one that is
-//!    retired is compressed anew.)
-//! 3. **A full drive serves.** Overwriting in place, by data that takes no more than what is there, succeeds, and so do TRIM
-//!    of whole blocks and of whole leaves, and FLUSH: at once, after a crash, and however often the drive is opened.
+//!    change of the codec, but for map nodes, which may be coded anew. (With dictionaries that come and go there is no such
+//!    rule: what needs one that is retired is compressed anew.)
+//! 3. **A full drive serves.** Overwriting in place succeeds: with what is there, whatever codec and dictionaries are now, and by
+//!    data that takes no more. So do TRIM of whole blocks and of whole leaves, and FLUSH: at once, after a crash, and however
+//!    often the drive is opened.
 //! 4. **Maintenance ends.** A quiet drive, full or not, comes to have nothing to do: it does not wear its medium for ever.
 //!
 //! Writes go to the annex, which no client touches, and are accounted in the [`Ledger`](crate::ledger::Ledger).
@@ -34,6 +35,8 @@ const NODE_BYTES_MAX: u64 = 5200;
 const MAINTENANCE_MAX: u32 = 256;
 /// The same, for each of its segments: enough to move all data twenty times.
 const MAINTENANCE_A_SEGMENT_MAX: u32 = 40;
+/// Blocks of one kind, by others of which a piece may be overwritten: what they differ by is less than an incompressible block.
+const ALIKE_BLOCKS_MAX: u64 = 16;
 /// Blocks of a leaf of the map.
 const LEAF_BLOCKS: u64 = 512;
 /// Most segments cleaned to see whether that makes what they hold larger.
@@ -183,17 +186,16 @@ impl<S: Subject> Run<S> {
 
     /// Rule 3, if the drive is full.
     pub(super) fn full_must_serve(&mut self) -> Result<(), Stop> {
-        // By another codec the same bytes may take more.
-        if !self.is_full || self.config.changes_codec() {
+        if !self.is_full {
             return Ok(());
         }
         for _ in 0..1 + self.rng.below(8) {
             let number = self.rng.next_u64() >> 32;
             let Some(piece) = self.ledger.intact(number) else { continue };
-            if self.rng.chance(2, 3) {
-                self.overwrite_in_place(piece)?;
-            } else {
-                self.trim_some(piece)?;
+            match self.rng.below(4) {
+                0 => self.trim_some(piece)?,
+                1 => self.overwrite_alike(piece)?,
+                _ => self.overwrite_in_place(piece)?,
             }
             if self.rng.chance(1, 4) {
                 self.flush_quietly()?;
@@ -218,6 +220,35 @@ impl<S: Subject> Run<S> {
             Stop::Failed(format!(
                 "overwriting {} blocks at block {} in place on a full drive, by data that takes as much ({filler:?}), was \
                  refused: {error}",
+                piece.count, piece.first
+            ))
+        })
+    }
+
+    /// Other data of the same kind, after a block was given up that compresses not at all: never refused, as that makes more room
+    /// than such data differs by.
+    pub(super) fn overwrite_alike(&mut self, piece: Piece) -> Result<(), Stop> {
+        let filler = self.ledger.filler(piece.version);
+        // By another codec, or without the dictionary that fitted them, other bytes may take more.
+        let changes = self.config.changes_codec() || self.config.is_training();
+        if changes || filler.is_incompressible() || piece.count > ALIKE_BLOCKS_MAX {
+            return Ok(());
+        }
+        let number = self.rng.next_u64() >> 32;
+        let Some(room) = self.ledger.intact(number).filter(|other| other.first != piece.first) else {
+            return Ok(());
+        };
+        if !self.ledger.filler(room.version).is_incompressible() {
+            return Ok(());
+        }
+        self.trim(room.first, 1, false)?;
+        let other = self.ledger.draft(piece.first, piece.count, filler);
+        let result = self.put(other, false)?;
+        self.count("space: overwritten by data of the same kind on a full drive");
+        result.map_err(|error| {
+            Stop::Failed(format!(
+                "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, although a \
+                 block was given up before: {error}",
                 piece.count, piece.first
             ))
         })

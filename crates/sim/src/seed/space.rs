@@ -35,8 +35,8 @@ const NODE_BYTES_MAX: u64 = 5200;
 const MAINTENANCE_MAX: u32 = 256;
 /// The same, for each of its segments: enough to move all data twenty times.
 const MAINTENANCE_A_SEGMENT_MAX: u32 = 40;
-/// Blocks of one kind, by others of which a piece may be overwritten: what they differ by is less than an incompressible block.
-const ALIKE_BLOCKS_MAX: u64 = 16;
+/// Blocks that differ from others of their kind by less than an incompressible block takes.
+const ALIKE_BLOCKS: u64 = 16;
 /// Blocks of a leaf of the map.
 const LEAF_BLOCKS: u64 = 512;
 /// Most segments cleaned to see whether that makes what they hold larger.
@@ -225,30 +225,31 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Other data of the same kind, after a block was given up that compresses not at all: never refused, as that makes more room
-    /// than such data differs by.
+    /// Other data of the same kind, after blocks were given up that compress not at all: never refused, as that makes more room than
+    /// such data differs by.
     pub(super) fn overwrite_alike(&mut self, piece: Piece) -> Result<(), Stop> {
         let filler = self.ledger.filler(piece.version);
         // By another codec, or without the dictionary that fitted them, other bytes may take more.
         let changes = self.config.changes_codec() || self.config.is_training();
-        if changes || filler.is_incompressible() || piece.count > ALIKE_BLOCKS_MAX {
+        if changes || filler.is_incompressible() {
             return Ok(());
         }
         let number = self.rng.next_u64() >> 32;
         let Some(room) = self.ledger.intact(number).filter(|other| other.first != piece.first) else {
             return Ok(());
         };
-        if !self.ledger.filler(room.version).is_incompressible() {
+        let blocks = piece.count.div_ceil(ALIKE_BLOCKS);
+        if !self.ledger.filler(room.version).is_incompressible() || room.count < blocks {
             return Ok(());
         }
-        self.trim(room.first, 1, false)?;
+        self.trim(room.first, blocks, false)?;
         let other = self.ledger.draft(piece.first, piece.count, filler);
         let result = self.put(other, false)?;
         self.count("space: overwritten by data of the same kind on a full drive");
         result.map_err(|error| {
             Stop::Failed(format!(
-                "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, although a \
-                 block was given up before: {error}",
+                "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, although \
+                 blocks were given up before: {error}",
                 piece.count, piece.first
             ))
         })

@@ -109,6 +109,11 @@ impl SimMedia {
         self.state.lock().bad.len()
     }
 
+    /// Pages that cannot be read, however often that is tried.
+    pub fn unreadable_pages(&self) -> usize {
+        self.state.lock().sticky.len()
+    }
+
     /// Pages of which reads show what a failed sync has lost.
     pub fn ghost_pages(&self) -> usize {
         self.state.lock().ghosts.len()

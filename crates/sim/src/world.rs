@@ -167,9 +167,10 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Whether segments may have been set aside: they may be what a full drive lacks.
+    /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
     pub fn lacks_segments(&self) -> bool {
-        self.media.counts().damage() > 0 || self.media.bad_pages() > 0
+        let media = &self.media;
+        media.counts().damage() > 0 || media.bad_pages() > 0 || media.unreadable_pages() > 0
     }
 
     /// Counts an error and fails if nothing excuses it.

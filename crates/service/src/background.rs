@@ -1,12 +1,13 @@
 //! What a served drive does without being asked: time passes, cleaning, checkpoints.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drive::Drive;
-use media::AnyMedia;
+use media::{AnyMedia, Media};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::busy::Hurry;
 use crate::pacer::Pacer;
@@ -59,8 +60,9 @@ impl Background {
     }
 }
 
-async fn tick(
-    drive: Drive<AnyMedia>,
+/// Tells a drive that time passes, and sets by what it says how fast writers may go.
+pub(crate) async fn tick<M: Media>(
+    drive: Drive<M>,
     (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
     pacer: Arc<Pacer>,
     mut hurry: Hurry,
@@ -85,7 +87,8 @@ async fn tick(
     }
 }
 
-async fn maintain(name: Arc<str>, drive: Drive<AnyMedia>, mut stopped: watch::Receiver<bool>) {
+/// Cleans, frees and checkpoints.
+pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stopped: watch::Receiver<bool>) {
     let mut owed = Duration::ZERO;
     loop {
         let share = drive.pace().cleaning_share;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
 
 /// How often a worker looks at the processor time of its thread.
 const SAMPLE: Duration = Duration::from_secs(1);

@@ -102,3 +102,14 @@ pub trait Device: Send + Sync + 'static {
         max: usize,
     ) -> impl Future<Output = Result<Vec<Extent>, DeviceError>> + Send;
 }
+
+impl From<drive::Extent> for Extent {
+    fn from(extent: drive::Extent) -> Extent {
+        let kind = match extent.kind {
+            drive::ExtentKind::Data => ExtentKind::Data,
+            drive::ExtentKind::Zero => ExtentKind::Zero,
+            drive::ExtentKind::Hole => ExtentKind::Hole,
+        };
+        Extent { len: extent.len, kind }
+    }
+}

@@ -19,6 +19,9 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 
+/// Where those who do things with a drive tell of them: a kind, and one line for people.
+pub(crate) type Tell = Box<dyn Fn(EventKind, String) + Send + Sync>;
+
 /// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {

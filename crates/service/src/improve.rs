@@ -11,19 +11,19 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use drive::{Drive, Error, Settle, SettleStep, Trained};
 use layout::BLOCK_BYTES;
-use media::AnyMedia;
+use media::{AnyMedia, Media};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
 use crate::compute::{Meter, thread_time};
-use crate::events::EventKind;
-use crate::monitor::EventSender;
+use crate::events::{EventKind, Tell};
 use crate::pause::{rest, rest_after};
 use crate::requests::Requests;
 use crate::workers::Workers;
@@ -46,18 +46,20 @@ type Answer = oneshot::Sender<Result<Trained, Error>>;
 
 /// Improves a drive until stopped.
 pub(crate) struct Improver {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<AnyMedia>>,
     stop: watch::Sender<bool>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the task works on, and what others ask of it.
-pub(crate) struct Shared {
-    pub(crate) drive: Drive<AnyMedia>,
+pub(crate) struct Shared<M: Media> {
+    pub(crate) drive: Drive<M>,
     pub(crate) path: PathBuf,
     pub(crate) requests: Arc<Requests>,
     pub(crate) meter: Arc<Meter>,
-    pub(crate) events: EventSender,
+    pub(crate) events: Tell,
+    /// Processor time that the thread it runs on has taken.
+    thread_time: fn() -> Duration,
     /// Bits of a number from 0 to 100.
     background_cpu_percent: AtomicU64,
     wake: Notify,
@@ -85,19 +87,11 @@ impl Improver {
         index: usize,
         (drive, path): (Drive<AnyMedia>, PathBuf),
         requests: Arc<Requests>,
-        (meter, events): (Arc<Meter>, EventSender),
+        (meter, events): (Arc<Meter>, Tell),
         background_cpu_percent: f64,
     ) -> Improver {
-        let shared = Arc::new(Shared {
-            drive,
-            path,
-            requests,
-            meter,
-            events,
-            background_cpu_percent: AtomicU64::new(background_cpu_percent.to_bits()),
-            wake: Notify::new(),
-            memory: Mutex::default(),
-        });
+        let shared =
+            Shared::new((drive, path), requests, (meter, events), background_cpu_percent, thread_time);
         let (stop, stopped) = watch::channel(false);
         let task = workers.spawn_on(index, improve(shared.clone(), stopped));
         Improver { shared, stop, task: tokio::sync::Mutex::new(Some(task)) }
@@ -130,19 +124,7 @@ impl Improver {
 
     /// Begins a run that settles everything, unless one is under way.
     pub(crate) fn start_run(&self) {
-        {
-            let mut memory = self.shared.memory.lock();
-            if memory.run().is_some() {
-                return;
-            }
-            memory.settling.run = Some(SettleRunReport {
-                state: "running".to_string(),
-                started_unix_seconds: unix_seconds(),
-                total_bytes: self.shared.drive.logical_capacity_bytes(),
-                ..SettleRunReport::default()
-            });
-        }
-        self.shared.wake.notify_one();
+        self.shared.start_run();
     }
 
     /// Ends the run that is under way, if one is.
@@ -189,7 +171,8 @@ struct Run {
     no_room_since: Option<Instant>,
 }
 
-async fn improve(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+/// Improves a drive until stopped.
+pub(crate) async fn improve<M: Media>(shared: Arc<Shared<M>>, mut stopped: watch::Receiver<bool>) {
     let mut pass = Pass::default();
     let mut run = Run::default();
     loop {
@@ -207,7 +190,27 @@ async fn improve(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     shared.memory.lock().wanted.clear();
 }
 
-impl Shared {
+impl<M: Media> Shared<M> {
+    pub(crate) fn new(
+        (drive, path): (Drive<M>, PathBuf),
+        requests: Arc<Requests>,
+        (meter, events): (Arc<Meter>, Tell),
+        background_cpu_percent: f64,
+        thread_time: fn() -> Duration,
+    ) -> Arc<Shared<M>> {
+        Arc::new(Shared {
+            drive,
+            path,
+            requests,
+            meter,
+            events,
+            thread_time,
+            background_cpu_percent: AtomicU64::new(background_cpu_percent.to_bits()),
+            wake: Notify::new(),
+            memory: Mutex::default(),
+        })
+    }
+
     /// `None`: the drive is closing, and the work was given up. That is done only while the compute thread has some of it:
     /// nothing of the drive changes until its answer is taken.
     async fn unless_closing<T>(
@@ -256,6 +259,23 @@ impl Shared {
         }
     }
 
+    /// See [`Improver::start_run`].
+    pub(crate) fn start_run(&self) {
+        {
+            let mut memory = self.memory.lock();
+            if memory.run().is_some() {
+                return;
+            }
+            memory.settling.run = Some(SettleRunReport {
+                state: "running".to_string(),
+                started_unix_seconds: unix_seconds(),
+                total_bytes: self.drive.logical_capacity_bytes(),
+                ..SettleRunReport::default()
+            });
+        }
+        self.wake.notify_one();
+    }
+
     fn percent(&self) -> f64 {
         f64::from_bits(self.background_cpu_percent.load(Ordering::Relaxed))
     }
@@ -270,7 +290,7 @@ impl Shared {
                 }
                 count => {
                     let new = if count == 1 { "a new dictionary" } else { "new dictionaries" };
-                    self.events.tell(
+                    (self.events)(
                         EventKind::DictionaryAdopted,
                         format!("{new} for new data; {}", trained.outcome),
                     );
@@ -285,9 +305,9 @@ impl Shared {
         let mut work = pin!(work);
         let mut spent = Duration::ZERO;
         let done = std::future::poll_fn(|context| {
-            let before = thread_time();
+            let before = (self.thread_time)();
             let polled = work.as_mut().poll(context);
-            spent += thread_time().saturating_sub(before);
+            spent += (self.thread_time)().saturating_sub(before);
             polled
         })
         .await;

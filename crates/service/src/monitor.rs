@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::backing::{BackingReport, Prober};
 use crate::error_counts::ErrorCounts;
-use crate::events::{Event, EventKind, EventLog, Seen, WarnAt, Watcher};
+use crate::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
 use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::hook::Hook;
 use crate::latency::Snapshot;
@@ -66,17 +66,6 @@ struct Memory {
     powered: Duration,
     /// What others have told of since the last look.
     told: Vec<(EventKind, String)>,
-}
-
-/// For those who do things with a drive to tell of them; it is passed on at the next look.
-#[derive(Clone)]
-pub(crate) struct EventSender(Arc<Watched>);
-
-impl EventSender {
-    /// One line for people; tells nothing of what is stored on the drive.
-    pub(crate) fn tell(&self, kind: EventKind, message: String) {
-        self.0.memory.lock().told.push((kind, message));
-    }
 }
 
 impl Monitor {
@@ -135,8 +124,10 @@ impl Monitor {
         monitor
     }
 
-    pub(crate) fn sender(&self) -> EventSender {
-        EventSender(self.watched.clone())
+    /// Where others tell of what they did: a kind, and one line for people, which tells nothing of what is stored on the drive.
+    pub(crate) fn teller(&self) -> Tell {
+        let watched = self.watched.clone();
+        Box::new(move |kind, message| watched.memory.lock().told.push((kind, message)))
     }
 
     async fn tell(&self, events: &[Event]) {

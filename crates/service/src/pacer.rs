@@ -5,9 +5,10 @@
 //! here. Where the rate is 1 writers take space as fast as cleaning makes it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// What lately means: the time constant of the mean of writers' rate.
 const LATELY: Duration = Duration::from_millis(250);

@@ -4,47 +4,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::{Drive, Trained};
+use drive::Trained;
 use media::{Allocation, AnyMedia};
 use offload::Offload;
 use tokio::sync::Mutex;
 
 use crate::background::Background;
 use crate::compute::Meter;
-use crate::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+use crate::device::{Device, DeviceError, Extent, Geometry};
 use crate::error::ServiceError;
 use crate::features::keeps_allocated;
+use crate::gate::Gate;
 use crate::improve::Improver;
-use crate::latency::Kind;
 use crate::monitor::Monitor;
 use crate::offload_report::OffloadReport;
 use crate::open::{Helpers, OpenSettings, open};
-use crate::pacer::Pacer;
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
 use crate::resize::grow;
 use crate::scrub::Scrubber;
-use crate::throttle::Throttle;
 use crate::workers::{IoBackend, Workers};
-
-/// Largest request a host should send: what NBD clients may send to any server.
-const MAX_TRANSFER_BYTES: u32 = 32 << 20;
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
 pub struct ServedDrive {
     path: PathBuf,
-    drive: Drive<AnyMedia>,
+    gate: Gate<AnyMedia>,
     media: Arc<AnyMedia>,
-    throttle: Arc<Throttle>,
-    pacer: Arc<Pacer>,
     direct: bool,
     keep_allocated: bool,
-    read_only: bool,
     backend: IoBackend,
     /// What compresses for it, and its name.
     offload: Option<(String, Arc<dyn Offload>)>,
     threads: usize,
-    requests: Arc<Requests>,
     monitor: Monitor,
     opened: Instant,
     background: Mutex<Option<Background>>,
@@ -79,33 +70,34 @@ impl ServedDrive {
         let name: Arc<str> = path.display().to_string().into();
         let requests = Arc::new(Requests::new(workers.count()));
         let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
-        let throttle = Arc::new(Throttle::default());
-        let pacer = Arc::new(Pacer::default());
-        let throttling = (settings.throttle, throttle.clone());
-        let background = Background::start(workers, index, name, &drive, throttling, pacer.clone());
+        let gate = Gate {
+            drive: drive.clone(),
+            requests: requests.clone(),
+            throttle: Arc::default(),
+            pacer: Arc::default(),
+            read_only: settings.read_only,
+        };
+        let throttling = (settings.throttle, gate.throttle.clone());
+        let background = Background::start(workers, index, name, &drive, throttling, gate.pacer.clone());
         let improver = Improver::start(
             workers,
             index,
             (drive.clone(), path.clone()),
-            requests.clone(),
-            (meter, monitor.sender()),
+            requests,
+            (meter, monitor.teller()),
             settings.background_cpu_percent,
         );
         Ok(Arc::new(ServedDrive {
             improver,
-            scrubber: Scrubber::new(drive.clone(), path.clone(), workers.spawner()),
+            scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),
             path,
-            drive,
+            gate,
             direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
             keep_allocated,
             media,
-            throttle,
-            pacer,
-            read_only: settings.read_only,
             backend: workers.backend(),
             offload: workers.offload_named(),
             threads: workers.count(),
-            requests,
             monitor,
             opened: Instant::now(),
             background: Mutex::new(Some(background)),
@@ -119,26 +111,26 @@ impl ServedDrive {
 
     /// The drive's identity.
     pub fn uuid(&self) -> uuid::Uuid {
-        uuid::Uuid::from_bytes(self.drive.status().uuid)
+        uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
     }
 
     /// Requests so far.
     pub fn requests(&self) -> &Requests {
-        &self.requests
+        &self.gate.requests
     }
 
     /// What the drive tells about itself.
     pub fn report(&self) -> StatusReport {
-        let status = self.drive.status();
-        let mut report = StatusReport::new(&self.path, &status, &self.drive, self.keep_allocated);
+        let status = self.gate.drive.status();
+        let mut report = StatusReport::new(&self.path, &status, &self.gate.drive, self.keep_allocated);
         report.server = Some(ServerReport {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             io_backend: self.backend.name().to_string(),
-            throttle_bytes_per_second: self.throttle.rate(),
+            throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
-            requests: (&*self.requests).into(),
+            requests: (&*self.gate.requests).into(),
             scrub: self.scrubber.report(),
             offload: self
                 .offload
@@ -158,7 +150,7 @@ impl ServedDrive {
 
     /// Changes the memory for the drive's map, in bytes; see [`Drive::set_map_budget_bytes`].
     pub fn set_map_budget_bytes(&self, bytes: u64) {
-        self.drive.set_map_budget_bytes(bytes);
+        self.gate.drive.set_map_budget_bytes(bytes);
     }
 
     /// Lets hosts see `bytes`; those that connect from now on do.
@@ -166,8 +158,8 @@ impl ServedDrive {
     /// # Errors
     /// As [`Drive::set_logical_capacity`].
     pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), ServiceError> {
-        let before = self.drive.logical_capacity_bytes();
-        self.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
+        let before = self.gate.drive.logical_capacity_bytes();
+        self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
         tracing::info!(drive = %self.path.display(), before, now = bytes, "logical capacity");
         Ok(())
     }
@@ -177,8 +169,8 @@ impl ServedDrive {
     /// # Errors
     /// As [`Drive::set_codec`].
     pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), ServiceError> {
-        let before = self.drive.status().codec;
-        self.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
+        let before = self.gate.drive.status().codec;
+        self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
         tracing::info!(drive = %self.path.display(), %before, now = %policy, "codec");
         Ok(())
     }
@@ -189,8 +181,8 @@ impl ServedDrive {
     /// # Errors
     /// As [`Drive::set_physical_size`] and [`FileMedia::grow`].
     pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
-        let before = self.drive.status().physical_size_bytes;
-        grow(&self.path, &self.drive, &self.media, bytes, allocation).await?;
+        let before = self.gate.drive.status().physical_size_bytes;
+        grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
         tracing::info!(drive = %self.path.display(), before, now = bytes, "physical size");
         Ok(())
     }
@@ -242,12 +234,12 @@ impl ServedDrive {
     pub async fn close(&self, patience: Duration) -> Result<(), ServiceError> {
         const POLL: Duration = Duration::from_millis(1);
         let Some(background) = self.background.lock().await.take() else { return Ok(()) };
-        self.requests.refuse();
+        self.gate.requests.refuse();
         let since = Instant::now();
-        while self.requests.in_flight() > 0 && since.elapsed() < patience {
+        while self.gate.requests.in_flight() > 0 && since.elapsed() < patience {
             tokio::time::sleep(POLL).await;
         }
-        let left = self.requests.in_flight();
+        let left = self.gate.requests.in_flight();
         if left > 0 {
             tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
         }
@@ -256,7 +248,7 @@ impl ServedDrive {
         self.improver.stop().await;
         background.stop().await;
         self.monitor.stop().await;
-        let closed = self.drive.close().await;
+        let closed = self.gate.drive.close().await;
         self.monitor.closed(&closed).await;
         closed.map_err(|source| self.failed(source))
     }
@@ -264,57 +256,30 @@ impl ServedDrive {
 
 impl Device for ServedDrive {
     fn geometry(&self) -> Geometry {
-        let sector_bytes = self.drive.sector_bytes();
-        Geometry {
-            capacity_bytes: self.drive.logical_capacity_bytes(),
-            sector_bytes,
-            preferred_bytes: layout::BLOCK_BYTES as u32,
-            max_transfer_bytes: MAX_TRANSFER_BYTES,
-            read_only: self.read_only,
-        }
+        self.gate.geometry()
     }
 
     async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let request = self.requests.begin(Kind::Read)?;
-        request.end(self.drive.read(offset, buf).await)
+        self.gate.read(offset, buf).await
     }
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(Kind::Write)?;
-        self.throttle.admit(data.len()).await;
-        self.pacer.admit(data.len()).await;
-        request.end(self.drive.write(offset, data, fua).await)
+        self.gate.write(offset, data, fua).await
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
-        let request = self.requests.begin(Kind::Flush)?;
-        request.end(self.drive.flush().await)
+        self.gate.flush().await
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(Kind::Trim)?;
-        request.end(self.drive.trim(offset, len, fua).await)
+        self.gate.trim(offset, len, fua).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
-        let request = self.requests.begin(Kind::Trim)?;
-        request.end(self.drive.write_zeroes(offset, len, no_hole, fua).await)
+        self.gate.write_zeroes(offset, len, no_hole, fua).await
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        let request = self.requests.begin_extents()?;
-        let extents = request.end(self.drive.extents(offset, len, max).await)?;
-        Ok(extents.into_iter().map(Extent::from).collect())
-    }
-}
-
-impl From<drive::Extent> for Extent {
-    fn from(extent: drive::Extent) -> Extent {
-        let kind = match extent.kind {
-            drive::ExtentKind::Data => ExtentKind::Data,
-            drive::ExtentKind::Zero => ExtentKind::Zero,
-            drive::ExtentKind::Hole => ExtentKind::Hole,
-        };
-        Extent { len: extent.len, kind }
+        self.gate.extents(offset, len, max).await
     }
 }

@@ -4,9 +4,10 @@
 //! geometrically from [`CEILING_BYTES_PER_SECOND`] where the throttle sets in to the floor where the drive is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Where the throttle sets in: as good as none.
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;

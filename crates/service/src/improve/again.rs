@@ -1,9 +1,11 @@
 //! What dictionaries that came later are good for: settling again what was settled before, and making places for more of
 //! them; and a survey of what live data needs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drive::{Error, Settle};
+use media::Media;
+use tokio::time::Instant;
 
 use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
@@ -17,7 +19,7 @@ const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
 /// 20 (1.96 standard deviations of a binomial); they are drawn leaf by leaf, so neighbours may be more alike.
 const SURVEY_RECORDS: usize = 512;
 
-impl Shared {
+impl<M: Media> Shared<M> {
     /// Whether settling again pays, by a sample.
     pub(super) async fn pays_again(&self) -> Result<bool, Error> {
         let gain = self.timed(self.drive.gain_of_settling_again()).await?;

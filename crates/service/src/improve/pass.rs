@@ -1,7 +1,9 @@
 //! Passes over a drive: what is cold, and when another pass may find something.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::requests::Requests;
 

@@ -1,0 +1,70 @@
+//! A served drive without threads, clocks and people: the way of hosts' requests, and its background as futures for whoever
+//! runs them. That is how a simulator serves one.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drive::Drive;
+use media::Media;
+use tokio::sync::watch;
+
+use crate::background::{maintain, tick};
+use crate::busy::Hurry;
+use crate::gate::Gate;
+use crate::improve::{self, improve};
+use crate::requests::Requests;
+use crate::throttle::ThrottleSettings;
+
+/// What a drive does in the background, until it is done or dropped.
+pub type BackgroundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A served drive without threads.
+pub struct Unthreaded<M: Media> {
+    /// The way of hosts' requests.
+    pub gate: Arc<Gate<M>>,
+    improving: Arc<improve::Shared<M>>,
+    /// What is left of its background ends when this goes.
+    _stop: watch::Sender<bool>,
+}
+
+impl<M: Media> Unthreaded<M> {
+    /// Serves a drive that was just opened; the futures have to be polled in the context of a tokio runtime, whose clock they
+    /// go by. Work for other threads is done by whoever asks for it.
+    pub fn new(
+        drive: Drive<M>,
+        throttle: Option<ThrottleSettings>,
+        background_cpu_percent: f64,
+    ) -> (Unthreaded<M>, Vec<BackgroundFuture>) {
+        let (stop, stopped) = watch::channel(false);
+        let requests = Arc::new(Requests::new(1));
+        let gate = Arc::new(Gate {
+            drive: drive.clone(),
+            requests: requests.clone(),
+            throttle: Arc::default(),
+            pacer: Arc::default(),
+            read_only: false,
+        });
+        let improving = improve::Shared::new(
+            (drive.clone(), PathBuf::new()),
+            requests,
+            (Arc::default(), Box::new(|_, _| ())),
+            background_cpu_percent,
+            || Duration::ZERO,
+        );
+        let throttling = (throttle, gate.throttle.clone());
+        let hurry = Hurry::new(Vec::new());
+        let background: Vec<BackgroundFuture> = vec![
+            Box::pin(tick(drive.clone(), throttling, gate.pacer.clone(), hurry, stopped.clone())),
+            Box::pin(maintain(Arc::from(""), drive, stopped.clone())),
+            Box::pin(improve(improving.clone(), stopped)),
+        ];
+        (Unthreaded { gate, improving, _stop: stop }, background)
+    }
+
+    /// Compresses all that is not settled yet again.
+    pub fn start_settle(&self) {
+        self.improving.start_run();
+    }
+}

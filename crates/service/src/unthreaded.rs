@@ -25,8 +25,7 @@ pub struct Unthreaded<M: Media> {
     /// The way of hosts' requests.
     pub gate: Arc<Gate<M>>,
     improving: Arc<improve::Shared<M>>,
-    /// What is left of its background ends when this goes.
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
 }
 
 impl<M: Media> Unthreaded<M> {
@@ -60,7 +59,12 @@ impl<M: Media> Unthreaded<M> {
             Box::pin(maintain(Arc::from(""), drive, stopped.clone())),
             Box::pin(improve(improving.clone(), stopped)),
         ];
-        (Unthreaded { gate, improving, _stop: stop }, background)
+        (Unthreaded { gate, improving, stop }, background)
+    }
+
+    /// Lets its background end: each of the futures where it is done with what it is at.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
     }
 
     /// Compresses all that is not settled yet again.

@@ -100,7 +100,7 @@ impl Config {
         };
         let mut uuid = [0; 16];
         uuid.fill_with(|| rng.next_u64() as u8);
-        Config {
+        let mut config = Config {
             uuid,
             sector_bytes: if style == Style::Rounds || rng.chance(3, 4) { 512 } else { 4096 },
             segment_bytes,
@@ -129,7 +129,12 @@ impl Config {
             groups: zones::draw_groups(rng, logical_bytes),
             palette: Palette::draw(rng),
             fillers: style.draw_fillers(rng),
+        };
+        if config.is_served() {
+            // What a client does not wait for happens all the same.
+            config.drops = 0;
         }
+        config
     }
 
     /// Where the annex begins: blocks that no client touches, for [`Ledger`](crate::ledger::Ledger).
@@ -169,6 +174,14 @@ impl Config {
     /// Whether dictionaries are trained at all: it takes more time than all else.
     pub fn is_training(&self) -> bool {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
+    }
+
+    /// Whether hosts reach the drive by way of a server. What a backing does lasting damage to, or a panic, ends a server; and
+    /// there is no time for large drives.
+    pub fn is_served(&self) -> bool {
+        let quiet =
+            !self.does_damage() && !self.panics() && !matches!(self.style, Style::Large | Style::Sparse);
+        self.uuid[4].is_multiple_of(6) && quiet
     }
 
     /// Whether the engine may panic.

@@ -1,8 +1,8 @@
 //! Runs futures on one thread, in an order that only the seed decides.
 //!
 //! Each step either completes one media operation or polls one ready task. Which one is picked at random, or by priorities, or some
-//! tasks are starved: see [`Policy`]. There is no clock: what a server does "every few milliseconds" happens at [`Pulse::beat`], now and then and whenever nothing
-//! else can happen.
+//! tasks are starved: see [`Policy`]. No time passes by itself: what a server does "every few milliseconds" happens at
+//! [`Pulse::beat`], now and then and whenever nothing else can happen; and then a [`Clock`] goes on, if there is one.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,17 +10,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use drive::Spawner;
 use media::{SimMedia, SimRng};
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
 use crate::panics::Planned;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Beats without progress while nothing else can happen, after which nothing ever will.
 const IDLE_BEATS_MAX: u32 = 16;
+
+/// The same where time passes: somebody may wait for it.
+const IDLE_BEATS_ON_TIME_MAX: u32 = 1 << 14;
+
+/// How much time passes at a beat: mostly a tick, or as long as a server waits for something, or until a drive counts as idle.
+const TICK: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_secs(1);
+const LONGER: Duration = Duration::from_secs(35);
 
 /// Steps without progress after which there will be none.
 const STEPS_WITHOUT_PROGRESS_MAX: u64 = 600_000;
@@ -146,6 +156,8 @@ pub struct Executor {
     /// Of 8 steps that could go either way, how many go to the media.
     media_share: u64,
     policy: Policy,
+    /// For what goes by the time of a tokio runtime.
+    clock: Option<Clock>,
     rng: SimRng,
 }
 
@@ -155,7 +167,22 @@ impl Executor {
         let media_share = [1, 3, 4, 6, 7][rng.index(5)];
         let policy = Policy::draw(&mut rng);
         let queue = Arc::new(Mutex::new(Queue::default()));
-        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, policy, rng }
+        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, policy, clock: None, rng }
+    }
+
+    /// The same, with a clock that its tasks go by.
+    pub fn with_clock(self) -> Executor {
+        Executor { clock: Some(Clock::new()), ..self }
+    }
+
+    /// Time passes: mostly a tick of the drive's, now and then more.
+    fn pass_time(&mut self) {
+        let Some(clock) = &self.clock else { return };
+        clock.pass(match self.rng.below(16) {
+            0 => LONG,
+            1 => LONGER,
+            _ => TICK,
+        });
     }
 
     /// Hands background work to this executor.
@@ -234,11 +261,13 @@ impl Executor {
             let idle = ready == 0 && in_flight == 0;
             if idle {
                 idle_beats += 1;
-                if idle_beats > IDLE_BEATS_MAX {
+                let most = if self.clock.is_some() { IDLE_BEATS_ON_TIME_MAX } else { IDLE_BEATS_MAX };
+                if idle_beats > most {
                     return End::Deadlock;
                 }
             }
             if idle || self.rng.chance(1, STEPS_PER_BEAT) {
+                self.pass_time();
                 // The engine is entered there too.
                 match catch_unwind(AssertUnwindSafe(|| pulse.beat(idle))) {
                     Ok(()) => {}
@@ -322,6 +351,7 @@ impl Executor {
         let Some(task) = &mut self.tasks[number] else { return false };
         task.waker.queued.store(false, Ordering::Relaxed);
         let waker = Waker::from(task.waker.clone());
+        let _clock = self.clock.as_ref().map(Clock::enter);
         let poll = || task.future.as_mut().poll(&mut Context::from_waker(&waker));
         let polled = catch_unwind(AssertUnwindSafe(poll));
         if matches!(polled, Ok(Poll::Pending)) {

@@ -13,6 +13,7 @@
 mod bug;
 pub mod campaign;
 pub mod client;
+mod clock;
 mod config;
 pub mod content;
 mod counts;
@@ -26,8 +27,10 @@ pub mod oracle;
 pub mod panics;
 pub mod rounds;
 pub mod seed;
+pub mod served;
 mod subject;
 pub mod toy;
+pub mod wire;
 mod world;
 
 pub use bug::Bug;

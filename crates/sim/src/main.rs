@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use drive::Drive;
-use media::SimMedia;
 use sim::campaign::{self, POWER_CUT, Plan, Total};
+use sim::served::Served;
 use sim::toy::Toy;
 use sim::{Bug, Style, Subject, seed};
 
@@ -84,8 +83,7 @@ fn main() -> ExitCode {
         eprintln!("the drive has no planted bugs in this build: add --features planted-bugs");
         return ExitCode::from(2);
     }
-    let fine =
-        if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Drive<SimMedia>>(&arguments, &bugs) };
+    let fine = if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Served>(&arguments, &bugs) };
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

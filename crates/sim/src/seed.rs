@@ -99,7 +99,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let stays_full = trouble.stays_full;
     let oracle = Arc::new(Mutex::new(Oracle::new()));
     let counts = Arc::new(Mutex::new(Counts::default()));
-    let executor = Executor::new(rng.fork());
+    let executor = executor(&config, rng.fork());
     let ledger = Ledger::new(config.annex_block());
     let mut run = Run::<S> {
         rng,
@@ -127,6 +127,12 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     run.count_media();
     let counts = run.counts.lock().clone();
     Report { counts, failure, steps: run.steps + run.executor.steps() }
+}
+
+/// The executor for a drive.
+fn executor(config: &Config, rng: SimRng) -> Executor {
+    let executor = Executor::new(rng);
+    if config.is_served() { executor.with_clock() } else { executor }
 }
 
 struct Run<S> {
@@ -240,9 +246,11 @@ impl<S: Subject> Run<S> {
             }
         }
         self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        world.subject.disturb(true);
         panics::arm(self.draw_panic(2));
         let end = self.live_on(&world);
         panics::arm(None);
+        world.subject.disturb(false);
         end
     }
 

@@ -105,6 +105,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
     }
+    /// Whether its hosts' connections are cut now and then from now on, if it has any.
+    fn disturb(&self, _disturbed: bool) {}
     /// The mistakes that can be planted in it.
     const BUGS: &'static [Bug];
     /// Whether it goes elsewhere where pages take no write.

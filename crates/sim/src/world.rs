@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
+use crate::wire::LOST;
 use crate::{Config, Counts, Subject};
 
 /// Beats after which a drive must have taken to heart that a sync failed.
@@ -161,6 +162,7 @@ impl<S: Subject> World<S> {
         let damaged = counts.damage() > 0;
         let failed = self.media.failures() > 0;
         match error {
+            Error::Io(what) if what == LOST => true,
             Error::Invalid(_) | Error::NoSpace => false,
             Error::Corrupt(_) => damaged || failed,
             Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,

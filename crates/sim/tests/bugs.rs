@@ -1,10 +1,9 @@
 //! The drive's planted bugs are found. Wants `--features planted-bugs`, and a release build to be quick.
 #![cfg(feature = "planted-bugs")]
 
-use drive::Drive;
-use media::SimMedia;
 use sim::Bug;
 use sim::campaign::{self, Plan};
+use sim::served::Served;
 
 /// Seeds among which a bug must show.
 const SEEDS: u64 = 1000;
@@ -13,7 +12,7 @@ const SEEDS: u64 = 1000;
 fn each_planted_bug_is_found() {
     for bug in Bug::ALL {
         let plan = Plan { seeds: SEEDS, bug: Some(bug), failures_max: 1, ..Plan::default() };
-        let found = campaign::first_that_finds::<Drive<SimMedia>>(plan);
+        let found = campaign::first_that_finds::<Served>(plan);
         assert!(found.is_some(), "{} was not found in {SEEDS} seeds", bug.name());
     }
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Run, Stop};
-use crate::executor::Executor;
+use super::{Run, Stop, executor};
 use crate::oracle::LifeEnd;
 use crate::{Counts, Subject, panics};
 
@@ -24,7 +23,7 @@ impl<S: Subject> Run<S> {
         let mut rng = self.rng.fork();
         let mut branch = Run::<S> {
             media: Arc::new(self.media.branch(rng.fork())),
-            executor: Executor::new(rng.fork()),
+            executor: executor(&self.config, rng.fork()),
             rng,
             config: self.config.clone(),
             oracle: Arc::new(Mutex::new(self.oracle.lock().clone())),

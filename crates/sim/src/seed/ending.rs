@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use drive::Error;
 
-use super::{Run, Stop};
-use crate::executor::Executor;
+use super::{Run, Stop, executor};
 use crate::oracle::LifeEnd;
 use crate::{Subject, World, panics};
 
@@ -108,7 +107,7 @@ impl<S: Subject> Run<S> {
             }
         }
         self.steps += self.executor.steps();
-        self.executor = Executor::new(self.rng.fork());
+        self.executor = executor(&self.config, self.rng.fork());
     }
 
     pub(super) fn count_media(&mut self) {

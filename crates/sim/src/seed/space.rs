@@ -91,7 +91,8 @@ impl<S: Subject> Run<S> {
 
     /// Rule 2.
     pub(super) fn maintenance_must_not_grow(&mut self) -> Result<(), Stop> {
-        if self.config.is_training() {
+        // Who improves a served drive does not rest.
+        if self.config.is_training() || self.config.is_served() {
             return Ok(());
         }
         self.flush_quietly()?;

@@ -1,0 +1,315 @@
+//! A drive as it is served: on some seeds hosts reach it by way of NBD connections, the counting and the holding back of the
+//! service, and the service's background works beside the simulator's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use codec::Policy;
+use drive::{Drive, Error, Spawner};
+use futures::lock::Mutex as AsyncMutex;
+use media::{SimMedia, SimRng};
+use nbd::{Export, Peer, ServerConfig, ShutdownTrigger, serve_connection};
+use parking_lot::Mutex;
+use service::{Gate, ThrottleSettings, Unthreaded};
+use tokio::sync::Notify;
+
+use crate::subject::{Opening, Space};
+use crate::wire::{Command, FLAG_FUA, FLAG_NO_HOLE, Wire};
+use crate::{Bug, Config, Subject};
+
+/// Connections that hosts share.
+const WIRES: usize = 3;
+/// While disturbed: one request in so many finds its connection cut.
+const CUTS_ONE_IN: u64 = 64;
+/// How often a connection is tried at most.
+const CONNECT_ATTEMPTS_MAX: u32 = 1000;
+/// Largest range of one request.
+const RANGE_BYTES_MAX: u64 = 1 << 30;
+/// Bytes under way on a connection, each direction: one of these.
+const PIPE_BYTES: [usize; 4] = [1 << 10, 16 << 10, 256 << 10, 4 << 20];
+
+/// A drive, and on some seeds what serves it.
+#[derive(Clone)]
+pub struct Served {
+    drive: Drive<SimMedia>,
+    server: Option<Arc<Server>>,
+}
+
+struct Server {
+    shared: Arc<nbd::Shared<Gate<SimMedia>>>,
+    service: Unthreaded<SimMedia>,
+    shutdown: ShutdownTrigger,
+    background: Arc<Running>,
+    connections: Arc<Running>,
+    spawner: Spawner,
+    wires: [AsyncMutex<Option<Arc<Wire>>>; WIRES],
+    rng: Mutex<SimRng>,
+    disturbed: AtomicBool,
+}
+
+/// Tasks of the server that have not ended.
+#[derive(Default)]
+struct Running {
+    tasks: AtomicUsize,
+    ended: Notify,
+}
+
+impl Running {
+    fn spawn(self: &Arc<Self>, spawner: &Spawner, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.fetch_add(1, Ordering::Relaxed);
+        let running = self.clone();
+        spawner(Box::pin(async move {
+            task.await;
+            running.tasks.fetch_sub(1, Ordering::Relaxed);
+            running.ended.notify_one();
+        }));
+    }
+
+    async fn end(&self) {
+        while self.tasks.load(Ordering::Relaxed) > 0 {
+            self.ended.notified().await;
+        }
+    }
+}
+
+impl Server {
+    fn start(drive: &Drive<SimMedia>, opening: &Opening, trains: bool) -> Result<Server, Error> {
+        let mut rng = SimRng::new(opening.entropy);
+        let settings = ThrottleSettings {
+            at_percent: [50.0, 90.0, 99.0][rng.index(3)],
+            floor_bytes_per_second: [1 << 16, 4 << 20][rng.index(2)],
+        };
+        let throttle = rng.chance(1, 2).then_some(settings);
+        let percent = if trains { [1.0, 10.0, 100.0][rng.index(3)] } else { 0.0 };
+        let (service, background) = Unthreaded::new(drive.clone(), throttle, percent);
+        let running = Arc::new(Running::default());
+        background.into_iter().for_each(|task| running.spawn(&opening.spawner, task));
+        if trains && rng.chance(1, 2) {
+            service.start_settle();
+        }
+        let export = Export { name: String::new(), description: String::new(), device: service.gate.clone() };
+        let config = ServerConfig {
+            requests_per_connection_max: [1, 4, 256][rng.index(3)],
+            connections_max: 8,
+            ..ServerConfig::default()
+        };
+        let invalid = |error: nbd::ConfigError| Error::Invalid(error.to_string());
+        Ok(Server {
+            shared: nbd::Shared::new(vec![export], config).map_err(invalid)?,
+            service,
+            shutdown: ShutdownTrigger::new(),
+            background: running,
+            connections: Arc::default(),
+            spawner: opening.spawner.clone(),
+            wires: Default::default(),
+            rng: Mutex::new(rng),
+            disturbed: AtomicBool::new(false),
+        })
+    }
+
+    /// One of the connections, which is made if need be.
+    async fn wire(&self) -> Result<Arc<Wire>, Error> {
+        let (index, pipe, cuts) = {
+            let mut rng = self.rng.lock();
+            let cuts = self.disturbed.load(Ordering::Relaxed) && rng.chance(1, CUTS_ONE_IN);
+            (rng.index(WIRES), PIPE_BYTES[rng.index(PIPE_BYTES.len())], cuts)
+        };
+        let mut place = self.wires[index].lock().await;
+        if let Some(wire) = place.as_ref().filter(|wire| !wire.is_lost()) {
+            let wire = wire.clone();
+            if cuts {
+                wire.cut();
+            }
+            return Ok(wire);
+        }
+        let mut attempts = CONNECT_ATTEMPTS_MAX;
+        let wire = loop {
+            let (ours, theirs) = tokio::io::duplex(pipe);
+            let (shared, shutdown) = (self.shared.clone(), self.shutdown.subscribe());
+            self.connections.spawn(&self.spawner, async move {
+                // Why it ended is the client's business here.
+                let _ = serve_connection(theirs, Peer::Unknown, &shared, shutdown).await;
+            });
+            attempts -= 1;
+            match Wire::connect(ours, &self.spawner).await {
+                Ok(wire) => break Arc::new(wire),
+                // It took too long, or all places were taken by those just cut.
+                Err(_) if attempts > 0 => {}
+                Err(error) => return Err(Error::Io(error.to_string())),
+            }
+        };
+        *place = Some(wire.clone());
+        Ok(wire)
+    }
+
+    async fn request(
+        &self,
+        command: Command,
+        flags: u16,
+        (offset, len): (u64, u64),
+        data: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        self.wire().await?.request(command, flags, (offset, len as u32), data).await
+    }
+
+    /// A request without data, by as many as its range takes.
+    async fn request_range(
+        &self,
+        command: Command,
+        flags: u16,
+        (offset, len): (u64, u64),
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(RANGE_BYTES_MAX);
+            self.request(command, flags, (offset + done, part), &[]).await?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    async fn stop_background(&self) {
+        self.service.stop();
+        self.background.end().await;
+    }
+
+    async fn stop(&self) {
+        self.shutdown.trigger();
+        self.connections.end().await;
+        self.stop_background().await;
+    }
+}
+
+fn flag(set: bool, flag: u16) -> u16 {
+    if set { flag } else { 0 }
+}
+
+impl Subject for Served {
+    async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
+        <Drive<SimMedia> as Subject>::create(media, config).await
+    }
+
+    async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
+        let served = config.is_served() && !opening.read_only && !opening.rescue;
+        let drive = <Drive<SimMedia> as Subject>::open(media, config, opening.clone()).await?;
+        let server = served.then(|| Server::start(&drive, &opening, config.is_training())).transpose()?;
+        Ok(Served { drive, server: server.map(Arc::new) })
+    }
+
+    async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let Some(server) = &self.server else { return self.drive.read(offset, buf).await };
+        let data = server.request(Command::Read, 0, (offset, buf.len() as u64), &[]).await?;
+        buf.copy_from_slice(&data);
+        Ok(())
+    }
+
+    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
+        let Some(server) = &self.server else { return self.drive.write(offset, data, fua).await };
+        let range = (offset, data.len() as u64);
+        server.request(Command::Write, flag(fua, FLAG_FUA), range, data).await.map(drop)
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        let Some(server) = &self.server else { return self.drive.flush().await };
+        server.request(Command::Flush, 0, (0, 0), &[]).await.map(drop)
+    }
+
+    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
+        let Some(server) = &self.server else { return self.drive.trim(offset, len, fua).await };
+        server.request_range(Command::Trim, flag(fua, FLAG_FUA), (offset, len)).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+        let Some(server) = &self.server else {
+            return self.drive.write_zeroes(offset, len, no_hole, fua).await;
+        };
+        let flags = flag(fua, FLAG_FUA) | flag(no_hole, FLAG_NO_HOLE);
+        server.request_range(Command::WriteZeroes, flags, (offset, len)).await
+    }
+
+    fn disturb(&self, disturbed: bool) {
+        if let Some(server) = &self.server {
+            server.disturbed.store(disturbed, Ordering::Relaxed);
+        }
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        if let Some(server) = &self.server {
+            server.stop().await;
+        }
+        self.drive.close().await
+    }
+
+    async fn maintain(&self) -> Result<bool, Error> {
+        self.drive.maintain().await
+    }
+
+    async fn clean(&self) -> Result<bool, Error> {
+        self.drive.clean().await
+    }
+
+    async fn checkpoint(&self) -> Result<(), Error> {
+        self.drive.checkpoint().await
+    }
+
+    async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
+        self.drive.settle(block, old_only).await
+    }
+
+    async fn settle_again(&self, block: u64) -> Result<(u64, bool), Error> {
+        self.drive.settle_again(block).await
+    }
+
+    async fn free(&self) -> Result<bool, Error> {
+        self.drive.free().await
+    }
+
+    async fn train(&self) -> Result<bool, Error> {
+        Subject::train(&self.drive).await
+    }
+
+    fn tick(&self) {
+        self.drive.tick();
+    }
+
+    async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
+        if let Some(server) = &self.server {
+            // Nothing may change meanwhile.
+            server.stop_background().await;
+        }
+        self.drive.check(deep).await
+    }
+
+    async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
+        self.drive.set_codec(policy).await
+    }
+
+    async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {
+        self.drive.grow(physical, logical).await
+    }
+
+    async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
+        <Drive<SimMedia> as Subject>::wipe(media).await
+    }
+
+    const BUGS: &'static [Bug] = <Drive<SimMedia> as Subject>::BUGS;
+    const CAN_WIPE: bool = <Drive<SimMedia> as Subject>::CAN_WIPE;
+    const AVOIDS_BAD_PAGES: bool = <Drive<SimMedia> as Subject>::AVOIDS_BAD_PAGES;
+    const HAS_SPACE: bool = <Drive<SimMedia> as Subject>::HAS_SPACE;
+
+    fn is_empty(&self) -> bool {
+        self.drive.is_empty()
+    }
+
+    fn space(&self) -> Option<Space> {
+        Subject::space(&self.drive)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.drive.counters()
+    }
+
+    fn recovered(&self) -> Vec<(&'static str, u64)> {
+        self.drive.recovered()
+    }
+}

@@ -25,11 +25,13 @@ pub enum Bug {
     SyncTrustedAfterError,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
+    /// The server takes a durable write for any other.
+    FuaForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 11] = [
+    pub const ALL: [Bug; 12] = [
         Bug::SkipFlush,
         Bug::ApplyStaleMove,
         Bug::ReuseSegmentEarly,
@@ -41,6 +43,7 @@ impl Bug {
         Bug::UnboundedCleaning,
         Bug::SyncTrustedAfterError,
         Bug::BadSegmentForgotten,
+        Bug::FuaForgotten,
     ];
 
     /// Its name on the command line.
@@ -57,6 +60,7 @@ impl Bug {
             Bug::UnboundedCleaning => "unbounded-cleaning",
             Bug::SyncTrustedAfterError => "sync-trusted-after-error",
             Bug::BadSegmentForgotten => "bad-segment-forgotten",
+            Bug::FuaForgotten => "fua-forgotten",
         }
     }
 

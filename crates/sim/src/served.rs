@@ -44,6 +44,8 @@ struct Server {
     spawner: Spawner,
     wires: [AsyncMutex<Option<Arc<Wire>>>; WIRES],
     rng: Mutex<SimRng>,
+    /// A planted mistake.
+    forgets_fua: bool,
     disturbed: AtomicBool,
 }
 
@@ -103,6 +105,7 @@ impl Server {
             spawner: opening.spawner.clone(),
             wires: Default::default(),
             rng: Mutex::new(rng),
+            forgets_fua: opening.bug == Some(Bug::FuaForgotten),
             disturbed: AtomicBool::new(false),
         })
     }
@@ -149,6 +152,7 @@ impl Server {
         (offset, len): (u64, u64),
         data: &[u8],
     ) -> Result<Vec<u8>, Error> {
+        let flags = if self.forgets_fua { flags & !FLAG_FUA } else { flags };
         self.wire().await?.request(command, flags, (offset, len as u32), data).await
     }
 

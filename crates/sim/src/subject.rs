@@ -170,7 +170,7 @@ impl Subject for Drive<SimMedia> {
         options.frame_blocks = opening.frame_blocks;
         #[cfg(feature = "planted-bugs")]
         {
-            options.planted_bug = opening.bug.map(planted);
+            options.planted_bug = opening.bug.and_then(planted);
         }
         Drive::open(media, options).await
     }
@@ -309,8 +309,8 @@ impl Subject for Drive<SimMedia> {
 }
 
 #[cfg(feature = "planted-bugs")]
-fn planted(bug: Bug) -> drive::PlantedBug {
-    match bug {
+fn planted(bug: Bug) -> Option<drive::PlantedBug> {
+    Some(match bug {
         Bug::SkipFlush => drive::PlantedBug::SkipFlush,
         Bug::ApplyStaleMove => drive::PlantedBug::ApplyStaleMove,
         Bug::ReuseSegmentEarly => drive::PlantedBug::ReuseSegmentEarly,
@@ -322,5 +322,7 @@ fn planted(bug: Bug) -> drive::PlantedBug {
         Bug::UnboundedCleaning => drive::PlantedBug::UnboundedCleaning,
         Bug::SyncTrustedAfterError => drive::PlantedBug::SyncTrustedAfterError,
         Bug::BadSegmentForgotten => drive::PlantedBug::BadSegmentForgotten,
-    }
+        // Not the engine's.
+        Bug::FuaForgotten => return None,
+    })
 }

@@ -16,7 +16,7 @@ use media::{IoBuf, Media};
 use crate::error::Error;
 use crate::load::Bounds;
 use crate::log::PACK_HARD_BYTES;
-use crate::slots::first_packs;
+use crate::slots::{Search, first_packs};
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -334,7 +334,7 @@ impl<'a, M: Media> Reader<'a, M> {
 impl<M: Media> Reader<'_, M> {
     /// Segments that begin with the missing pack or one behind it, of those that were free for this log: by head and place.
     /// The lowest numbers are handed out first. The missing one may be there, whole, where only a checkpoint that is gone led
-    /// to it: it knows that checkpoint.
+    /// to it: it knows that checkpoint. One that is damaged says nothing, but those behind it may.
     async fn opened_since(
         &self,
         checkpoint: &Checkpoint,
@@ -350,7 +350,7 @@ impl<M: Media> Reader<'_, M> {
         let candidates = was_free.map(|(segment, _)| segment).take(most).collect();
         let place = (&self.uuid, self.geometry);
         let behind = |header: &PackHeader| header.sequence >= missing;
-        let found = first_packs(self.media, place, candidates, behind, false).await?;
+        let found = first_packs(self.media, place, candidates, behind, Search::All).await?;
         let to_place = |header: PackHeader| {
             let segment = NextSegment { segment: header.segment, generation: header.generation };
             (header.head as usize, segment, 0)

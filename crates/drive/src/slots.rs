@@ -204,7 +204,7 @@ pub(crate) async fn find_successor<M: Media>(
     let log_id = superblock.log_id();
     let place = (&log_id, superblock.geometry);
     let newer = |header: &PackHeader| header.checkpoint > checkpoint.number;
-    let found = first_packs(media, place, (0..until).collect(), newer, true).await?;
+    let found = first_packs(media, place, (0..until).collect(), newer, Search::OneWhole).await?;
     Ok(found.first().map(|header| {
         let usage = checkpoint.rows.get(header.segment as usize).map_or(SegmentUse::Free, |row| row.usage);
         format!(
@@ -214,14 +214,23 @@ pub(crate) async fn find_successor<M: Media>(
     }))
 }
 
-/// Headers of the packs that these segments begin with, whole ones that are `wanted`. A page that cannot be read counts as
-/// empty: it may be any page of a drive's free space. With `one` the search ends at the first.
+/// Which packs [`first_packs`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// One that is whole.
+    OneWhole,
+    /// All, also such as are torn or damaged behind their first page.
+    All,
+}
+
+/// Headers of the packs that these segments begin with, those that are `wanted`. A page that cannot be read counts as
+/// empty: it may be any page of a drive's free space.
 pub(crate) async fn first_packs<M: Media>(
     media: &M,
     (uuid, geometry): (&[u8; 16], Geometry),
     segments: Vec<u32>,
     wanted: impl Fn(&PackHeader) -> bool,
-    one: bool,
+    search: Search,
 ) -> Result<Vec<PackHeader>, Error> {
     let mut found = Vec::new();
     for some in segments.chunks(SEGMENTS_AT_ONCE) {
@@ -229,15 +238,19 @@ pub(crate) async fn first_packs<M: Media>(
             let start = geometry.segment_offset(segment);
             let page = read_pages(media, start, PAGE_BYTES).await.ok()?;
             let header = PackHeader::decode(&page[..PACK_HEADER_BYTES]).ok()?;
-            if header.uuid != *uuid || header.len as usize > PACK_HARD_BYTES || !wanted(&header) {
+            let here = header.uuid == *uuid && header.segment == segment && header.offset == 0;
+            if !here || header.len as usize > PACK_HARD_BYTES || !wanted(&header) {
                 return None;
+            }
+            if search == Search::All {
+                return Some(header);
             }
             let bytes = read_pages(media, start, header.len as usize).await.ok()?;
             let place = Place { uuid, segment, generation: header.generation, offset: 0 };
             decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header)
         };
         found.extend(join_all(some.iter().map(|segment| look(*segment))).await.into_iter().flatten());
-        if one && !found.is_empty() {
+        if search == Search::OneWhole && !found.is_empty() {
             break;
         }
     }

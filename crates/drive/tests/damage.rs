@@ -273,6 +273,31 @@ fn a_torn_pack_that_nothing_vouches_for_ends_the_log() {
     assert_eq!(read(&drive, 1).expect("read"), vec![0; 4096]);
 }
 
+/// The segment that the missing packs were in led to the next, whose first pack is damaged: those behind it vouch all the same.
+#[test]
+fn a_lost_segment_is_noticed_although_the_next_one_begins_with_damage() {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    let data = random(1, 256 << 10);
+    for at in 0..6 {
+        run(drive.write(at * data.len() as u64, &data, true)).expect("write");
+    }
+    drop(drive);
+    let image = Image::of(&media);
+    let geometry = image.geometry();
+    let segment = |block: u64| {
+        let place = image.newest(RecordKind::Data, block).position;
+        geometry.locate(place).expect("in a segment").0
+    };
+    let first = segment(0);
+    let blocks = (0..6).map(|at| at * data.len() as u64 / BLOCK);
+    let next = blocks.map(segment).find(|other| *other != first).expect("another segment");
+    let lost = vec![0; geometry.segment_bytes as usize];
+    image.write(geometry.segment_offset(first), &lost);
+    image.flip_bit(geometry.segment_offset(next) + 2 * 4096);
+    let why = refusal(&media);
+    assert!(why.contains("missing or torn"), "{why}");
+}
+
 #[test]
 fn a_backing_that_was_cut_short_is_refused() {
     let (media, image) = closed_with(5);

@@ -1,10 +1,10 @@
 //! A sample of what is written, for training dictionaries: every block has the same chance to be in it, whenever it came.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use layout::BLOCK_BYTES;
-use parking_lot::Mutex;
+
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the sample's size is fixed, and the n-th block
 /// takes a random one's place with the probability size / n. Instead of a number for each block, how many to skip is
@@ -101,7 +101,7 @@ impl Sampler {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -28,6 +28,7 @@ const fn mistake(
 const PINS: &str = "drive/src/pins.rs";
 const WAIT: &str = "drive/src/wait.rs";
 const FRAMES: &str = "drive/src/frames.rs";
+const SAMPLE: &str = "drive/src/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
 const SLOTS: &str = "nbd/src/slots.rs";
 
@@ -123,6 +124,12 @@ const MISTAKES: &[Mistake] = &[
         SLOTS,
         "let before = self",
         "self.woken.task.wake();\nlet bit_is_set = true;\nlet before = u64::from(bit_is_set) * bit | self",
+    ),
+    mistake(
+        "sample_counts_from_before",
+        SAMPLE,
+        "if first + count > self.seen.load(Ordering::Relaxed) {",
+        "if false {",
     ),
     mistake(
         "frames_hits_in_two_steps",

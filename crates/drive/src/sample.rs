@@ -58,6 +58,10 @@ impl Sampler {
             return;
         }
         let mut reservoir = self.reservoir.lock();
+        if first + count > self.seen.load(Ordering::Relaxed) {
+            // Started over meanwhile. Counted as they were, these blocks would put the next one off until as many are seen again.
+            return;
+        }
         let mut next = self.next.load(Ordering::Relaxed);
         while next < first + count {
             // Others may have offered blocks before these meanwhile: what they skipped over is not made up for.

@@ -48,6 +48,11 @@ mod frames {
     mod code;
     pub(crate) mod model;
 }
+mod sample {
+    #[path = "../../../drive/src/sample.rs"]
+    mod code;
+    pub(crate) mod model;
+}
 
 include!(concat!(env!("OUT_DIR"), "/planted.rs"));
 mod tests;

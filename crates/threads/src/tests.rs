@@ -31,6 +31,7 @@ hold! {
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
     slots: one_is_finished;
     frames: frames_are_whole;
+    sample: it_starts_over;
 }
 
 // Three threads have millions of orders.
@@ -38,6 +39,7 @@ hold! {
     Some(PREEMPTIONS_MAX);
     wait: a_change_is_seen_by_all, who_gives_up_wakes_others;
     slots: both_are_finished;
+    sample: a_sample_fills_up;
 }
 
 found! {
@@ -55,6 +57,7 @@ found! {
     slots_taken_relaxed by both_are_finished: CAUSALITY;
     slots_taken_in_two_steps by both_are_finished: NOBODY_RUNS;
     slots_woken_before_the_bit by both_are_finished: NOBODY_RUNS;
+    sample_counts_from_before by it_starts_over: "blocks were skipped";
     frames_hits_in_two_steps by frames_are_whole: "left == right";
 }
 

@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 200
 
-.PHONY: build install uninstall demo test bench lint soak soak-fio power-cuts deps
+.PHONY: build install uninstall demo test models bench lint soak soak-fio power-cuts deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -47,6 +47,11 @@ demo: deps build
 # Everything that must hold: unit tests, properties, fuzz inputs, real clients, the simulator.
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) scripts/test.sh
+
+# What threads share outside the drive's lock, in more orders of their steps than `make test` tries.
+PREEMPTIONS ?= 4
+models: deps
+	PUMICE_PREEMPTIONS=$(PREEMPTIONS) scripts/models.sh --show-output
 
 # Codec and engine against the bare codec; then the drive over NBD against nbdkit (see docs/performance.md).
 bench: deps

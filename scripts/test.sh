@@ -18,6 +18,9 @@ step "cargo test"
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
 "$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
+step "threads outside the drive's lock"
+scripts/models.sh 2>&1 | tee -a "$log"
+
 step "simulator, $seeds seeds"
 "$cargo" run --release --locked -q -p sim -- --seeds "$seeds" 2>&1 | tee -a "$log"
 

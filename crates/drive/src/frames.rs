@@ -5,10 +5,9 @@
 //! segment never changes. So what was overwritten, trimmed or moved is not found any more, and nothing has to be thrown out
 //! for it.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use layout::{BLOCK_BYTES, Entry};
-use parking_lot::Mutex;
+
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Most memory for frames in bytes: 16 of 32 KiB.
 const FRAMES_MAX_BYTES: u64 = 512 << 10;
@@ -155,7 +154,7 @@ impl Frames {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,10 +1,11 @@
 //! Counts of readers by segment: a segment that is being read is not written again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sync::{AtomicU32, Ordering};
 
 /// Segments whose readers are counted in one piece of memory: a drive that grows adds pieces.
-const PINS_A_CHUNK: u32 = 4096;
+const PINS_A_CHUNK: u32 = if cfg!(loom) { 2 } else { 4096 };
 
 /// Readers of each segment.
 #[derive(Debug, Default)]

@@ -22,6 +22,7 @@ use crate::options::{Compute, OpenOptions, Spawner};
 use crate::recovery::{policy_numbers, policy_of};
 use crate::sample::Sampler;
 use crate::segments::State;
+use crate::wait::wait_until;
 
 /// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
 const FAILED_PACKS_MAX: u32 = 128;
@@ -231,16 +232,7 @@ impl<M: Media> Shared<M> {
 
     /// Waits until `ready` answers, looking again whenever something has progressed.
     pub(crate) async fn wait_for<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
-        loop {
-            if let Some(answer) = ready(&mut self.core()) {
-                return answer;
-            }
-            let listener = self.progress.listen();
-            if let Some(answer) = ready(&mut self.core()) {
-                return answer;
-            }
-            listener.await;
-        }
+        wait_until(&self.progress, || ready(&mut self.core())).await
     }
 }
 

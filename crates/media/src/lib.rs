@@ -11,6 +11,7 @@ mod memory;
 mod pool;
 mod range;
 mod simulated;
+mod sync;
 
 pub use any::AnyMedia;
 pub use buffer::IoBuf;

@@ -91,6 +91,7 @@ pub mod request;
 mod server;
 mod shutdown;
 mod slots;
+mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tls;

@@ -4,10 +4,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use futures::task::AtomicWaker;
+use crate::sync::{AtomicU64, AtomicWaker, Ordering};
 
 /// Which slots were woken, a bit each, and the connection's task.
 struct Woken {

@@ -2,12 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
-
 use super::super::backing::Outcome;
+use crate::sync::{Arc, Mutex};
 
 /// Where a completion and its caller meet.
 #[derive(Debug)]

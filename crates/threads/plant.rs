@@ -1,0 +1,171 @@
+//! Makes copies of the code that is checked, each with one mistake, so that the models are seen to find it.
+//!
+//! A mistake is a piece of text and what takes its place. If the piece is not there exactly once, the code has changed and
+//! the mistake has to be written anew: the build says so.
+
+#![allow(clippy::print_stdout, reason = "cargo is spoken to so")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+struct Mistake {
+    name: &'static str,
+    file: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+}
+
+const fn mistake(
+    name: &'static str,
+    file: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+) -> Mistake {
+    Mistake { name, file, right, wrong }
+}
+
+const PINS: &str = "drive/src/pins.rs";
+const WAIT: &str = "drive/src/wait.rs";
+const FRAMES: &str = "drive/src/frames.rs";
+const SAMPLE: &str = "drive/src/sample.rs";
+const TICKET: &str = "media/src/file/uring/ticket.rs";
+const SLOTS: &str = "nbd/src/slots.rs";
+
+const MISTAKES: &[Mistake] = &[
+    mistake(
+        "pins_dropped_relaxed",
+        PINS,
+        "fetch_sub(1, Ordering::Release)",
+        "fetch_sub(1, Ordering::Relaxed)",
+    ),
+    mistake("pins_looked_at_relaxed", PINS, ".load(Ordering::Acquire)", ".load(Ordering::Relaxed)"),
+    mistake("pins_lost_by_growth", PINS, "self.0.resize_with(", "self.0.clear();\nself.0.resize_with("),
+    mistake(
+        "pins_counted_in_two_steps",
+        PINS,
+        "chunk[index as usize].fetch_add(1, Ordering::Relaxed);",
+        "let count = chunk[index as usize].load(Ordering::Relaxed);
+        chunk[index as usize].store(count + 1, Ordering::Relaxed);",
+    ),
+    mistake(
+        "pins_given_back_twice",
+        PINS,
+        "fetch_sub(1, Ordering::Release)",
+        "fetch_sub(2, Ordering::Release)",
+    ),
+    mistake(
+        "wait_without_second_look",
+        WAIT,
+        "event.listen();\n        if let Some(answer) = look() {\n            return answer;\n        }",
+        "event.listen();",
+    ),
+    mistake(
+        "wait_listens_last",
+        WAIT,
+        "        let listener = event.listen();
+        if let Some(answer) = look() {
+            return answer;
+        }
+",
+        "        if let Some(answer) = look() {
+            return answer;
+        }
+        let listener = event.listen();
+",
+    ),
+    mistake(
+        "ticket_woken_first",
+        TICKET,
+        "let before = std::mem::replace(&mut *self.0.lock(), State::Done(outcome));
+        if let State::Waiting(Some(waker)) = before {
+            waker.wake();
+        }",
+        "let before = std::mem::replace(&mut *self.0.lock(), State::Waiting(None));
+        if let State::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+        *self.0.lock() = State::Done(outcome);",
+    ),
+    mistake(
+        "ticket_keeps_its_first_waker",
+        TICKET,
+        "State::Waiting(Some(waker)) => waker.clone_from(cx.waker()),",
+        "State::Waiting(Some(_)) => {}",
+    ),
+    mistake(
+        "ticket_registers_without_looking",
+        TICKET,
+        "let mut state = self.0.0.lock();\n",
+        "let is_waiting = matches!(*self.0.0.lock(), State::Waiting(_));
+        let mut state = self.0.0.lock();
+        if is_waiting {
+            *state = State::Waiting(Some(cx.waker().clone()));
+            return Poll::Pending;
+        }
+",
+    ),
+    mistake(
+        "slots_set_relaxed",
+        SLOTS,
+        "fetch_or(bit, Ordering::AcqRel)",
+        "fetch_or(bit, Ordering::Relaxed)",
+    ),
+    mistake("slots_taken_relaxed", SLOTS, "swap(0, Ordering::AcqRel)", "swap(0, Ordering::Relaxed)"),
+    mistake(
+        "slots_taken_in_two_steps",
+        SLOTS,
+        "self.woken.words[word].swap(0, Ordering::AcqRel);",
+        "self.woken.words[word].load(Ordering::Acquire);
+            self.woken.words[word].store(0, Ordering::Release);",
+    ),
+    mistake(
+        "slots_woken_before_the_bit",
+        SLOTS,
+        "let before = self",
+        "self.woken.task.wake();\nlet bit_is_set = true;\nlet before = u64::from(bit_is_set) * bit | self",
+    ),
+    mistake(
+        "sample_counts_from_before",
+        SAMPLE,
+        "if first + count > self.seen.load(Ordering::Relaxed) {",
+        "if false {",
+    ),
+    mistake(
+        "frames_hits_in_two_steps",
+        FRAMES,
+        "self.hits.fetch_add(1, Ordering::Relaxed);",
+        "let hits = self.hits.load(Ordering::Relaxed);\nself.hits.store(hits + 1, Ordering::Relaxed);",
+    ),
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=plant.rs");
+    if env::var_os("CARGO_CFG_LOOM").is_none() {
+        return;
+    }
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
+    let out = env::var("OUT_DIR").expect("cargo says where to write");
+    let crates = Path::new(&here).parent().expect("the crate is in a folder");
+    let mut planted = String::new();
+    for Mistake { name, file, right, wrong } in MISTAKES {
+        let path = crates.join(file);
+        println!("cargo::rerun-if-changed={}", path.display());
+        let code = fs::read_to_string(&path).expect("the code to be checked is there");
+        assert_eq!(code.matches(right).count(), 1, "{file} changed: write the mistake {name} anew");
+        // Inner doc comments are in the way where the code is put inside a module.
+        let code: String = code
+            .replace(right, wrong)
+            .lines()
+            .filter(|line| !line.starts_with("//!"))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let subject = path.file_stem().and_then(|it| it.to_str()).expect("the file has a name");
+        writeln!(
+            planted,
+            "mod {name} {{ mod code {{ {code} }} #[path = \"{here}/src/{subject}/model.rs\"] pub(crate) mod model; }}"
+        )
+        .expect("a string takes all");
+    }
+    fs::write(Path::new(&out).join("planted.rs"), planted).expect("the copies are written");
+}

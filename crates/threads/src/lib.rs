@@ -1,0 +1,58 @@
+//! What threads share outside the drive's lock, under the model checker loom, which runs a model in every order of its
+//! threads' steps, and with every value that a load may see under the C11 memory model.
+//!
+//! The code is that of the crates, included here file by file and built on [`sync`] in place of what their own modules of
+//! that name have. A model beside each says what must hold. `plant.rs` makes copies with mistakes, which the models find.
+//!
+//! ```text
+//! RUSTFLAGS='--cfg loom' cargo test --profile models -p threads
+//! ```
+//!
+//! Without `--cfg loom` there is nothing in this crate.
+#![forbid(unsafe_code)]
+#![cfg(all(test, loom))]
+#![allow(
+    dead_code,
+    unexpected_cfgs,
+    clippy::all,
+    reason = "of each file only a part is used here; its own crate checks it"
+)]
+
+mod backing;
+mod check;
+mod memory;
+mod sync;
+
+mod pins {
+    #[path = "../../../drive/src/pins.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod wait {
+    #[path = "../../../drive/src/wait.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod ticket {
+    #[path = "../../../media/src/file/uring/ticket.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod slots {
+    #[path = "../../../nbd/src/slots.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod frames {
+    #[path = "../../../drive/src/frames.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod sample {
+    #[path = "../../../drive/src/sample.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+
+include!(concat!(env!("OUT_DIR"), "/planted.rs"));
+mod tests;

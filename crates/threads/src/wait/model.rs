@@ -1,0 +1,134 @@
+//! Whoever waits sees each change.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use event_listener::Event;
+use loom::future::block_on;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::code::wait_until;
+use crate::sync::{AtomicU32, Mutex, Ordering};
+
+struct Drive {
+    core: Mutex<u32>,
+    progress: Event,
+    /// A condition outside the lock: that of a write outside the log, which tells its result so.
+    told: AtomicU32,
+}
+
+impl Drive {
+    fn new() -> Arc<Drive> {
+        Arc::new(Drive { core: Mutex::new(0), progress: Event::new(), told: AtomicU32::new(0) })
+    }
+
+    /// As `Shared::wait_for` does.
+    async fn wait_for<T>(&self, mut ready: impl FnMut(&mut u32) -> Option<T>) -> T {
+        wait_until(&self.progress, || ready(&mut self.core.lock())).await
+    }
+
+    /// As all that progresses does: inside the lock, and after it the notification.
+    fn progress_to(&self, step: u32) {
+        *self.core.lock() = step;
+        self.progress.notify(usize::MAX);
+    }
+}
+
+fn waiter(drive: &Arc<Drive>, step: u32) -> thread::JoinHandle<()> {
+    let drive = drive.clone();
+    thread::spawn(move || block_on(drive.wait_for(|at| (*at >= step).then_some(()))))
+}
+
+fn join(thread: thread::JoinHandle<()>) {
+    thread.join().expect("no thread panics");
+}
+
+pub(crate) fn a_change_is_seen() {
+    let drive = Drive::new();
+    let waiter = waiter(&drive, 1);
+    drive.progress_to(1);
+    join(waiter);
+}
+
+/// The first change is not the one that is waited for.
+pub(crate) fn the_second_change_is_seen() {
+    let drive = Drive::new();
+    let waiter = waiter(&drive, 2);
+    drive.progress_to(1);
+    drive.progress_to(2);
+    join(waiter);
+}
+
+pub(crate) fn a_change_is_seen_by_all() {
+    let drive = Drive::new();
+    let waiters = [waiter(&drive, 1), waiter(&drive, 1)];
+    drive.progress_to(1);
+    waiters.into_iter().for_each(join);
+}
+
+/// A request that was given up takes nobody's notification along.
+pub(crate) fn who_gives_up_wakes_others() {
+    let drive = Drive::new();
+    let waiter = waiter(&drive, 1);
+    let hasty = {
+        let drive = drive.clone();
+        thread::spawn(move || {
+            let mut waiting = pin!(drive.wait_for(|at| (*at >= 1).then_some(())));
+            let _ = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        })
+    };
+    drive.progress_to(1);
+    join(hasty);
+    join(waiter);
+}
+
+/// One takes what the other waits for, as the right to maintenance, and gives it back.
+pub(crate) fn a_right_goes_round() {
+    let drive = Drive::new();
+    let taker = |drive: Arc<Drive>| {
+        move || {
+            block_on(drive.wait_for(|taken| (*taken == 0).then(|| *taken = 1)));
+            drive.progress_to(0);
+        }
+    };
+    let other = thread::spawn(taker(drive.clone()));
+    taker(drive)();
+    join(other);
+}
+
+/// The condition is told outside the lock, and then the notification comes.
+pub(crate) fn what_is_told_outside_the_lock_is_seen() {
+    let drive = Drive::new();
+    let writer = {
+        let drive = drive.clone();
+        thread::spawn(move || {
+            drive.told.store(7, Ordering::Release);
+            drive.progress.notify(usize::MAX);
+        })
+    };
+    let told = drive.wait_for(|_| match drive.told.load(Ordering::Acquire) {
+        0 => None,
+        told => Some(told),
+    });
+    assert_eq!(block_on(told), 7);
+    join(writer);
+}
+
+/// Not how the drive does it: the notification comes before the change.
+pub(crate) fn notified_too_early() {
+    let drive = Drive::new();
+    let waiter = waiter(&drive, 1);
+    drive.progress.notify(usize::MAX);
+    *drive.core.lock() = 1;
+    join(waiter);
+}
+
+/// Not how the drive does it: no notification.
+pub(crate) fn never_notified() {
+    let drive = Drive::new();
+    let waiter = waiter(&drive, 1);
+    *drive.core.lock() = 1;
+    join(waiter);
+}

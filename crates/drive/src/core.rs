@@ -57,6 +57,8 @@ pub(crate) struct Core {
     /// The segment that is half cleaned.
     pub(crate) cleaning: Option<Cleaning>,
     pub(crate) map_wish: MapWish,
+    /// The newest pack when accounts were tried to be settled in vain.
+    pub(crate) accounts_tried: Option<u64>,
     /// A sync is under way: never two at a time.
     pub(crate) syncing: bool,
     /// The newest pack that a flush sealed and waits for: until it is durable, others join the next one.

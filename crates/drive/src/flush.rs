@@ -13,23 +13,9 @@ use crate::shared::{Drive, Shared, yield_now};
 impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
     pub async fn flush(&self) -> Result<(), Error> {
-        let shared = &self.0;
-        {
-            let mut core = shared.core();
-            if let Some(why) = &core.poisoned {
-                return Err(Error::ReadOnly(why.clone()));
-            }
-            if core.read_only.is_some() {
-                return Ok(());
-            }
-            core.counters.flushes_count += 1;
-        }
-        #[cfg(feature = "planted-bugs")]
-        if shared.core().has_bug(crate::PlantedBug::SkipFlush) {
-            shared.seal(&[Head::Host]);
-            return Ok(());
-        }
-        shared.flush_log().await
+        let is_writable = self.0.core().read_only.is_none();
+        self.0.core().counters.flushes_count += u64::from(is_writable);
+        self.0.flush().await
     }
 }
 
@@ -43,6 +29,25 @@ enum Next {
 }
 
 impl<M: Media> Shared<M> {
+    /// See [`Drive::flush`]. Not counted as a host's.
+    pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), Error> {
+        {
+            let core = self.core();
+            if let Some(why) = &core.poisoned {
+                return Err(Error::ReadOnly(why.clone()));
+            }
+            if core.read_only.is_some() {
+                return Ok(());
+            }
+        }
+        #[cfg(feature = "planted-bugs")]
+        if self.core().has_bug(crate::PlantedBug::SkipFlush) {
+            self.seal(&[Head::Host]);
+            return Ok(());
+        }
+        self.flush_log().await
+    }
+
     /// Makes everything appended to the host's head durable. Those who ask while others wait for the medium share the next
     /// pack, and its sync.
     pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {

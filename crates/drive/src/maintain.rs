@@ -81,6 +81,8 @@ enum Wanted {
     Checkpoint,
     Clean,
     LoadOverlays,
+    /// To account for what died under leaves that are not loaded.
+    Account,
     Discard,
 }
 
@@ -118,11 +120,21 @@ impl Core {
             if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoint_bytes / 4) {
                 return Wanted::Checkpoint;
             }
+            if self.owes_accounts() {
+                return Wanted::Account;
+            }
             if self.may_discard() && !self.discarding && self.segments.has_discard() {
                 return Wanted::Discard;
             }
         }
         Wanted::Nothing
+    }
+
+    /// Whether the drive looks more than half full, and may not be: what was overwritten or trimmed under leaves that are not loaded
+    /// counts until they are. Nobody would see the room that a host makes, otherwise.
+    fn owes_accounts(&self) -> bool {
+        let tried = self.accounts_tried == Some(self.log.sequence());
+        self.map.overlays() > 0 && !tried && self.taken_units() > self.limit_units() / 2
     }
 
     /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.
@@ -202,6 +214,7 @@ impl<M: Media> Drive<M> {
                     shared.write_checkpoint(false).await?;
                 }
             }
+            Wanted::Account => return Ok(shared.account().await),
             Wanted::Discard => return Ok(shared.discard_one()),
         }
         shared.progress.notify(usize::MAX);
@@ -254,7 +267,7 @@ impl<M: Media> Drive<M> {
             self.0.core().closed = true;
             return Ok(());
         }
-        self.flush().await?;
+        self.0.flush().await?;
         let _right = self.0.maintenance().await;
         if self.0.core().in_progress.is_some() {
             self.0.write_checkpoint(false).await?;
@@ -302,6 +315,17 @@ impl<M: Media> Shared<M> {
                 Ok(())
             }
         }
+    }
+
+    /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
+    async fn account(self: &Arc<Self>) -> bool {
+        let before = self.core().map.overlays();
+        // What cannot be read now counts on.
+        let _ = self.load_overlays(LEAVES_A_ROUND).await;
+        let mut core = self.core();
+        let did = core.map.overlays() < before;
+        core.accounts_tried = Some(core.log.sequence()).filter(|_| !did);
+        did
     }
 
     /// Loads some leaves of which only changes are in memory: up to `max`, and cleared ones. Fails if there are any and

@@ -23,14 +23,14 @@ impl<M: Media> Drive<M> {
         self.check_range(offset, len)?;
         self.0.core().counters.host_trimmed_bytes += len;
         self.set_range(offset, len, Entry::UNMAPPED).await?;
-        if fua || !self.0.write_cache { self.flush().await } else { Ok(()) }
+        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
     }
 
     /// Makes a range read as zeros; with `no_hole` it stays allocated (as far as a thin drive allocates zeros).
     pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
         self.set_range(offset, len, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
-        if fua || !self.0.write_cache { self.flush().await } else { Ok(()) }
+        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
     }
 
     async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {

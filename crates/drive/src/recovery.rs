@@ -216,6 +216,7 @@ fn recover(
         in_progress: None,
         cleaning: None,
         map_wish: MapWish::default(),
+        accounts_tried: None,
         syncing: false,
         flushing_up_to: 0,
         failed_packs: 0,

@@ -32,7 +32,7 @@ impl<M: Media> Drive<M> {
             self.write_pieces(offset, data).await?;
         }
         if fua || !self.0.write_cache {
-            self.flush().await?;
+            self.0.flush().await?;
         }
         Ok(())
     }

@@ -176,3 +176,50 @@ fn what_is_free_beside_half_dead_frames_can_be_written() {
     assert_free_is_free(&ALIKE_ONE, 90);
     assert_free_is_free(&TEXT_HALF, 90);
 }
+
+/// What is given up under leaves that are not in memory counts until they are loaded. A drive that seems full and that nobody uses
+/// loads them: who made room on it sees it.
+#[test]
+fn an_idle_drive_accounts_for_what_was_trimmed_after_it_was_opened() {
+    const LEAF: u64 = 512 * BLOCK;
+    const SIZE: u64 = 96 << 20;
+    let media = Arc::new(MemoryMedia::new(SIZE));
+    let options = CreateOptions {
+        codec: Policy::None,
+        segment_bytes: Some(512 << 10),
+        ..create_options(SIZE, 16 << 30)
+    };
+    run(Drive::create(&*media, &options)).expect("create");
+    let drive = open(&media, 1);
+    let mut leaves = 0;
+    while run(drive.write(leaves * LEAF, &random(leaves, 200 * BLOCK as usize), false)).is_ok() {
+        leaves += 1;
+    }
+    assert!(leaves > 90, "{leaves} leaves");
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = open(&media, 2);
+    let (used, limit) = drive.space();
+    assert!(used * 10 > limit * 9, "{used} of {limit}");
+    (0..leaves).for_each(|leaf| run(drive.trim(leaf * LEAF, LEAF, false)).expect("trim"));
+    run(drive.flush()).expect("flush");
+    // Until it counts as idle.
+    (0..60).for_each(|_| drive.tick());
+    maintain(&drive);
+    let (used, limit) = drive.space();
+    assert!(used * 2 < limit, "{used} of {limit} bytes are said to be used on a drive that holds nothing");
+    assert_sound(&drive);
+}
+
+/// Closing makes all durable by itself: that is no host's flush.
+#[test]
+fn closing_counts_no_flush_of_a_host() {
+    let (media, drive) = new_drive(Policy::None);
+    run(drive.write(0, &random(1, 4096), true)).expect("write");
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = open(&media, 2);
+    assert_eq!(drive.status().counters.flushes_count, 0);
+    run(drive.flush()).expect("flush");
+    assert_eq!(drive.status().counters.flushes_count, 1);
+}

@@ -18,7 +18,9 @@ use crate::replay::{Reader, Tail, Told};
 use crate::rewrite::{NotTaken, rewrite};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared, bad_segments_max};
-use crate::slots::{copies_agree, find_successor, must_hold, read_checkpoint, read_superblock};
+use crate::slots::{
+    copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
+};
 use crate::table::Table;
 
 /// Why a drive is read-only that was opened so.
@@ -64,10 +66,8 @@ impl<M: Media> Drive<M> {
             }
             read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
         }
-        if !superblock.features.allow_writing() && read_only.is_none() {
-            return Err(Error::Invalid(
-                "the drive uses features that this program can only read: open it read-only, or use a newer program".into(),
-            ));
+        if read_only.is_none() {
+            must_allow_writing(&superblock)?;
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
         let mut not_taken = Vec::new();

@@ -84,6 +84,17 @@ pub(crate) async fn copies_agree<M: Media>(media: &M, superblock: &Superblock) -
     true
 }
 
+/// Refuses to write to a drive with features that this release does not know and may only read.
+pub(crate) fn must_allow_writing(superblock: &Superblock) -> Result<(), Error> {
+    if superblock.features.allow_writing() {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "the drive uses features that this program can only read: open it read-only, or use a newer program"
+            .into(),
+    ))
+}
+
 /// The backing must be as long as the drive on it.
 pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
     let (found, needed) = (media.size_bytes(), superblock.geometry.physical_size_bytes);

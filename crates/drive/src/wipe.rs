@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::recovery::is_outdated;
 use crate::rewrite::rewrite_checkpoint;
 use crate::shared::Drive;
-use crate::slots::{Found, must_hold, read_checkpoint, read_copies, read_superblock};
+use crate::slots::{Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock};
 
 /// What may change with a wipe; `None` leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +40,7 @@ impl<M: Media> Drive<M> {
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
         let (mut superblock, _) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
+        must_allow_writing(&superblock)?;
         if let Some(bytes) = options.sector_bytes {
             if bytes != 512 && bytes != 4096 {
                 return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));

@@ -185,6 +185,13 @@ impl Core {
                 self.segments.release_share(*entry, entry.share_units(*block));
                 continue;
             }
+            if !entry.is_frame() {
+                self.segments.release(*entry, 0);
+                if !is_own {
+                    self.map.mix.remove_record(*entry);
+                }
+                continue;
+            }
             let first = entry.first_block(*block);
             let mut before = dead[..i].iter().rev().take_while(|(other, _)| *other >= first);
             if before.any(|(_, other)| other == entry) {
@@ -195,7 +202,7 @@ impl Core {
             let shares =
                 of_frame.filter(|(_, other)| other == entry).map(|(block, _)| entry.share_units(*block));
             let shares: u32 = shares.sum();
-            if entry.is_frame() && self.map.has_any(first, entry) {
+            if self.map.has_any(first, entry) {
                 self.segments.add_repackable(*entry, shares);
             } else {
                 self.segments.release(*entry, entry.units() - shares);
@@ -228,12 +235,15 @@ impl Core {
     /// Points the blocks of a data record to it, but for those that it leaves out (a bit each from the first on).
     pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
         self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
+        let mut dead = [(0, Entry::UNMAPPED); Entry::FRAME_MAX_BLOCKS];
+        let mut count = 0;
         for block in first..first + entry.blocks() {
             if left_out >> (block - first) & 1 == 0 {
-                let old = self.map.set(block, entry);
-                self.release(&[(block, old)]);
+                dead[count] = (block, self.map.set(block, entry));
+                count += 1;
             }
         }
+        self.release(&dead[..count]);
     }
 
     /// Points a range of blocks to one entry that is no record.

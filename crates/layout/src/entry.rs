@@ -42,6 +42,8 @@ impl Entry {
     pub const UNMAPPED: Entry = Entry(0);
     /// Bytes of the longest record of one block an entry can tell of.
     pub const MAX_LEN_BYTES: usize = UNITS_MASK as usize * UNIT_BYTES;
+    /// Blocks of a frame, at most.
+    pub const FRAME_MAX_BLOCKS: usize = 8;
     /// Bytes of the longest frame.
     pub const FRAME_MAX_LEN_BYTES: usize = FRAME_STEPS_MASK as usize * FRAME_STEP_BYTES;
 

@@ -7,32 +7,20 @@
 //! kind of data, `-- engine` and `-- cores` the other tables.
 #![allow(clippy::print_stdout)]
 
+mod common;
+
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use codec::{CodecId, Policy, testdata};
-use drive::{CreateOptions, Drive, OpenOptions, Spawner};
+use common::{poll_in_place, spawner};
+use drive::{CreateOptions, Drive, OpenOptions};
 use media::MemoryMedia;
 
 const MIB: usize = 1 << 20;
 const ROUNDS: usize = 7;
 const DATA_BYTES: usize = 64 * MIB;
-
-fn poll_in_place<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    loop {
-        if let Poll::Ready(answer) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return answer;
-        }
-        std::hint::spin_loop();
-    }
-}
-
-fn spawner() -> Spawner {
-    Arc::new(poll_in_place)
-}
 
 fn now() -> u64 {
     use std::sync::OnceLock;

@@ -134,7 +134,9 @@ impl Core {
     /// counts until they are. Nobody would see the room that a host makes, otherwise.
     fn owes_accounts(&self) -> bool {
         let tried = self.accounts_tried == Some(self.log.sequence());
-        self.map.overlays() > 0 && !tried && self.taken_units() > self.limit_units() / 2
+        // Leaves that were loaded stay in memory until a checkpoint has written them.
+        let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
+        self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
     }
 
     /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.

@@ -52,6 +52,19 @@ fn new_drive() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
+/// One of few and small segments, which is soon full.
+fn new_small_drive() -> (Arc<MemoryMedia>, Memory) {
+    let media = Arc::new(MemoryMedia::new(17 << 20));
+    let create = CreateOptions {
+        codec: codec::Policy::Auto,
+        segment_bytes: Some(512 << 10),
+        ..create_options(17 << 20, 64 << 20)
+    };
+    run(Drive::create(&*media, &create)).expect("create");
+    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    (media, drive)
+}
+
 fn write_pages(drive: &Memory, first: u64, count: u64) {
     for n in first..first + count {
         run(drive.write(n * 4096, &page(n), false)).expect("write");
@@ -235,14 +248,7 @@ fn without_its_catalog_no_other_takes_its_place() {
 #[test]
 fn records_that_need_a_retired_dictionary_hold_no_segments() {
     const SEGMENTS: u64 = 14;
-    let media = Arc::new(MemoryMedia::new(17 << 20));
-    let create = CreateOptions {
-        codec: codec::Policy::Auto,
-        segment_bytes: Some(512 << 10),
-        ..create_options(17 << 20, 64 << 20)
-    };
-    run(Drive::create(&*media, &create)).expect("create");
-    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    let (media, drive) = new_small_drive();
     write_pages(&drive, 0, 600);
     assert_eq!(run(drive.train()).expect("train").ids, [1]);
     // In each segment two records with the dictionary.
@@ -309,14 +315,7 @@ fn assert_groups(drive: &Memory, version: u64) {
 /// A full drive of groups whose pages need a retired dictionary; and the first block of what fills it.
 fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) {
     const FILLING: u64 = 6000;
-    let media = Arc::new(MemoryMedia::new(17 << 20));
-    let create = CreateOptions {
-        codec: codec::Policy::Auto,
-        segment_bytes: Some(512 << 10),
-        ..create_options(17 << 20, 64 << 20)
-    };
-    run(Drive::create(&*media, &create)).expect("create");
-    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    let (media, drive) = new_small_drive();
     write_pages(&drive, 0, 600);
     assert_eq!(run(drive.train()).expect("train").ids, [1]);
     // No segment holds some of them and what is given up: cleaning has no business there.

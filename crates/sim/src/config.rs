@@ -176,8 +176,8 @@ impl Config {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Whether hosts reach the drive by way of a server. What a backing does lasting damage to, or a panic, ends a server; and
-    /// there is no time for large drives.
+    /// Whether hosts reach the drive by way of a server. Not where the backing does lasting damage or the engine panics, since either
+    /// ends the server; nor on large or sparse drives, which take too long.
     pub fn is_served(&self) -> bool {
         let quiet =
             !self.does_damage() && !self.panics() && !matches!(self.style, Style::Large | Style::Sparse);

@@ -1,4 +1,5 @@
-//! An NBD client on a connection in memory.
+//! An NBD client on a connection in memory. Its numbers are those of the specification and not the server's constants: what is wrong
+//! there would not be seen otherwise.
 
 use std::io;
 use std::sync::Arc;

@@ -84,7 +84,7 @@ pub(crate) struct Core {
     pub(crate) written: crate::written::Tally,
     /// The dictionaries that new records may be compressed with.
     pub(crate) dictionaries: Vec<u16>,
-    /// Those retired of which nobody counts yet which segments may need them: what needs them may move as it is.
+    /// Those retired of which nobody counts yet which segments may need them: what needs them may be written.
     pub(crate) outgoing: Vec<u16>,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::train::Schedule,
@@ -92,7 +92,7 @@ pub(crate) struct Core {
     pub(crate) dictionary_places_wanted: bool,
     /// Places for dictionaries are being made.
     pub(crate) freeing: Option<crate::again::Freeing>,
-    /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it moved.
+    /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// A discard is under way.
     pub(crate) discarding: bool,

@@ -64,7 +64,7 @@ impl<M: Media> Drive<M> {
         }
         sync(media).await?;
         let blank_rows = vec![SegmentRow::BLANK; geometry.segments() as usize];
-        let encoded = empty_checkpoint(&superblock, 1, blank_rows);
+        let encoded = Arc::new(empty_checkpoint(&superblock, 1, blank_rows));
         for copy in 0..2 {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
             write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
@@ -89,7 +89,7 @@ pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
 }
 
 /// The checkpoint of a drive without contents.
-pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> Arc<IoBuf> {
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> IoBuf {
     let checkpoint = Checkpoint {
         uuid: superblock.log_id(),
         number,
@@ -109,19 +109,36 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
     };
     let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
     checkpoint.encode(&mut encoded);
-    Arc::new(encoded)
+    encoded
 }
 
-/// Writes both copies of a superblock, durably, one after the other: one is whole at any time.
-pub(crate) async fn write_superblock<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
+/// Writes both copies of a superblock. Answers as [`write_copies`].
+pub(crate) async fn write_superblock<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+) -> Result<[Option<Error>; 2], Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
-    let page = Arc::new(page);
-    for copy in 0..SUPERBLOCK_COPIES {
-        write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+    write_copies(media, [0, 1].map(Geometry::superblock_offset), page).await
+}
+
+/// Writes both copies of something, durably, one after the other: one is whole at any time. One is enough: answers for each
+/// why the medium did not take it, if it did not.
+pub(crate) async fn write_copies<M: Media>(
+    media: &M,
+    offsets: [u64; 2],
+    copy: IoBuf,
+) -> Result<[Option<Error>; 2], Error> {
+    let copy = Arc::new(copy);
+    let mut errors = [None, None];
+    for (error, offset) in errors.iter_mut().zip(offsets) {
+        *error = write(media, offset, copy.clone()).await.err();
         sync(media).await?;
     }
-    Ok(())
+    match errors {
+        [Some(error), Some(_)] => Err(error),
+        errors => Ok(errors),
+    }
 }
 
 pub(crate) async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {

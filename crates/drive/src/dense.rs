@@ -55,18 +55,10 @@ impl<M: Media> Drive<M> {
         }
         let mut smaller = Batch::take();
         self.fill_densely(&mut smaller, offset, data, retired).await?;
-        let mut ids = std::mem::take(&mut smaller.dictionaries);
+        let ids = std::mem::take(&mut smaller.dictionaries);
         let gains = smaller.data_units() < batch.data_units();
         smaller.give_back();
-        {
-            let core = self.0.core();
-            ids.retain(|id| !core.dictionaries.contains(id) && !core.outgoing.contains(id));
-        }
-        if !gains || ids.is_empty() {
-            return Ok(false);
-        }
-        let _right = self.0.maintenance().await;
-        self.0.keep_dictionaries(&ids).await
+        if gains { self.0.bring_back(ids).await } else { Ok(false) }
     }
 
     async fn fill_densely(

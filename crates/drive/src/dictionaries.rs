@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::batch::Batch;
 use crate::error::Error;
+use crate::maintain::Settling;
 use crate::recipe::Recipe;
 use crate::segments::Claim;
 use crate::shared::Shared;
@@ -248,12 +249,29 @@ impl<M: Media> Shared<M> {
         self.core().outgoing = outgoing;
     }
 
-    /// Lets what needs these retired dictionaries be written again, durably: which segments may need them is counted anew, once
-    /// no head appends to one that it was written to. False: not now, or there is no room to note it. The caller has the right to
-    /// maintenance.
+    /// Lets what needs these retired dictionaries be written again, if it may not already. False: there is no room to note it.
+    pub(crate) async fn bring_back(self: &Arc<Self>, mut ids: Vec<u16>) -> Result<bool, Error> {
+        // In the order of whoever else changes the catalog.
+        let _changing = self.dictionaries.changing.lock().await;
+        let _right = self.maintenance().await;
+        {
+            // Others may have needed the same.
+            let core = self.core();
+            ids.retain(|id| !core.dictionaries.contains(id) && !core.outgoing.contains(id));
+        }
+        if ids.is_empty() { Ok(true) } else { self.note_needed(&ids).await }
+    }
+
+    /// The same for whoever has the right to maintenance. False also if the catalog is being changed.
     pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         // Whoever changes the catalog may wait for the right to maintenance.
         let Some(_changing) = self.dictionaries.changing.try_lock() else { return Ok(false) };
+        self.note_needed(ids).await
+    }
+
+    /// Notes durably that these are needed again: which segments may need them is counted anew, once no head appends to one that
+    /// it was written to. The caller has the rights to the catalog and to maintenance.
+    async fn note_needed(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         if self.dictionaries.is_lost() {
             return Ok(false);
         }
@@ -353,6 +371,7 @@ impl<M: Media> Shared<M> {
         dictionary: Option<(usize, &[u8])>,
     ) -> Result<(), Error> {
         let recipe = Recipe::own();
+        let mut settling = Settling::default();
         loop {
             let mut batch = Batch::take();
             add_catalog(&mut batch, catalog);
@@ -361,7 +380,7 @@ impl<M: Media> Shared<M> {
                     batch.add_run(&recipe, Catalog::dictionary_block(slot, copy), bytes, None);
                 }
             }
-            let appended = self.append(&batch, &[]).await;
+            let appended = self.append(&batch, &[], &mut settling).await;
             batch.give_back();
             if appended? {
                 return self.flush_log().await;

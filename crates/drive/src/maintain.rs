@@ -43,24 +43,27 @@ impl MapWish {
     }
 }
 
-/// What a request may still do to settle accounts. Others go on changing the map: without a limit, a write to a full drive
-/// might do so for ever.
+/// What a request may still do to settle accounts, however often it is made anew. Others go on changing the map: without a
+/// limit, a write to a full drive might do so for ever.
 pub(crate) struct Settling {
     rounds: u32,
     checkpoints: u32,
     cleanings: u32,
+    /// Whether cleaning is the next thing to try.
+    cleans: bool,
 }
 
 impl Default for Settling {
     fn default() -> Self {
-        Settling { rounds: 64, checkpoints: 4, cleanings: 16 }
+        Settling { rounds: 128, checkpoints: 8, cleanings: 16, cleans: true }
     }
 }
 
 impl Settling {
-    /// Without cleaning: there is another way to be tried first.
-    pub(crate) fn without_cleaning() -> Self {
-        Settling { cleanings: 0, ..Settling::default() }
+    /// Whether to clean now; not if there is another way to be tried first.
+    pub(crate) fn cleaning(&mut self, cleans: bool) -> &mut Settling {
+        self.cleans = cleans;
+        self
     }
 }
 
@@ -400,7 +403,8 @@ impl<M: Media> Shared<M> {
             }
         }
         // Frames of which blocks died may be smaller packed anew.
-        while let Some(cleanings) = settling.cleanings.checked_sub(1)
+        while settling.cleans
+            && let Some(cleanings) = settling.cleanings.checked_sub(1)
             && self.core().has_repackable()
         {
             settling.cleanings = cleanings;

@@ -42,7 +42,7 @@ impl<M: Media> Drive<M> {
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
-            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], Settling::default()).await?),
+            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], &mut Settling::default()).await?),
         };
         let reserved = reservation.is_some();
         // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
@@ -67,6 +67,7 @@ impl<M: Media> Drive<M> {
     /// Some parts of a range, with their edges, as one batch.
     async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
         let mut batch = Batch::take();
+        let mut settling = Settling::default();
         let result = loop {
             batch.clear();
             batch.reserved = reserved;
@@ -76,7 +77,7 @@ impl<M: Media> Drive<M> {
             if batch.items.is_empty() {
                 break self.0.core().writable();
             }
-            match self.0.append(&batch, &[]).await {
+            match self.0.append(&batch, &[], &mut settling).await {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
                 Err(error) => break Err(error),

@@ -15,7 +15,7 @@ use crate::maintain::MapWish;
 use crate::map::Map;
 use crate::options::OpenOptions;
 use crate::replay::{Reader, Tail, Told};
-use crate::rewrite::{NotTaken, rewrite};
+use crate::rewrite::{NotTaken, Rewritten, rewrite};
 use crate::segments::{Segments, State};
 use crate::shared::{Drive, Shared, bad_segments_max};
 use crate::slots::{
@@ -70,17 +70,19 @@ impl<M: Media> Drive<M> {
             must_allow_writing(&superblock)?;
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
-        let mut not_taken = Vec::new();
-        let rewritten = rewrites && read_only.is_none();
-        let table = match rewritten {
-            true => {
-                // Whatever is found in a cache only is written to the medium before anything builds on it.
-                not_taken = rewrite(&*media, &superblock, &checkpoint, &tail.places).await?;
-                Table::of(checkpoint.number, &checkpoint.rows, [true; 2], [None; 2])
-            }
-            false => found.table,
+        // Whatever is found in a cache only is written to the medium before anything builds on it.
+        let rewritten = match rewrites && read_only.is_none() {
+            true => Some(rewrite(&*media, &superblock, &checkpoint, &tail.places).await?),
+            false => None,
         };
-        let table = (table, rewritten || found.has_all_rows);
+        let table = match &rewritten {
+            Some(rewritten) => {
+                let whole = rewritten.checkpoint.each_ref().map(Option::is_none);
+                Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2])
+            }
+            None => found.table,
+        };
+        let table = (table, rewritten.is_some() || found.has_all_rows);
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
@@ -91,7 +93,15 @@ impl<M: Media> Drive<M> {
             let before = core.read_only.take().filter(|_| tail.damage.is_some());
             core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
         }
-        for NotTaken { at, buf, error } in not_taken {
+        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs } =
+            rewritten.unwrap_or_default();
+        for (what, errors) in [("the superblock", of_superblock), ("a checkpoint", of_checkpoint)] {
+            for error in errors.into_iter().flatten() {
+                core.counters.write_errors_count += 1;
+                core.note(format!("a copy of {what} cannot be written: {error}"));
+            }
+        }
+        for NotTaken { at, buf, error } in packs {
             let (sequence, position) = (checkpoint.sequence + 1 + at as u64, tail.places[at].position);
             core.counters.write_errors_count += 1;
             let Some(segment) = core.log.pack_not_taken(sequence, (position, buf), &mut core.segments) else {

@@ -108,8 +108,19 @@ pub(crate) struct Reader<'a, M> {
     geometry: Geometry,
     uuid: [u8; 16],
     cursors: Vec<Cursor>,
+    /// A segment with a page that cannot be read: read in as small pieces as will do.
+    has_unreadable: Option<u32>,
     #[cfg(feature = "planted-bugs")]
     pub(crate) ignore_torn: bool,
+}
+
+/// Why there may be packs in a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// The log says so.
+    Log,
+    /// What its first page looks like: a page that cannot be read may be free.
+    Guessed,
 }
 
 impl<'a, M: Media> Reader<'a, M> {
@@ -128,6 +139,7 @@ impl<'a, M: Media> Reader<'a, M> {
             geometry: bounds.geometry,
             uuid: checkpoint.uuid,
             cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
+            has_unreadable: None,
             #[cfg(feature = "planted-bugs")]
             ignore_torn: false,
         }
@@ -247,6 +259,21 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
+    /// What may be a pack of this filling of a segment, if it is whole.
+    async fn candidate(
+        &mut self,
+        i: usize,
+        segment: NextSegment,
+        offset: u32,
+    ) -> Result<Option<Parsed>, Error> {
+        match self.header_at(i, segment.segment, offset).await? {
+            Some(header) if header.uuid == self.uuid && header.generation == segment.generation => {
+                self.pack_at(i, segment, offset).await
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The header of what may be a pack.
     async fn header_at(&mut self, i: usize, segment: u32, offset: u32) -> Result<Option<PackHeader>, Error> {
         self.cover(i, segment, offset, PACK_HEADER_BYTES as u32).await?;
@@ -264,10 +291,23 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(());
         }
         let rest = u64::from(self.geometry.segment_bytes - offset);
-        let buf = IoBuf::pooled(rest.min(WINDOW_BYTES) as usize);
+        let window = rest.min(WINDOW_BYTES) as usize;
+        let needed = (len as usize).next_multiple_of(PAGE_BYTES).min(window);
         let start = self.geometry.segment_offset(segment) + u64::from(offset);
-        let (buf, result) = self.media.read(start, buf).await;
-        result.map_err(|e| Error::io("reading the log", start, &e))?;
+        let media = self.media;
+        let read = async |len: usize| {
+            let (buf, result) = media.read(start, IoBuf::pooled(len)).await;
+            result.map(|()| buf).map_err(|e| Error::io("reading the log", start, &e))
+        };
+        let first = if self.has_unreadable == Some(segment) { needed } else { window };
+        let buf = match read(first).await {
+            // A page further on that cannot be read may be free.
+            Err(_) if first > needed => {
+                self.has_unreadable = Some(segment);
+                read(needed).await?
+            }
+            read => read?,
+        };
         self.cursors[i].window = Some((segment, offset, buf));
         Ok(())
     }
@@ -288,23 +328,22 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let mut places = Vec::new();
         for (i, cursor) in self.cursors.iter().enumerate() {
-            places.push((i, cursor.current, cursor.offset));
-            places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0)));
+            places.push((i, cursor.current, cursor.offset, Ground::Log));
+            places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
         }
-        places.extend(self.opened_since(checkpoint, missing).await?);
+        let maybe = self.opened_since(checkpoint, missing).await?;
+        places.extend(maybe.into_iter().map(|(i, segment, offset)| (i, segment, offset, Ground::Guessed)));
         let key = |segment: NextSegment| (segment.segment, segment.generation);
         let mut seen: HashSet<(u32, u32)> = places.iter().map(|place| key(place.1)).collect();
-        while let Some((i, segment, from)) = places.pop() {
+        while let Some((i, segment, from, ground)) = places.pop() {
             if !segment.is_some() || segment.segment >= self.geometry.segments() {
                 continue;
             }
             let mut offset = from;
             while offset < self.geometry.segment_bytes {
-                let candidate = match self.header_at(i, segment.segment, offset).await? {
-                    Some(h) if h.uuid == self.uuid && h.generation == segment.generation => {
-                        self.pack_at(i, segment, offset).await?
-                    }
-                    _ => None,
+                let candidate = match self.candidate(i, segment, offset).await {
+                    Err(_) if ground == Ground::Guessed => None,
+                    candidate => candidate?,
                 };
                 let Some(Parsed { header, .. }) = candidate else {
                     offset += PAGE_BYTES as u32;
@@ -323,7 +362,7 @@ impl<'a, M: Media> Reader<'a, M> {
                     )));
                 }
                 let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
-                places.extend(on.map(|(head, next)| (head, next, 0)));
+                places.extend(on.map(|(head, next)| (head, next, 0, ground)));
                 offset += header.len;
             }
         }

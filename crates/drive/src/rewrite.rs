@@ -3,18 +3,29 @@
 //! After a sync that failed, a page cache may go on showing what it could not write, and report success the next time. A drive
 //! that is opened then finds a log that is whole in the cache and not on the medium, and must not build on it. So all that
 //! recovery relies on is written again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs
-//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself. A pack where the medium takes no
-//! write any more counts as one that it did not take: see `rehome.rs`.
+//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself. Of superblock and checkpoint
+//! one copy is enough. A pack where the medium takes no write any more counts as one that it did not take: see `rehome.rs`.
 
 use std::sync::Arc;
 
 use layout::{Checkpoint, Superblock};
 use media::{IoBuf, Media};
 
-use crate::create::{sync, write, write_superblock};
+use crate::create::{sync, write, write_copies, write_superblock};
 use crate::error::Error;
 use crate::replay::PackPlace;
 use crate::slots::read_pages;
+
+/// What the medium did not take.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    /// Why a copy of the superblock was not taken, for each.
+    pub(crate) superblock: [Option<Error>; 2],
+    /// The same of the checkpoint.
+    pub(crate) checkpoint: [Option<Error>; 2],
+    /// What these packs hold has to be written elsewhere.
+    pub(crate) packs: Vec<NotTaken>,
+}
 
 /// A pack that the medium does not take.
 pub(crate) struct NotTaken {
@@ -30,16 +41,16 @@ const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers those that
-/// the medium does not take: what they hold has to be written elsewhere.
+/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers what the medium does
+/// not take.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
     packs: &[PackPlace],
-) -> Result<Vec<NotTaken>, Error> {
-    write_superblock(media, superblock).await?;
-    rewrite_checkpoint(media, superblock, checkpoint).await?;
+) -> Result<Rewritten, Error> {
+    let of_superblock = write_superblock(media, superblock).await?;
+    let of_checkpoint = rewrite_checkpoint(media, superblock, checkpoint).await?;
     let mut not_taken = Vec::new();
     let mut pending = vec![(0, packs.len())];
     while let Some((from, until)) = pending.pop() {
@@ -57,7 +68,7 @@ pub(crate) async fn rewrite<M: Media>(
             return Err(error);
         }
     }
-    Ok(not_taken)
+    Ok(Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs: not_taken })
 }
 
 /// Writes packs again, as many at once as follow each other, durably. What the medium says of that is the inner answer.
@@ -98,20 +109,14 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
     Ok(buf)
 }
 
-/// Writes both copies of a checkpoint again, durably.
+/// Writes both copies of a checkpoint again. Answers as [`write_copies`].
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
-) -> Result<(), Error> {
+) -> Result<[Option<Error>; 2], Error> {
     let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
     checkpoint.encode(&mut encoded);
-    let encoded = Arc::new(encoded);
-    for copy in 0..2 {
-        let offset = superblock.geometry.checkpoint_offset((checkpoint.number % 2) as usize, copy);
-        write(media, offset, encoded.clone()).await?;
-        // One is whole at any time: after growth they have more rows than what is there.
-        sync(media).await?;
-    }
-    Ok(())
+    // One is whole at any time: after growth they have more rows than what is there.
+    write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), encoded).await
 }

@@ -234,7 +234,7 @@ pub(crate) enum Search {
     All,
 }
 
-/// Headers of the packs that these segments begin with, those that are `wanted`. A page that cannot be read counts as
+/// Headers of the packs that these segments begin with, those that are `wanted`. A first page that cannot be read counts as
 /// empty: it may be any page of a drive's free space.
 pub(crate) async fn first_packs<M: Media>(
     media: &M,

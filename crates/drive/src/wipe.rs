@@ -11,7 +11,7 @@ use layout::geometry::validate_capacity;
 use layout::{Features, SegmentRow, SegmentUse, Superblock};
 use media::Media;
 
-use crate::create::{empty_checkpoint, sync, write, write_superblock};
+use crate::create::{empty_checkpoint, sync, write_copies, write_superblock};
 use crate::error::Error;
 use crate::recovery::is_outdated;
 use crate::rewrite::rewrite_checkpoint;
@@ -64,12 +64,10 @@ impl<M: Media> Drive<M> {
             false => SegmentRow::BLANK,
         });
         let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
-        for copy in 0..2 {
-            let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
-            write(media, offset, checkpoint.clone()).await?;
-        }
-        sync(media).await?;
-        write_superblock(media, &superblock).await
+        // Of each one copy is enough; the next opening reports the other.
+        write_copies(media, superblock.geometry.checkpoint_offsets(number), checkpoint).await?;
+        write_superblock(media, &superblock).await?;
+        Ok(())
     }
 
     /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many

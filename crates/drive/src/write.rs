@@ -27,7 +27,7 @@ impl<M: Media> Drive<M> {
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
         if data.len() <= ATOMIC_WRITE_BYTES {
-            self.write_piece(offset, data, Batch::take()).await?;
+            self.write_piece(offset, data, Batch::take(), &mut Settling::default()).await?;
         } else {
             self.write_pieces(offset, data).await?;
         }
@@ -45,6 +45,7 @@ impl<M: Media> Drive<M> {
         let blocks = data.len() as u64 / BLOCK + 1 + 2 * pieces().count() as u64;
         let raw_units = blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64;
         let mut batches = Vec::new();
+        let mut settling = Settling::default();
         let reservation = match self.0.try_reserve(raw_units, &[]) {
             Some(reservation) => reservation,
             None => {
@@ -56,7 +57,7 @@ impl<M: Media> Drive<M> {
                     yield_now().await;
                 }
                 let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
-                match self.0.reserve(units(&batches), &batches, Settling::without_cleaning()).await {
+                match self.0.reserve(units(&batches), &batches, settling.cleaning(false)).await {
                     Err(Error::NoSpace) => {
                         let mut again = true;
                         loop {
@@ -65,7 +66,7 @@ impl<M: Media> Drive<M> {
                                 self.prepare_densely(batch, piece_offset(i), piece).await?;
                                 yield_now().await;
                             }
-                            match self.0.reserve(units(&batches), &batches, Settling::default()).await {
+                            match self.0.reserve(units(&batches), &batches, settling.cleaning(true)).await {
                                 Err(Error::NoSpace) if std::mem::take(&mut again) => {}
                                 reserved => break reserved?,
                             }
@@ -86,7 +87,7 @@ impl<M: Media> Drive<M> {
         for (i, piece) in pieces() {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
-            self.write_piece(piece_offset(i), piece, batch).await?;
+            self.write_piece(piece_offset(i), piece, batch, &mut settling).await?;
             yield_now().await;
         }
         drop(reservation);
@@ -94,7 +95,13 @@ impl<M: Media> Drive<M> {
     }
 
     /// Writes one piece by way of a batch, which may come prepared.
-    async fn write_piece(&self, offset: u64, data: &[u8], mut batch: Batch) -> Result<(), Error> {
+    async fn write_piece(
+        &self,
+        offset: u64,
+        data: &[u8],
+        mut batch: Batch,
+        settling: &mut Settling,
+    ) -> Result<(), Error> {
         let reserved = batch.reserved;
         let mut densely = batch.dense;
         let mut brought_back = false;
@@ -108,7 +115,8 @@ impl<M: Media> Drive<M> {
                     break Err(error);
                 }
             }
-            match self.0.append(&batch, data).await {
+            // What was not packed as small as it can be comes again.
+            match self.0.append(&batch, data, settling.cleaning(batch.dense)).await {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
                 Err(Error::NoSpace) if !densely => densely = true,
@@ -222,13 +230,13 @@ impl<M: Media> Shared<M> {
         self: &Arc<Self>,
         units: u64,
         batches: &[Batch],
-        mut settling: Settling,
+        settling: &mut Settling,
     ) -> Result<Reservation<'_, M>, Error> {
         loop {
             if let Some(reservation) = self.try_reserve(units, batches) {
                 return Ok(reservation);
             }
-            if !self.settle_accounts(&mut settling).await? {
+            if !self.settle_accounts(settling).await? {
                 return Err(Error::NoSpace);
             }
         }
@@ -256,10 +264,12 @@ impl<M: Media> Shared<M> {
     }
 
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
-    pub(crate) async fn append(self: &Arc<Self>, batch: &Batch, source: &[u8]) -> Result<bool, Error> {
-        // What was not packed as small as it can be comes again.
-        let is_last = batch.dense || source.is_empty();
-        let mut settling = if is_last { Settling::default() } else { Settling::without_cleaning() };
+    pub(crate) async fn append(
+        self: &Arc<Self>,
+        batch: &Batch,
+        source: &[u8],
+        settling: &mut Settling,
+    ) -> Result<bool, Error> {
         let mut attempts = ATTEMPTS_MAX;
         let mut tried_last = false;
         let mut looked_up = false;
@@ -280,7 +290,7 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Full) => {
                     // What it replaces counts, and that is known only where the map is loaded.
                     let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await?;
-                    if !news && !self.settle_accounts(&mut settling).await? {
+                    if !news && !self.settle_accounts(settling).await? {
                         return Err(Error::NoSpace);
                     }
                 }

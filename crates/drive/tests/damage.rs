@@ -4,6 +4,7 @@ mod common;
 #[path = "common/image.rs"]
 mod image;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use codec::testdata::random;
@@ -418,4 +419,70 @@ fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log
     assert!(first < home && home + 1 < last, "{first}, {home}, {last}");
     image.zero(geometry.segment_offset(home), geometry.segment_bytes as usize);
     assert!(refusal(&media).contains("missing or torn"));
+}
+
+/// A backing with bytes that cannot be read.
+struct Unreadable(Arc<MemoryMedia>, Range<u64>);
+
+impl Media for Unreadable {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, std::io::Result<()>) {
+        match offset < self.1.end && self.1.start < offset + buf.len() as u64 {
+            true => (buf, Err(std::io::Error::other("unreadable"))),
+            false => self.0.read(offset, buf).await,
+        }
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> std::io::Result<()> {
+        self.0.write(offset, buf).await
+    }
+
+    async fn sync(&self) -> std::io::Result<()> {
+        self.0.sync().await
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.0.discard(offset, len).await
+    }
+}
+
+/// A crash: nothing was synced, and the segment that led on is lost. Behind the gap is what may be free space.
+#[test]
+fn a_page_behind_the_end_of_the_log_that_cannot_be_read_does_not_keep_the_drive_shut() {
+    for (page, read_only, accept_damage) in [
+        (0, false, false),
+        (1, false, false),
+        (2, true, true),
+        (2, true, false),
+        (2, false, false),
+        (100, false, false),
+    ] {
+        let (media, next) = segment_lost_and_next();
+        let bad = next + page * BLOCK;
+        let media = Arc::new(Unreadable(media, bad..bad + BLOCK));
+        let options = OpenOptions { read_only, accept_damage, ..OpenOptions::new(9, spawner()) };
+        let drive = run(Drive::open(media, options)).unwrap_or_else(|error| panic!("page {page}: {error}"));
+        assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new(), "page {page}");
+    }
+}
+
+/// The media, and where the next segment of the log begins.
+fn segment_lost_and_next() -> (Arc<MemoryMedia>, u64) {
+    let (media, drive) = new_drive(64 << 20, 128 << 20);
+    let data = random(1, 256 << 10);
+    for at in 0..6 {
+        run(drive.write(at * data.len() as u64, &data, false)).expect("write");
+    }
+    drop(drive);
+    let image = Image::of(&media);
+    let geometry = image.geometry();
+    let segment =
+        |block: u64| geometry.locate(image.newest(RecordKind::Data, block).position).expect("in a segment").0;
+    let first = segment(0);
+    let next = (0..5).map(|at| segment(at * data.len() as u64 / BLOCK)).find(|other| *other != first);
+    image.zero(geometry.segment_offset(first), geometry.segment_bytes as usize);
+    (media, geometry.segment_offset(next.expect("another")))
 }

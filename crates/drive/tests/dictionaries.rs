@@ -9,6 +9,7 @@ use std::sync::Arc;
 use codec::testdata::random;
 use common::{assert_sound, create_options, run, spawner};
 use drive::{CreateOptions, Drive, OpenOptions};
+use futures::future::{join, join_all};
 use image::Image;
 use layout::{Catalog, RecordKind};
 use media::MemoryMedia;
@@ -398,4 +399,44 @@ fn a_full_drive_takes_what_only_a_retired_dictionary_makes_small() {
         assert_groups(&drive, 1);
         assert_sound(&drive);
     }
+}
+
+#[test]
+fn many_writes_at_once_bring_a_retired_dictionary_back() {
+    let (_media, drive, filling) = full_of_what_needs_a_retired_dictionary();
+    // Room for the catalog.
+    run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
+    let groups: Vec<Vec<u8>> = (0..GROUPS).map(|number| group(number, 1)).collect();
+    for (some, at) in groups.chunks(8).zip((0..).step_by(8)) {
+        let write = |(group, number): (&Vec<u8>, u64)| {
+            let (drive, data) = (&drive, group[..BLOCK].to_vec());
+            async move { drive.write((FIRST + 8 * number) << 12, &data, false).await }
+        };
+        for answer in run(join_all(some.iter().zip(at..).map(write))) {
+            answer.expect("what is no larger than what was there");
+        }
+    }
+    assert_sound(&drive);
+}
+
+#[test]
+fn a_write_waits_for_a_change_of_the_catalog_rather_than_being_refused() {
+    let (media, drive, filling) = full_of_what_needs_a_retired_dictionary();
+    run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
+    let write = async |drive: &Drive<MemoryMedia>, number: u64| {
+        drive.write((FIRST + 8 * number) << 12, &group(number, 1)[..BLOCK], false).await
+    };
+    for number in 0..160 {
+        run(write(&drive, number)).expect("brought back");
+    }
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = run(Drive::open(media, options(4))).expect("open");
+    let writes = join_all((160..GROUPS).map(|number| write(&drive, number)));
+    let (forgotten, answers) = run(join(drive.forget_dictionaries(), writes));
+    forgotten.expect("forget");
+    for answer in answers {
+        answer.expect("what is no larger than what was there");
+    }
+    assert_sound(&drive);
 }

@@ -178,6 +178,41 @@ fn a_sync_that_fails_while_the_drive_is_opened_again_loses_nothing() {
     }
 }
 
+/// What only the cache shows, the medium does not take any more: it is written elsewhere, and nothing calls it durable before.
+#[test]
+fn a_page_that_takes_no_write_at_the_next_opening_loses_nothing() {
+    let mut told = [0; 2];
+    for failing_sync in 0..SYNCS_MAX {
+        let life = Life::until(failing_sync);
+        for page in life.media.at_risk() {
+            let mut steps = 0;
+            loop {
+                let when = format!("sync {failing_sync} fails, page {page} takes no write, {steps} steps");
+                let media = life.media.fork_unwritable(Some(page));
+                media.steps_left.store(steps, SeqCst);
+                let opened = open(&media, 2);
+                for luck in LUCK {
+                    life.assert_explains(&open_sound(&media.cut(luck), 3, &when).1, &when);
+                }
+                if let Ok(drive) = opened {
+                    let status = drive.status();
+                    let of_segment = "takes no writes and is not used any more";
+                    let of_copy = "a copy of ";
+                    let notes = |what| status.notes.iter().filter(|note| note.contains(what)).count();
+                    told[0] += notes(of_segment);
+                    told[1] += notes(of_copy);
+                    assert!(notes(of_segment) + notes(of_copy) > 0, "{when}: {:?}", status.notes);
+                    assert!(status.counters.write_errors_count > 0, "{when}");
+                    assert_eq!(status.segments_bad_count as usize, notes(of_segment), "{when}");
+                    break;
+                }
+                steps += 1;
+            }
+        }
+    }
+    assert!(told.iter().all(|told| *told > 10), "{told:?}");
+}
+
 #[test]
 fn a_power_cut_during_a_wipe_leaves_the_drive_as_it_was_or_empty() {
     for failing_sync in 0..SYNCS_MAX {

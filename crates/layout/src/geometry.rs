@@ -81,6 +81,11 @@ impl Geometry {
         CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes()
     }
 
+    /// Where the copies of the checkpoint of this number lie.
+    pub fn checkpoint_offsets(&self, number: u64) -> [u64; 2] {
+        [0, 1].map(|copy| self.checkpoint_offset((number % 2) as usize, copy))
+    }
+
     /// Where the copies of the superblock lie.
     pub fn superblock_offset(copy: usize) -> u64 {
         debug_assert!(copy < SUPERBLOCK_COPIES);

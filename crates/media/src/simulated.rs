@@ -104,6 +104,12 @@ impl SimMedia {
         self.state.lock().bad.insert(byte / PAGE_BYTES as u64);
     }
 
+    /// The page that holds this byte takes no write from now on. There is another copy of what it holds, so that no failure of a
+    /// drive is counted as one of this.
+    pub fn make_copy_bad(&self, byte: u64) {
+        self.state.lock().bad_copy = Some(byte / PAGE_BYTES as u64);
+    }
+
     /// Pages that take no write.
     pub fn bad_pages(&self) -> usize {
         self.state.lock().bad.len()

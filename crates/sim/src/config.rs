@@ -11,6 +11,7 @@ use crate::content::{Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
 
+use faults::BadCopy;
 pub use faults::Trouble;
 pub use style::Style;
 pub(crate) use zones::GROUP_BYTES;
@@ -150,6 +151,14 @@ impl Config {
     /// What the host sees: room for clients, and the annex.
     pub fn capacity_bytes(&self) -> u64 {
         self.annex_end_block() * BLOCK_BYTES
+    }
+
+    /// Draws what is drawn of its own, so that all else is as without.
+    pub fn draw_bad_copy(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xc091_bad1_c091_bad1;
+        if !self.does_damage() {
+            self.trouble.bad_copy = BadCopy::draw(&mut SimRng::new(seed ^ OF_ITS_OWN));
+        }
     }
 
     /// Whether anything but power cuts and kills goes wrong.

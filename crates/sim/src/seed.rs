@@ -85,7 +85,11 @@ pub fn style<S: Subject>(seed: u64) -> Style {
 /// Runs a seed.
 pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let mut rng = SimRng::new(seed);
-    let config = Arc::new(Config::draw(&mut rng, S::HAS_SPACE));
+    let mut config = Config::draw(&mut rng, S::HAS_SPACE);
+    if S::AVOIDS_BAD_PAGES {
+        config.draw_bad_copy(seed);
+    }
+    let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
     }

@@ -30,17 +30,20 @@ pub struct Caching {
     pub failing_sync: AtomicU64,
     /// Writes and syncs until the power fails.
     pub steps_left: AtomicU64,
+    /// Writes that touch this page fail, also after a power cut.
+    pub unwritable: Option<usize>,
 }
 
 impl Caching {
     pub fn new(size_bytes: u64) -> Caching {
         let pages = size_bytes as usize / PAGE_BYTES;
         let state = State { shown: vec![None; pages], durable: vec![None; pages], dirty: vec![false; pages] };
-        Caching::of(state)
+        Caching::of(state, None)
     }
 
-    fn of(state: State) -> Caching {
+    fn of(state: State, unwritable: Option<usize>) -> Caching {
         Caching {
+            unwritable,
             state: Mutex::new(state),
             syncs: AtomicU64::new(0),
             failing_sync: AtomicU64::new(u64::MAX),
@@ -50,7 +53,18 @@ impl Caching {
 
     /// Another that is as this one is now, cache and all.
     pub fn fork(&self) -> Arc<Caching> {
-        Arc::new(Caching::of(self.state.lock().clone()))
+        self.fork_unwritable(self.unwritable)
+    }
+
+    /// The same, with a page that takes no write from now on.
+    pub fn fork_unwritable(&self, page: Option<usize>) -> Arc<Caching> {
+        Arc::new(Caching::of(self.state.lock().clone(), page))
+    }
+
+    /// Pages of which a power cut would leave something else than what is shown.
+    pub fn at_risk(&self) -> Vec<usize> {
+        let state = self.state.lock();
+        (0..state.shown.len()).filter(|page| state.shown[*page] != state.durable[*page]).collect()
     }
 
     /// The medium after a power cut: what reached it, and of what is in the cache those pages that `reaches` says.
@@ -63,7 +77,7 @@ impl Caching {
         }
         state.shown = state.durable.clone();
         state.dirty.fill(false);
-        Arc::new(Caching::of(state))
+        Arc::new(Caching::of(state, self.unwritable))
     }
 
     fn take_step(&self) -> io::Result<()> {
@@ -91,6 +105,11 @@ impl Media for Caching {
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
         self.take_step()?;
+        let first = offset as usize / PAGE_BYTES;
+        if self.unwritable.is_some_and(|page| (first..first + buf.len().div_ceil(PAGE_BYTES)).contains(&page))
+        {
+            return Err(io::Error::other("injected"));
+        }
         let mut state = self.state.lock();
         for (page, bytes) in (offset as usize / PAGE_BYTES..).zip(buf.chunks(PAGE_BYTES)) {
             state.shown[page] = Some(bytes.into());

@@ -51,6 +51,7 @@ impl State {
             tear_bytes: self.tear_bytes,
             ghosts: self.ghosts.clone(),
             bad: self.bad.clone(),
+            bad_copy: self.bad_copy,
             order: self.order,
             held: Default::default(),
             watched: Default::default(),

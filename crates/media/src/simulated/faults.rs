@@ -74,6 +74,8 @@ pub struct MediaCounts {
     pub misdirected_writes: u64,
     /// Writes that failed of fault 11.
     pub bad_page_errors: u64,
+    /// Writes that failed of a page of which there is another copy.
+    pub bad_copy_errors: u64,
     /// Faults 12 that struck.
     pub lost_ranges: u64,
 }

@@ -102,6 +102,8 @@ pub(super) struct State {
     pub(super) ghosts: BTreeSet<u64>,
     /// Pages that take no write.
     pub(super) bad: BTreeSet<u64>,
+    /// A page that takes no write either, of which there is another copy: no excuse for anything.
+    pub(super) bad_copy: Option<u64>,
     /// Which operation completes next.
     pub(super) order: SimOrder,
     /// Operations in flight that wait until they are released.
@@ -199,6 +201,11 @@ impl State {
                 return Err(io::Error::from_raw_os_error(28));
             }
         }
+        if pages.iter().any(|(at, _)| self.bad_copy == Some(*at)) {
+            self.counts.bad_copy_errors += 1;
+            self.apply_write(pages, issued_at, Fate::Whole);
+            return Err(io::Error::from_raw_os_error(5));
+        }
         self.go_bad(&pages);
         let is_bad = pages.iter().any(|(at, _)| self.bad.contains(at));
         if is_bad || self.rng.ppm(self.faults.write_error_ppm) {
@@ -266,7 +273,7 @@ impl State {
 
     /// [`State::apply`], but for pages that take no write.
     fn apply_write(&mut self, mut pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
-        pages.retain(|(at, _)| !self.bad.contains(at));
+        pages.retain(|(at, _)| !self.bad.contains(at) && self.bad_copy != Some(*at));
         self.apply(pages, issued_at, fate);
     }
 

@@ -1,5 +1,6 @@
 //! Which faults a seed has.
 
+use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
 use media::{Faults, SimCache, SimRng, TEAR_BYTES};
 
 use crate::executor::SLOTS_END_BYTES;
@@ -17,6 +18,43 @@ pub struct Trouble {
     pub stays_full: bool,
     /// Pages that take no write from the beginning, in bytes of the backing. Superblocks and checkpoints are spared.
     pub bad_bytes: Vec<u64>,
+    /// A page of one copy of superblock or checkpoints that takes no write once the drive is made: which, of all of them.
+    pub bad_copy: Option<BadCopy>,
+}
+
+/// A page of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct BadCopy {
+    /// The first copy or the second.
+    copy: usize,
+    /// Of the superblock, or of the checkpoints of a slot.
+    slot: Option<usize>,
+    /// Which page, counted round.
+    page: u64,
+}
+
+impl BadCopy {
+    /// In so many seeds without other lasting faults there is one.
+    const ONE_SEED_IN: u64 = 6;
+
+    pub(super) fn draw(rng: &mut SimRng) -> Option<BadCopy> {
+        let of_superblock = rng.chance(1, 3);
+        let drawn =
+            BadCopy { copy: rng.index(2), slot: (!of_superblock).then(|| rng.index(2)), page: rng.skewed(6) };
+        rng.chance(1, BadCopy::ONE_SEED_IN).then_some(drawn)
+    }
+
+    /// Where it lies on a drive of which this is the beginning.
+    pub fn byte(&self, superblock: &[u8]) -> Option<u64> {
+        let geometry = Superblock::decode(superblock).ok()?.geometry;
+        Some(match self.slot {
+            None => Geometry::superblock_offset(self.copy),
+            Some(slot) => {
+                let pages = Checkpoint::encoded_len(geometry.segments() as usize) / PAGE_BYTES;
+                geometry.checkpoint_offset(slot, self.copy) + self.page % pages as u64 * PAGE_BYTES as u64
+            }
+        })
+    }
 }
 
 impl Trouble {

@@ -126,6 +126,7 @@ impl<S: Subject> Run<S> {
             ("fault: sync error", media.sync_errors - before.sync_errors),
             ("fault: backing full", media.full_errors - before.full_errors),
             ("fault: write to a bad page", media.bad_page_errors - before.bad_page_errors),
+            ("fault: write to a bad copy", media.bad_copy_errors - before.bad_copy_errors),
             ("fault: a range lost", media.lost_ranges - before.lost_ranges),
             ("fault: rotten sector", media.rotten_sectors - before.rotten_sectors),
             ("fault: misdirected write", media.misdirected_writes - before.misdirected_writes),

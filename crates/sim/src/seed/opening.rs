@@ -1,6 +1,8 @@
 //! Making, opening and wiping the drive, with crashes on the way.
 
 use drive::Error;
+use layout::PAGE_BYTES;
+use media::{IoBuf, Media};
 
 use super::{Run, Stop, Wiping};
 use crate::executor::{Cut, End, NoPulse};
@@ -18,6 +20,14 @@ impl<S: Subject> Run<S> {
         let (media, config) = (self.media.clone(), self.config.clone());
         let result = self.do_now("create", async move { S::create(&media, &config).await })?;
         result.map_err(|error| Stop::Failed(format!("create failed: {error}")))?;
+        if let Some(bad_copy) = self.config.trouble.bad_copy {
+            let media = self.media.clone();
+            let read = async move { media.read(0, IoBuf::zeroed(PAGE_BYTES)).await };
+            let (page, result) = self.do_now("read the superblock", read)?;
+            let byte = result.ok().and_then(|()| bad_copy.byte(&page));
+            self.media.make_copy_bad(byte.ok_or_else(|| Stop::Failed("no superblock was made".into()))?);
+            self.count("backing: a copy takes no write");
+        }
         if self.rng.chance(1, 2) {
             self.crash();
         }

@@ -99,6 +99,9 @@ impl Core {
         let dead = self.segments.dead_count();
         // What only a smaller map would help is not tried without end where the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
+        if self.cleans_first() {
+            return Wanted::Clean;
+        }
         if self.in_progress.is_some()
             || self.log.has_gap()
             || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
@@ -140,6 +143,21 @@ impl Core {
         // Leaves that were loaded stay in memory until a checkpoint has written them.
         let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
+    }
+
+    /// Whether a segment is cleaned before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other,
+    /// and what they write would take the last segments.
+    fn cleans_first(&self) -> bool {
+        let (critical, _) = self.watermarks();
+        let is_short = self.segments.free_count() + self.segments.dead_count() <= critical;
+        let has_next = || {
+            !self.segments.has_cleaned()
+                && self.segments.victim(self.log.sequence(), Gain::Segments).is_some()
+        };
+        is_short
+            && self.in_progress.is_none()
+            && !self.log.has_gap()
+            && (self.cleaning.is_some() || has_next())
     }
 
     /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.
@@ -294,6 +312,9 @@ impl<M: Media> Shared<M> {
     /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
     /// the map still waits for it.
     async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
+        if self.core().cleans_first() {
+            self.clean_one(Gain::Segments).await?;
+        }
         let leaves = {
             let core = self.core();
             let crowded =

@@ -1,6 +1,6 @@
 //! Rolling forward: reads the packs behind a checkpoint, in their one order, up to the first that is missing or torn.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use layout::geometry::MAX_BLOCKS;
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
@@ -9,7 +9,7 @@ use layout::record::RECORD_HEADER_BYTES;
 use layout::record::decode_range;
 use layout::{
     BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
-    SegmentUse,
+    SegmentRow, SegmentUse,
 };
 use media::{IoBuf, Media};
 
@@ -27,6 +27,8 @@ const RANGE_MAX_BLOCKS: u64 = 1 << 20;
 const OPENED_MAX_BYTES: u64 = 2 << 30;
 /// The same where segments are large: each head has opened a few.
 const OPENED_MIN_COUNT: u64 = 64;
+/// Bytes of a segment looked at because it lies right behind one that is lost, at most.
+const BEHIND_BYTES_MAX: u32 = 2 << 20;
 
 /// Something the log tells about the map.
 #[derive(Clone, Debug)]
@@ -259,6 +261,49 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
+    /// The same of what lies right behind the segments that the log says come next: a stretch of the medium that is lost may hold
+    /// all of such a segment, and the beginning of the one that was opened after it.
+    async fn vouched_behind(&mut self, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
+        let known = self.cursors.iter().flat_map(|cursor| cursor.promised.iter().chain([&cursor.current]));
+        let known: HashSet<u32> = known.filter(|next| next.is_some()).map(|next| next.segment).collect();
+        let behind: BTreeSet<u32> = known.iter().map(|segment| segment + 1).collect();
+        let bytes = self.geometry.segment_bytes.min(BEHIND_BYTES_MAX);
+        for segment in behind.into_iter().filter(|segment| !known.contains(segment)) {
+            if checkpoint.clean || checkpoint.rows.get(segment as usize).is_none_or(|row| !was_free(row)) {
+                continue;
+            }
+            let mut offset = 0;
+            while offset < bytes {
+                // What cannot be read may be free.
+                let found = self.pack_behind(segment, offset, missing).await.ok().flatten();
+                let Some(header) = found else {
+                    offset += PAGE_BYTES as u32;
+                    continue;
+                };
+                if let Some(why) = vouches(&header, checkpoint, missing) {
+                    return Some(why);
+                }
+                offset += header.len;
+            }
+        }
+        None
+    }
+
+    /// The header of a whole pack numbered above the missing one.
+    async fn pack_behind(
+        &mut self,
+        segment: u32,
+        offset: u32,
+        missing: u64,
+    ) -> Result<Option<PackHeader>, Error> {
+        let Some(header) = self.header_at(0, segment, offset).await? else { return Ok(None) };
+        if header.uuid != self.uuid || header.sequence < missing {
+            return Ok(None);
+        }
+        let filling = NextSegment { segment, generation: header.generation };
+        Ok(self.pack_at(header.head as usize, filling, offset).await?.map(|pack| pack.header))
+    }
+
     /// What may be a pack of this filling of a segment, if it is whole.
     async fn candidate(
         &mut self,
@@ -331,6 +376,9 @@ impl<'a, M: Media> Reader<'a, M> {
             places.push((i, cursor.current, cursor.offset, Ground::Log));
             places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
         }
+        if let Some(why) = self.vouched_behind(checkpoint, missing).await {
+            return Ok(Some(why));
+        }
         let maybe = self.opened_since(checkpoint, missing).await?;
         places.extend(maybe.into_iter().map(|(i, segment, offset)| (i, segment, offset, Ground::Guessed)));
         let key = |segment: NextSegment| (segment.segment, segment.generation);
@@ -349,17 +397,8 @@ impl<'a, M: Media> Reader<'a, M> {
                     offset += PAGE_BYTES as u32;
                     continue;
                 };
-                if header.checkpoint > checkpoint.number {
-                    return Ok(Some(format!(
-                        "pack {missing} is missing or torn, and pack {} knows checkpoint {}, the newest found is {}",
-                        header.sequence, header.checkpoint, checkpoint.number
-                    )));
-                }
-                if header.durable >= missing {
-                    return Ok(Some(format!(
-                        "pack {missing} is missing or torn, but pack {} says everything up to {} was durable",
-                        header.sequence, header.durable
-                    )));
+                if let Some(why) = vouches(&header, checkpoint, missing) {
+                    return Ok(Some(why));
                 }
                 let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
                 places.extend(on.map(|(head, next)| (head, next, 0, ground)));
@@ -385,8 +424,8 @@ impl<M: Media> Reader<'_, M> {
         }
         let most = (OPENED_MAX_BYTES / u64::from(self.geometry.segment_bytes)).max(OPENED_MIN_COUNT) as usize;
         let rows = (0..).zip(&checkpoint.rows);
-        let was_free = rows.filter(|(_, row)| row.usage == SegmentUse::Free || row.live_units == 0);
-        let candidates = was_free.map(|(segment, _)| segment).take(most).collect();
+        let candidates =
+            rows.filter(|(_, row)| was_free(row)).map(|(segment, _)| segment).take(most).collect();
         let place = (&self.uuid, self.geometry);
         let behind = |header: &PackHeader| header.sequence >= missing;
         let found = first_packs(self.media, place, candidates, behind, Search::All).await?;
@@ -396,6 +435,26 @@ impl<M: Media> Reader<'_, M> {
         };
         Ok(found.into_iter().map(to_place).collect())
     }
+}
+
+/// Whether a segment may have been opened since the checkpoint.
+fn was_free(row: &SegmentRow) -> bool {
+    row.usage == SegmentUse::Free || row.live_units == 0
+}
+
+/// Why the missing pack was durable once, if a pack behind the gap says so.
+fn vouches(header: &PackHeader, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
+    let gone = format!("pack {missing} is missing or torn");
+    if header.checkpoint > checkpoint.number {
+        let (pack, known) = (header.sequence, header.checkpoint);
+        return Some(format!(
+            "{gone}, and pack {pack} knows checkpoint {known}, the newest found is {}",
+            checkpoint.number
+        ));
+    }
+    (header.durable >= missing).then(|| {
+        format!("{gone}, but pack {} says everything up to {} was durable", header.sequence, header.durable)
+    })
 }
 
 impl Tail {

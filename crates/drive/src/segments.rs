@@ -599,6 +599,11 @@ impl Segments {
         self.cleaned.push(segment);
     }
 
+    /// Whether a segment was cleaned since the last checkpoint.
+    pub(crate) fn has_cleaned(&self) -> bool {
+        !self.cleaned.is_empty()
+    }
+
     /// After a checkpoint: what could not be emptied may be tried again.
     pub(crate) fn forget_cleaned(&mut self) {
         for segment in std::mem::take(&mut self.cleaned) {

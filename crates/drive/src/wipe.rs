@@ -13,7 +13,7 @@ use media::Media;
 
 use crate::create::{empty_checkpoint, sync, write_copies, write_superblock};
 use crate::error::Error;
-use crate::recovery::is_outdated;
+use crate::recovery::{is_outdated, policy_of};
 use crate::rewrite::rewrite_checkpoint;
 use crate::shared::Drive;
 use crate::slots::{Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock};
@@ -41,6 +41,8 @@ impl<M: Media> Drive<M> {
         let (mut superblock, _) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
+        // It stays, and must be one that can be opened.
+        policy_of(superblock.codec_policy, superblock.codec_level)?;
         if let Some(bytes) = options.sector_bytes {
             if bytes != 512 && bytes != 4096 {
                 return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));

@@ -421,6 +421,26 @@ fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log
     assert!(refusal(&media).contains("missing or torn"));
 }
 
+/// The log goes from segment to segment; of the last but one nothing is left, and of the last some pages.
+#[test]
+fn a_lost_stretch_that_ends_in_the_newest_segment_is_noticed() {
+    for pages in [0, 1, 2, 30] {
+        let (media, drive) = new_drive(64 << 20, 128 << 20);
+        for at in 0..600 {
+            run(drive.write(at * BLOCK, &random(at, BLOCK as usize), at % 30 == 29)).expect("write");
+        }
+        drop(drive);
+        let image = Image::of(&media);
+        let geometry = image.geometry();
+        let (last, header) = image.packs().pop().expect("a pack");
+        let start = geometry.segment_offset(header.segment);
+        assert!(last > start + pages * BLOCK, "there are packs behind what is lost");
+        let segment_bytes = u64::from(geometry.segment_bytes);
+        image.zero(start - segment_bytes, (segment_bytes + pages * BLOCK) as usize);
+        assert!(refusal(&media).contains("but pack"), "{pages} pages");
+    }
+}
+
 /// A backing with bytes that cannot be read.
 struct Unreadable(Arc<MemoryMedia>, Range<u64>);
 

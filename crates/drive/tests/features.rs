@@ -16,11 +16,17 @@ const SIZE: u64 = 32 << 20;
 
 /// A closed drive with a block of ones that says it uses these features.
 fn drive_with(features: Features) -> Arc<MemoryMedia> {
+    drive_that_says(|superblock| superblock.features = features)
+}
+
+fn drive_that_says(change: impl Fn(&mut Superblock)) -> Arc<MemoryMedia> {
     let (media, drive) = new_drive(SIZE, SIZE);
     run(drive.write(0, &[1; 4096], false)).expect("write");
     run(drive.close()).expect("close");
     let image = Image::of(&media);
-    let page = Superblock { features, ..image.superblock }.encode();
+    let mut superblock = image.superblock.clone();
+    change(&mut superblock);
+    let page = superblock.encode();
     (0..2).for_each(|copy| image.write(Geometry::superblock_offset(copy), &page));
     media
 }
@@ -64,4 +70,13 @@ fn what_may_be_ignored_is_kept() {
     run(drive.close()).expect("close");
     run(Drive::wipe(&*media, WipeOptions::default())).expect("wipe");
     assert_eq!(Image::of(&media).superblock.features.compatible, bit);
+}
+
+#[test]
+fn a_codec_of_a_later_release_is_not_wiped_into_a_drive_that_nobody_opens() {
+    let media = drive_that_says(|superblock| superblock.codec_policy = 9);
+    let before = Image::of(&media).read(0, SIZE as usize);
+    assert_refused(run(Drive::open(media.clone(), OpenOptions::new(2, spawner()))), "unknown codec policy 9");
+    assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "unknown codec policy 9");
+    assert!(Image::of(&media).read(0, SIZE as usize) == before, "nothing was changed");
 }

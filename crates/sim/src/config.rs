@@ -68,6 +68,8 @@ pub struct Config {
     pub maintenance: u64,
     /// What its backing is like, and what goes wrong on it.
     pub trouble: Trouble,
+    /// Single blocks all over the drive, instead of what its style says.
+    pub scattered: bool,
     zones: Vec<Zone>,
     /// What is written round after round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -125,6 +127,7 @@ impl Config {
             } else {
                 Trouble::none(rng)
             },
+            scattered: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -158,6 +161,20 @@ impl Config {
         const OF_ITS_OWN: u64 = 0xc091_bad1_c091_bad1;
         if !self.does_damage() {
             self.trouble.bad_copy = BadCopy::draw(&mut SimRng::new(seed ^ OF_ITS_OWN));
+        }
+    }
+
+    /// Makes some of the large drives huge ones, with a map much larger than its memory. Drawn of its own, as above.
+    pub fn draw_scattered(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x5ca7_7e2e_d5ca_77e2;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.style == Style::Large && rng.chance(1, 3) {
+            self.scattered = true;
+            self.logical_bytes = 1 << (34 + rng.below(7));
+            self.map_budget_bytes = (64 << 10) << rng.below(4);
+            self.physical_bytes = (32 + rng.below(64)) * u64::from(self.segment_bytes);
+            self.backing_bytes = self.physical_bytes;
+            self.lives = 1 + rng.below(2) as u32;
         }
     }
 

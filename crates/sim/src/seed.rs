@@ -5,6 +5,7 @@ mod ending;
 mod large;
 mod liveness;
 mod opening;
+mod scattered;
 mod space;
 mod verify;
 
@@ -89,6 +90,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     if S::AVOIDS_BAD_PAGES {
         config.draw_bad_copy(seed);
     }
+    config.draw_scattered(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -123,7 +125,11 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         is_full: false,
         stays_full,
     };
-    let lives = if run.config.style == Style::Large { run.large_lives() } else { run.lives() };
+    let lives = match run.config.style {
+        Style::Large if run.config.scattered => run.scattered_lives(),
+        Style::Large => run.large_lives(),
+        _ => run.lives(),
+    };
     let failure = match lives {
         Ok(()) | Err(Stop::Refused) => None,
         Err(Stop::Failed(why)) => Some(why),

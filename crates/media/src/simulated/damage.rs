@@ -168,7 +168,9 @@ impl State {
         let Some((&last, _)) = self.durable.last_key_value() else { return };
         let at = self.rng.below((last + 1) * PAGE_BYTES as u64);
         let Some(start) = at.checked_sub(spared).map(|at| at / bytes * bytes + spared) else { return };
-        let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64;
+        // It may end some pages into the range behind.
+        let more = if self.rng.chance(1, 2) { self.rng.skewed(6) } else { 0 };
+        let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64 + more;
         let held: Vec<u64> = self.durable.range(pages.clone()).map(|(&at, _)| at).collect();
         if held.is_empty() || !pages.clone().all(|at| self.is_fair_game(at)) {
             return;

@@ -1,0 +1,90 @@
+//! Blocks far from each other, and a map much larger than its memory: TRIM goes on, however full the drive is.
+
+mod common;
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use codec::testdata::random;
+use common::{assert_sound, create_options, run, spawner};
+use drive::{Drive, Error, OpenOptions};
+use futures::future::join;
+use futures::stream::{self, StreamExt};
+use media::MemoryMedia;
+
+type Memory = Drive<MemoryMedia>;
+
+const BLOCK: u64 = 4096;
+/// Requests in flight.
+const DEPTH: usize = 32;
+/// Polls that may pass without an answer.
+const PATIENCE: u64 = 20_000;
+
+/// Blocks all over a drive, in an order of their own.
+fn scattered(capacity: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (capacity / BLOCK))
+}
+
+fn new_drive(physical: u64, logical: u64, map_budget_bytes: u64) -> (Arc<MemoryMedia>, Memory) {
+    let media = Arc::new(MemoryMedia::new(physical));
+    run(Drive::create(&*media, &create_options(physical, logical))).expect("create");
+    let options = OpenOptions { map_budget_bytes, ..OpenOptions::new(1, spawner()) };
+    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    (media, drive)
+}
+
+/// Writes until the drive is full.
+fn fill(drive: &Memory, capacity: u64) -> Vec<u64> {
+    let mut written = Vec::new();
+    for block in scattered(capacity) {
+        match run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)) {
+            Ok(()) => written.push(block),
+            Err(Error::NoSpace) => return written,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    written
+}
+
+/// Trims blocks, some at a time, beside maintenance, and panics if nothing is answered for long.
+fn trim_all(drive: &Memory, blocks: &[u64]) {
+    let (done, over) = (Cell::new(0), Cell::new(false));
+    let trims = async {
+        let trim = |block: &u64| {
+            let offset = block * BLOCK;
+            async move { drive.trim(offset, BLOCK, false).await }
+        };
+        let mut answers = stream::iter(blocks).map(trim).buffer_unordered(DEPTH);
+        while let Some(answer) = answers.next().await {
+            answer.expect("trim");
+            done.set(done.get() + 1);
+        }
+        over.set(true);
+    };
+    let upkeep = async {
+        while !over.get() {
+            drive.tick();
+            drive.maintain().await.expect("maintain");
+            futures::pending!();
+        }
+    };
+    let mut both = pin!(join(trims, upkeep));
+    let mut polls = (0, 0);
+    while both.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        polls = if done.get() == polls.0 { (polls.0, polls.1 + 1) } else { (done.get(), 0) };
+        assert!(polls.1 < PATIENCE, "nothing is answered after {} blocks: {:#?}", done.get(), drive.status());
+    }
+}
+
+#[test]
+fn a_full_drive_takes_trims_with_a_map_much_larger_than_its_memory() {
+    for (physical, logical, map) in [(64 << 20, 16 << 30, 64 << 10), (64 << 20, 1 << 40, 64 << 10)] {
+        let (_media, drive) = new_drive(physical, logical, map);
+        let mut written = fill(&drive, logical);
+        written.sort_unstable_by_key(|block| block.wrapping_mul(0xd134_2543_de82_ef95));
+        trim_all(&drive, &written[..written.len() * 9 / 10]);
+        assert_sound(&drive);
+    }
+}

@@ -28,6 +28,9 @@ const WINDOW_BYTES: usize = 2 << 20;
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+/// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
+/// largest drive.
+const LOADS_A_RECORD: usize = 8;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 pub(crate) struct Found {
@@ -72,6 +75,8 @@ pub(crate) struct Pass {
     as_is: bool,
     /// Retired dictionaries that records need which stay.
     needed: Vec<u16>,
+    /// How often the number of records dealt with at once was halved.
+    halved: u32,
 }
 
 impl Pass {
@@ -81,7 +86,15 @@ impl Pass {
     }
 }
 
-/// What became of a batch of records.
+/// What became of some records.
+enum Moved {
+    All,
+    NoRoom,
+    /// The map has not enough memory for what leads to all of them.
+    Crowded,
+}
+
+/// What became of appending them.
 enum Step {
     Done,
     /// A record is not what it was when the batch was looked at: look again.
@@ -213,14 +226,39 @@ impl<M: Media> Shared<M> {
         window: &[u8],
         pass: &mut Pass,
     ) -> Result<bool, Error> {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let some = rest.len().min(RECORDS_A_BATCH >> pass.halved).max(1);
+            match self.move_some(&rest[..some], window, pass).await? {
+                Moved::All => rest = &rest[some..],
+                Moved::NoRoom => return Ok(false),
+                Moved::Crowded => pass.halved += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves what lives of some records, all of which are looked up at once.
+    async fn move_some(
+        self: &Arc<Self>,
+        batch: &[Found],
+        window: &[u8],
+        pass: &mut Pass,
+    ) -> Result<Moved, Error> {
+        let mut loads = 0;
         loop {
+            // Where each block has a leaf of its own, the nodes that lead to so many push each other out of memory.
+            if loads > LOADS_A_RECORD * batch.len() && batch.len() > 1 {
+                return Ok(Moved::Crowded);
+            }
             let mut live = Vec::new();
             let looked = self.core().find_live(batch, pass, &mut live);
             let node_units = match looked {
                 Ok(node_units) => node_units,
                 Err(missing) => {
+                    loads += 1;
                     if !self.load_for(missing, pass).await {
-                        return Ok(true);
+                        return Ok(Moved::All);
                     }
                     continue;
                 }
@@ -261,15 +299,16 @@ impl<M: Media> Shared<M> {
             match step {
                 Step::Done => {
                     pass.left_units += left_units;
-                    return Ok(true);
+                    return Ok(Moved::All);
                 }
                 Step::Changed => {}
                 Step::Missing(missing) => {
+                    loads += 1;
                     if !self.load_for(missing, pass).await {
-                        return Ok(true);
+                        return Ok(Moved::All);
                     }
                 }
-                Step::NoSegment => return Ok(false),
+                Step::NoSegment => return Ok(Moved::NoRoom),
                 Step::Wait => {
                     self.wait_for(|core| {
                         let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;

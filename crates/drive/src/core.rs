@@ -94,6 +94,8 @@ pub(crate) struct Core {
     pub(crate) freeing: Option<crate::again::Freeing>,
     /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
+    /// What cleaning brings.
+    pub(crate) harvest: crate::maintain::Harvest,
     /// A discard is under way.
     pub(crate) discarding: bool,
     /// The backing cannot discard.

@@ -67,6 +67,22 @@ impl Settling {
     }
 }
 
+/// Segments cleaned in the background without one more free in the end, after which it is given up until hosts have changed
+/// something: about as many as it takes to gain one from segments that are nearly all live.
+const CLEANED_IN_VAIN_MAX: u32 = 32;
+
+/// What cleaning in the background has brought since hosts changed as much as a segment. On a full drive with a large map it may
+/// bring nothing: what is moved changes the map, and that is written to what was gained.
+#[derive(Default)]
+pub(crate) struct Harvest {
+    /// Segments' worth of data that hosts had written and trimmed.
+    changed: u64,
+    /// Free segments, at most, dead ones counted.
+    best: u32,
+    /// Segments cleaned since there were so many.
+    in_vain: u32,
+}
+
 /// The right to do maintenance; one has it at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
 
@@ -99,7 +115,7 @@ impl Core {
         let dead = self.segments.dead_count();
         // What only a smaller map would help is not tried without end where the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
-        if self.cleans_first() {
+        if self.cleans_first() && !self.cleans_in_vain() {
             return Wanted::Clean;
         }
         if self.in_progress.is_some()
@@ -116,7 +132,9 @@ impl Core {
         }
         let now = self.log.sequence();
         if self.wants_room() && self.segments.victim(now, Gain::ROOM).is_some()
-            || free + dead < low && self.segments.victim(now, Gain::Segments).is_some()
+            || free + dead < low
+                && !self.cleans_in_vain()
+                && self.segments.victim(now, Gain::Segments).is_some()
         {
             return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
         }
@@ -143,6 +161,27 @@ impl Core {
         // Leaves that were loaded stay in memory until a checkpoint has written them.
         let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
+    }
+
+    /// A segment was cleaned in the background.
+    fn note_harvest(&mut self) {
+        let (changed, supply) =
+            (self.segments_changed(), self.segments.free_count() + self.segments.dead_count());
+        let harvest = &mut self.harvest;
+        if changed != harvest.changed || supply > harvest.best {
+            *harvest = Harvest { changed, best: supply, in_vain: 0 };
+        } else {
+            harvest.in_vain += 1;
+        }
+    }
+
+    fn cleans_in_vain(&self) -> bool {
+        self.harvest.in_vain >= CLEANED_IN_VAIN_MAX && self.harvest.changed == self.segments_changed()
+    }
+
+    fn segments_changed(&self) -> u64 {
+        let bytes = self.counters.host_written_bytes.saturating_add(self.counters.host_trimmed_bytes);
+        bytes / u64::from(self.geometry().segment_bytes)
     }
 
     /// Whether a segment is cleaned before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other,
@@ -189,7 +228,7 @@ impl Core {
         // Where nothing can be cleaned, holding writers back would bring nothing.
         if dead == 0
             && self.cleaning.is_none()
-            && self.segments.victim(self.log.sequence(), Gain::Segments).is_none()
+            && (self.cleans_in_vain() || self.segments.victim(self.log.sequence(), Gain::Segments).is_none())
         {
             return Pace::FREE;
         }
@@ -233,8 +272,10 @@ impl<M: Media> Drive<M> {
             Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
             Wanted::LoadOverlays | Wanted::Clean => {
                 let gain = shared.core().gain_wanted();
-                if shared.clean_step(gain).await? == Cleaned::Nothing {
-                    shared.write_checkpoint(false).await?;
+                match shared.clean_step(gain).await? {
+                    Cleaned::Nothing => shared.write_checkpoint(false).await?,
+                    Cleaned::Segment => shared.core().note_harvest(),
+                    Cleaned::Part => {}
                 }
             }
             Wanted::Account => return Ok(shared.account().await),
@@ -443,7 +484,10 @@ impl<M: Media> Shared<M> {
     /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
     pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
         const ROUNDS_MAX: usize = 16;
+        // A request tries harder than what happens in the background.
+        const VAIN_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
         let _right = self.maintenance().await;
+        let (mut best, mut in_vain) = (0, 0);
         for round in 0..ROUNDS_MAX {
             {
                 let mut core = self.core();
@@ -465,7 +509,7 @@ impl<M: Media> Shared<M> {
                 let (critical, low) = core.watermarks();
                 // At first no more than it takes: requests are waiting. If that is not enough, all there is.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
-                core.segments.free_count() + core.segments.dead_count() < goal
+                core.segments.free_count() + core.segments.dead_count() < goal && in_vain < VAIN_MAX
             } {
                 if self.core().map.overlays() > 0 {
                     let _ = self.load_overlays(LEAVES_A_ROUND).await;
@@ -474,12 +518,17 @@ impl<M: Media> Shared<M> {
                     break;
                 }
                 cleaned = true;
+                let core = self.core();
+                let supply = core.segments.free_count() + core.segments.dead_count();
+                in_vain = if supply > best { 0 } else { in_vain + 1 };
+                best = best.max(supply);
             }
             let free = self.core().segments.free_count();
             self.write_checkpoint(false).await?;
             let core = self.core();
             let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
-            if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {
+            let is_over = round > 0 && !cleaned && idle && core.map.overlays() >= overlays;
+            if is_over || in_vain >= VAIN_MAX {
                 break;
             }
         }

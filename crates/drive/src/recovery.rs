@@ -239,6 +239,7 @@ fn recover(
         records_since_checkpoint: 0,
         ticks: 0,
         last_host_tick: 0,
+        harvest: Default::default(),
         discarding: false,
         written: Default::default(),
         dictionary_places_wanted: false,

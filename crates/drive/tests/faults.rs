@@ -132,8 +132,8 @@ fn a_wipe_cut_short_leaves_a_checkpoint_that_could_not_be_read_just_then() {
     for unreadable in [0, 1] {
         let (media, tasks, slots) = with_two_checkpoints();
         *media.unreadable.lock() = slots[unreadable].clone();
-        let superblock = Geometry::superblock_offset(0);
-        media.unwritable.lock().push(superblock..superblock + 1);
+        let superblocks = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + 1);
+        media.unwritable.lock().extend(superblocks);
         let cut = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
         assert!(matches!(cut, Err(Error::Io(_))));
         media.unreadable.lock().clear();

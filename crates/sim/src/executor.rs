@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_secs(1);
 const LONGER: Duration = Duration::from_secs(35);
 
-/// Steps without progress after which there will be none.
+/// Steps without progress after which there will be none, usually.
 const STEPS_WITHOUT_PROGRESS_MAX: u64 = 600_000;
 
 /// One step in so many beats.
@@ -158,6 +158,8 @@ pub struct Executor {
     policy: Policy,
     /// For what goes by the time of a tokio runtime.
     clock: Option<Clock>,
+    /// Steps without progress after which there will be none.
+    patience: u64,
     rng: SimRng,
 }
 
@@ -167,12 +169,27 @@ impl Executor {
         let media_share = [1, 3, 4, 6, 7][rng.index(5)];
         let policy = Policy::draw(&mut rng);
         let queue = Arc::new(Mutex::new(Queue::default()));
-        Executor { queue, tasks: Vec::new(), foreground: 0, steps: 0, media_share, policy, clock: None, rng }
+        Executor {
+            queue,
+            tasks: Vec::new(),
+            foreground: 0,
+            steps: 0,
+            media_share,
+            policy,
+            clock: None,
+            patience: STEPS_WITHOUT_PROGRESS_MAX,
+            rng,
+        }
     }
 
     /// The same, with a clock that its tasks go by.
     pub fn with_clock(self) -> Executor {
         Executor { clock: Some(Clock::new()), ..self }
+    }
+
+    /// The same, for what takes so many times as many steps as usual.
+    pub fn with_patience(self, times: u64) -> Executor {
+        Executor { patience: STEPS_WITHOUT_PROGRESS_MAX * times, ..self }
     }
 
     /// Time passes: mostly a tick of the drive's, now and then more.
@@ -253,7 +270,7 @@ impl Executor {
             if pulse.progress() != progress.1 {
                 progress = (self.steps, pulse.progress());
                 idle_beats = 0;
-            } else if self.steps - progress.0 > STEPS_WITHOUT_PROGRESS_MAX {
+            } else if self.steps - progress.0 > self.patience {
                 return End::Livelock;
             }
             let ready = self.queue.lock().ready.len();

@@ -142,7 +142,12 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
 /// The executor for a drive.
 fn executor(config: &Config, rng: SimRng) -> Executor {
     let executor = Executor::new(rng);
-    if config.is_served() { executor.with_clock() } else { executor }
+    match config {
+        config if config.is_served() => executor.with_clock(),
+        // Each block that is moved takes nodes of the map that push each other out of its memory.
+        config if config.scattered => executor.with_patience(8),
+        _ => executor,
+    }
 }
 
 struct Run<S> {

@@ -27,6 +27,9 @@ const REFUSALS: usize = 20;
 /// Blocks read back in each life.
 const SAMPLES: usize = 200;
 
+/// What became of a request for each of some blocks.
+type Answers = Vec<(u64, Result<(), Error>)>;
+
 /// Number of the write that each block holds.
 type Written = BTreeMap<u64, u32>;
 
@@ -82,7 +85,7 @@ impl<S: Subject> Run<S> {
             }
         }
         self.count("scattered: filled to refusal");
-        Ok(())
+        if self.rng.chance(1, 2) { self.maintenance_must_end() } else { Ok(()) }
     }
 
     /// Trims so many percent of the blocks, in no order.
@@ -131,7 +134,7 @@ impl<S: Subject> Run<S> {
         what: &str,
         blocks: Vec<u64>,
         request: impl Fn(S, u64) -> F + Send + Sync + 'static,
-    ) -> Result<Vec<(u64, Result<(), Error>)>, Stop> {
+    ) -> Result<Answers, Stop> {
         let upkeep = self.rng.chance(3, 4);
         let answers = self.attempt(what, move |drive| async move {
             let over = Arc::new(AtomicBool::new(false));
@@ -146,9 +149,8 @@ impl<S: Subject> Run<S> {
             };
             let maintenance = async {
                 while upkeep && !over.load(Ordering::Relaxed) {
-                    if !drive.maintain().await? {
-                        a_turn().await;
-                    }
+                    drive.maintain().await?;
+                    a_turn().await;
                 }
                 Ok(())
             };

@@ -210,7 +210,9 @@ impl<S: Subject> Run<S> {
     /// The same bytes again, or others that take as much: never refused.
     pub(super) fn overwrite_in_place(&mut self, piece: Piece) -> Result<(), Stop> {
         let filler = self.ledger.filler(piece.version);
-        let again = match filler.is_incompressible() && self.rng.chance(1, 2) {
+        // What marks its sectors may have been made smaller by another codec than the one in use now.
+        let is_the_same = filler.is_incompressible() && !self.config.changes_codec();
+        let again = match self.rng.chance(1, 2) && is_the_same {
             true => self.ledger.draft(piece.first, piece.count, filler),
             false => piece,
         };
@@ -335,8 +337,10 @@ impl<S: Subject> Run<S> {
     }
 
     /// Rule 4.
-    fn maintenance_must_end(&mut self) -> Result<(), Stop> {
-        let most = MAINTENANCE_A_SEGMENT_MAX * self.space()?.segments as u32;
+    pub(super) fn maintenance_must_end(&mut self) -> Result<(), Stop> {
+        // The smaller the map's memory, the more checkpoints there are beside each segment that is cleaned.
+        let times = if self.config.scattered { 4 } else { 1 };
+        let most = MAINTENANCE_A_SEGMENT_MAX * times * self.space()?.segments as u32;
         for _ in 0..most {
             if !self.run("maintain", |drive| async move { drive.maintain().await })? {
                 self.count("space: maintenance of a quiet drive ended");

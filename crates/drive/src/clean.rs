@@ -27,7 +27,7 @@ const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
-const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+pub(crate) const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
 /// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
 /// largest drive.
 const LOADS_A_RECORD: usize = 8;
@@ -279,7 +279,12 @@ impl<M: Media> Shared<M> {
             let live = kept;
             let (step, packs) = {
                 let mut core = self.core();
-                (core.append_moved(batch, &live, window, pass), core.log.take_outbox())
+                // Nodes take no room here, but at the next checkpoint.
+                let step = match node_units > 0 && !pass.must_move && core.lacks_room_for_map() {
+                    true => Step::NoSegment,
+                    false => core.append_moved(batch, &live, window, pass),
+                };
+                (step, core.log.take_outbox())
             };
             self.write_out(packs);
             let mut left_units = node_units;

@@ -380,6 +380,12 @@ impl Core {
         self.segments.set_map_need(unwritten, unwritten + cut);
     }
 
+    /// Whether what changed of the map would take the last free segments.
+    pub(crate) fn lacks_room_for_map(&mut self) -> bool {
+        self.update_map_need();
+        self.segments.free_count() <= self.segments.map_need()
+    }
+
     /// Whether freed space is given back to the backing.
     pub(crate) fn may_discard(&self) -> bool {
         !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0

@@ -132,8 +132,12 @@ pub(crate) async fn write_copies<M: Media>(
     let copy = Arc::new(copy);
     let mut errors = [None, None];
     for (error, offset) in errors.iter_mut().zip(offsets) {
-        *error = write(media, offset, copy.clone()).await.err();
-        sync(media).await?;
+        // On a page cache a page that takes no write is a sync that fails.
+        let written = async {
+            write(media, offset, copy.clone()).await?;
+            sync(media).await
+        };
+        *error = written.await.err();
     }
     match errors {
         [Some(error), Some(_)] => Err(error),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use layout::{Head, NodeId};
 use media::Media;
 
-use crate::clean::Cleaned;
+use crate::clean::{Cleaned, RECORDS_A_STEP};
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::segments::Gain;
@@ -67,16 +67,20 @@ impl Settling {
     }
 }
 
-/// Segments cleaned in the background without one more free in the end, after which it is given up until hosts have changed
-/// something: about as many as it takes to gain one from segments that are nearly all live.
-const CLEANED_IN_VAIN_MAX: u32 = 32;
+/// Segments cleaned in the background without one more free in the end, after which it is given up until something has changed:
+/// more than it takes to gain one from segments that are nearly all live.
+const CLEANED_IN_VAIN_MAX: u32 = 64;
+/// The same for requests, which try harder.
+const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
 
-/// What cleaning in the background has brought since hosts changed as much as a segment. On a full drive with a large map it may
-/// bring nothing: what is moved changes the map, and that is written to what was gained.
+/// What cleaning has brought since anything changed as much as a segment. On a full drive with a large map it may bring nothing:
+/// what is moved changes the map, and that is written to what was gained.
 #[derive(Default)]
 pub(crate) struct Harvest {
     /// Segments' worth of data that hosts had written and trimmed.
     changed: u64,
+    /// Live units.
+    live_units: u64,
     /// Free segments, at most, dead ones counted.
     best: u32,
     /// Segments cleaned since there were so many.
@@ -115,7 +119,8 @@ impl Core {
         let dead = self.segments.dead_count();
         // What only a smaller map would help is not tried without end where the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
-        if self.cleans_first() && !self.cleans_in_vain() {
+        let may_clean = self.cleaning.is_some() || !self.segments.has_cleaned();
+        if may_clean && self.cleans_first() && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX) {
             return Wanted::Clean;
         }
         if self.in_progress.is_some()
@@ -133,7 +138,7 @@ impl Core {
         let now = self.log.sequence();
         if self.wants_room() && self.segments.victim(now, Gain::ROOM).is_some()
             || free + dead < low
-                && !self.cleans_in_vain()
+                && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX)
                 && self.segments.victim(now, Gain::Segments).is_some()
         {
             return if self.map.overlays() > 0 { Wanted::LoadOverlays } else { Wanted::Clean };
@@ -163,20 +168,36 @@ impl Core {
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
     }
 
-    /// A segment was cleaned in the background.
+    /// A segment was cleaned, or there was no room to clean one.
     fn note_harvest(&mut self) {
-        let (changed, supply) =
-            (self.segments_changed(), self.segments.free_count() + self.segments.dead_count());
-        let harvest = &mut self.harvest;
-        if changed != harvest.changed || supply > harvest.best {
-            *harvest = Harvest { changed, best: supply, in_vain: 0 };
+        if self.has_changed() {
+            self.harvest = Harvest {
+                changed: self.segments_changed(),
+                live_units: self.segments.live_units(),
+                best: self.supply(),
+                in_vain: 0,
+            };
         } else {
-            harvest.in_vain += 1;
+            self.harvest.in_vain += 1;
         }
     }
 
-    fn cleans_in_vain(&self) -> bool {
-        self.harvest.in_vain >= CLEANED_IN_VAIN_MAX && self.harvest.changed == self.segments_changed()
+    /// Whether so many segments were cleaned for nothing.
+    fn cleans_in_vain(&self, most: u32) -> bool {
+        self.harvest.in_vain >= most && !self.has_changed()
+    }
+
+    /// Whether cleaning may bring what it did not bring before.
+    fn has_changed(&self) -> bool {
+        let harvest = &self.harvest;
+        self.segments_changed() != harvest.changed
+            || self.supply() > harvest.best
+            || self.segments.live_units() + self.segments.segment_units() <= harvest.live_units
+    }
+
+    /// Free segments, dead ones counted.
+    fn supply(&self) -> u32 {
+        self.segments.free_count() + self.segments.dead_count()
     }
 
     fn segments_changed(&self) -> u64 {
@@ -184,19 +205,15 @@ impl Core {
         bytes / u64::from(self.geometry().segment_bytes)
     }
 
-    /// Whether a segment is cleaned before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other,
-    /// and what they write would take the last segments.
+    /// Whether cleaning comes before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other, and
+    /// what they write would take the last segments.
     fn cleans_first(&self) -> bool {
         let (critical, _) = self.watermarks();
-        let is_short = self.segments.free_count() + self.segments.dead_count() <= critical;
-        let has_next = || {
-            !self.segments.has_cleaned()
-                && self.segments.victim(self.log.sequence(), Gain::Segments).is_some()
-        };
-        is_short
+        self.supply() <= critical
             && self.in_progress.is_none()
             && !self.log.has_gap()
-            && (self.cleaning.is_some() || has_next())
+            && (self.cleaning.is_some()
+                || self.segments.victim(self.log.sequence(), Gain::Segments).is_some())
     }
 
     /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.
@@ -228,7 +245,8 @@ impl Core {
         // Where nothing can be cleaned, holding writers back would bring nothing.
         if dead == 0
             && self.cleaning.is_none()
-            && (self.cleans_in_vain() || self.segments.victim(self.log.sequence(), Gain::Segments).is_none())
+            && (self.cleans_in_vain(CLEANED_IN_VAIN_MAX)
+                || self.segments.victim(self.log.sequence(), Gain::Segments).is_none())
         {
             return Pace::FREE;
         }
@@ -273,7 +291,10 @@ impl<M: Media> Drive<M> {
             Wanted::LoadOverlays | Wanted::Clean => {
                 let gain = shared.core().gain_wanted();
                 match shared.clean_step(gain).await? {
-                    Cleaned::Nothing => shared.write_checkpoint(false).await?,
+                    Cleaned::Nothing => {
+                        shared.checkpoint_with_overlays().await?;
+                        shared.core().note_harvest();
+                    }
                     Cleaned::Segment => shared.core().note_harvest(),
                     Cleaned::Part => {}
                 }
@@ -353,9 +374,7 @@ impl<M: Media> Shared<M> {
     /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
     /// the map still waits for it.
     async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
-        if self.core().cleans_first() {
-            self.clean_one(Gain::Segments).await?;
-        }
+        self.clean_before_checkpoint().await?;
         let leaves = {
             let core = self.core();
             let crowded =
@@ -382,6 +401,29 @@ impl<M: Media> Shared<M> {
                 Ok(())
             }
         }
+    }
+
+    /// Cleans so much that what a checkpoint writes does not take the last segments; less than that, if it would change much more of
+    /// the map. What is left of a segment waits for the next.
+    async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
+        /// Bytes of records for each byte that the checkpoint may write.
+        const BYTES_A_BYTE: u64 = 4;
+        let mut steps = {
+            let core = self.core();
+            1 + BYTES_A_BYTE * core.map.write_estimate_bytes() / (RECORDS_A_STEP * layout::BLOCK_BYTES) as u64
+        };
+        while steps > 0 && {
+            let core = self.core();
+            core.cleans_first() && core.map.dirty_bytes() <= 2 * core.map.budget_bytes()
+        } {
+            steps -= 1;
+            match self.clean_step(Gain::Segments).await? {
+                Cleaned::Nothing => break,
+                Cleaned::Segment => self.core().note_harvest(),
+                Cleaned::Part => {}
+            }
+        }
+        Ok(())
     }
 
     /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
@@ -441,11 +483,12 @@ impl<M: Media> Shared<M> {
     /// the map not written yet is estimated: makes both more exact. False if that brought nothing, or `settling` is used
     /// up.
     pub(crate) async fn settle_accounts(self: &Arc<Self>, settling: &mut Settling) -> Result<bool, Error> {
-        let Some(rounds) = settling.rounds.checked_sub(1) else { return Ok(false) };
-        settling.rounds = rounds;
         let _right = self.maintenance().await;
         let overlays = self.core().map.overlays();
-        if overlays > 0 {
+        if overlays > 0
+            && let Some(rounds) = settling.rounds.checked_sub(1)
+        {
+            settling.rounds = rounds;
             // What cannot be read is no reason to refuse what has nothing to do with it.
             let _ = self.load_overlays(LEAVES_A_ROUND).await;
             if self.core().map.overlays() < overlays {
@@ -484,10 +527,7 @@ impl<M: Media> Shared<M> {
     /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
     pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
         const ROUNDS_MAX: usize = 16;
-        // A request tries harder than what happens in the background.
-        const VAIN_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
         let _right = self.maintenance().await;
-        let (mut best, mut in_vain) = (0, 0);
         for round in 0..ROUNDS_MAX {
             {
                 let mut core = self.core();
@@ -509,7 +549,9 @@ impl<M: Media> Shared<M> {
                 let (critical, low) = core.watermarks();
                 // At first no more than it takes: requests are waiting. If that is not enough, all there is.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
-                core.segments.free_count() + core.segments.dead_count() < goal && in_vain < VAIN_MAX
+                // What is moved makes the map take more, too.
+                let has_room = core.segments.free_count() > core.segments.map_need();
+                core.supply() < goal && has_room && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
                 if self.core().map.overlays() > 0 {
                     let _ = self.load_overlays(LEAVES_A_ROUND).await;
@@ -518,17 +560,13 @@ impl<M: Media> Shared<M> {
                     break;
                 }
                 cleaned = true;
-                let core = self.core();
-                let supply = core.segments.free_count() + core.segments.dead_count();
-                in_vain = if supply > best { 0 } else { in_vain + 1 };
-                best = best.max(supply);
+                self.core().note_harvest();
             }
             let free = self.core().segments.free_count();
             self.write_checkpoint(false).await?;
             let core = self.core();
             let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
-            let is_over = round > 0 && !cleaned && idle && core.map.overlays() >= overlays;
-            if is_over || in_vain >= VAIN_MAX {
+            if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {
                 break;
             }
         }

@@ -389,8 +389,10 @@ impl<'a, M: Media> Reader<'a, M> {
             }
             let mut offset = from;
             while offset < self.geometry.segment_bytes {
+                // Only where the log says that its next pack is may a read error not pass for a page that is free.
+                let may_be_free = ground == Ground::Guessed || checkpoint.clean || offset > from;
                 let candidate = match self.candidate(i, segment, offset).await {
-                    Err(_) if ground == Ground::Guessed => None,
+                    Err(_) if may_be_free => None,
                     candidate => candidate?,
                 };
                 let Some(Parsed { header, .. }) = candidate else {

@@ -27,7 +27,7 @@ const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
-pub(crate) const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
 /// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
 /// largest drive.
 const LOADS_A_RECORD: usize = 8;

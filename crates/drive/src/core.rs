@@ -383,7 +383,8 @@ impl Core {
     /// Whether what changed of the map would take the last free segments.
     pub(crate) fn lacks_room_for_map(&mut self) -> bool {
         self.update_map_need();
-        self.segments.free_count() <= self.segments.map_need()
+        let need = self.segments.map_need();
+        need > 0 && self.segments.free_count() <= need
     }
 
     /// Whether freed space is given back to the backing.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use layout::{Head, NodeId};
 use media::Media;
 
-use crate::clean::{Cleaned, RECORDS_A_STEP};
+use crate::clean::Cleaned;
 use crate::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
 use crate::segments::Gain;
@@ -403,23 +403,23 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Cleans so much that what a checkpoint writes does not take the last segments; less than that, if it would change much more of
-    /// the map. What is left of a segment waits for the next.
+    /// Cleans as many segments as the checkpoint may write, so that it does not take the last; fewer, if that would change much more
+    /// of the map than there is memory for: what is left of a segment waits for the next.
     async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
-        /// Bytes of records for each byte that the checkpoint may write.
-        const BYTES_A_BYTE: u64 = 4;
-        let mut steps = {
+        let mut segments = {
             let core = self.core();
-            1 + BYTES_A_BYTE * core.map.write_estimate_bytes() / (RECORDS_A_STEP * layout::BLOCK_BYTES) as u64
+            1 + core.map.write_estimate_bytes() / u64::from(core.geometry().segment_bytes)
         };
-        while steps > 0 && {
+        while segments > 0 && {
             let core = self.core();
             core.cleans_first() && core.map.dirty_bytes() <= 2 * core.map.budget_bytes()
         } {
-            steps -= 1;
             match self.clean_step(Gain::Segments).await? {
                 Cleaned::Nothing => break,
-                Cleaned::Segment => self.core().note_harvest(),
+                Cleaned::Segment => {
+                    self.core().note_harvest();
+                    segments -= 1;
+                }
                 Cleaned::Part => {}
             }
         }
@@ -550,7 +550,8 @@ impl<M: Media> Shared<M> {
                 // At first no more than it takes: requests are waiting. If that is not enough, all there is.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
                 // What is moved makes the map take more, too.
-                let has_room = core.segments.free_count() > core.segments.map_need();
+                let has_room =
+                    core.segments.map_need() == 0 || core.segments.free_count() > core.segments.map_need();
                 core.supply() < goal && has_room && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
                 if self.core().map.overlays() > 0 {

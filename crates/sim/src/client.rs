@@ -360,8 +360,12 @@ fn conclude<S: Subject>(
         }
         Err(Error::NoSpace) => {
             world.set_full(true);
-            let result = world.oracle.lock().refuse(write);
-            world.hold(result);
+            let mut oracle = world.oracle.lock();
+            match world.lacks_segments() && oracle.is_divided(write) {
+                // It may have run out of segments on the way.
+                true => oracle.fail(write),
+                false => world.hold(oracle.refuse(write)),
+            }
         }
         Err(error) => {
             world.oracle.lock().fail(write);

@@ -205,6 +205,11 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether the write is so large that it may happen in part.
+    pub fn is_divided(&self, number: u32) -> bool {
+        !self.writes[number as usize].is_atomic()
+    }
+
     /// The write failed: it may or may not have happened, in part if it is large.
     pub fn fail(&mut self, number: u32) {
         self.tick();

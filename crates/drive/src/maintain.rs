@@ -286,8 +286,8 @@ impl<M: Media> Drive<M> {
         match wanted {
             Wanted::Nothing => return Ok(false),
             Wanted::Checkpoint => shared.checkpoint_with_overlays().await?,
-            // What cannot be read does not keep the rest from being cleaned.
-            Wanted::LoadOverlays if shared.load_overlays(LEAVES_A_ROUND).await.is_ok() => {}
+            // What cannot be loaded does not keep the rest from being cleaned.
+            Wanted::LoadOverlays if shared.loads_overlays().await => {}
             Wanted::LoadOverlays | Wanted::Clean => {
                 let gain = shared.core().gain_wanted();
                 match shared.clean_step(gain).await? {
@@ -428,13 +428,18 @@ impl<M: Media> Shared<M> {
 
     /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
     async fn account(self: &Arc<Self>) -> bool {
-        let before = self.core().map.overlays();
         // What cannot be read now counts on.
-        let _ = self.load_overlays(LEAVES_A_ROUND).await;
+        let did = self.loads_overlays().await;
         let mut core = self.core();
-        let did = core.map.overlays() < before;
         core.accounts_tried = Some(core.log.sequence()).filter(|_| !did);
         did
+    }
+
+    /// Loads some leaves of which only changes are in memory. False if none could be, or no room is left for them.
+    async fn loads_overlays(self: &Arc<Self>) -> bool {
+        let before = self.core().map.overlays();
+        let _ = self.load_overlays(LEAVES_A_ROUND).await;
+        self.core().map.overlays() < before
     }
 
     /// Loads some leaves of which only changes are in memory: up to `max`, and cleared ones. Fails if there are any and

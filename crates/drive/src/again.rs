@@ -2,9 +2,9 @@
 //! is wanted.
 //!
 //! A map entry does not say which dictionary its record needs, and no list of them is kept. But nothing new takes a retired
-//! dictionary unless the catalog says so, so whatever lies in a segment that was written to since has been looked at since: where a record lies tells
-//! whether it is to be tried, and what was tried with success lies elsewhere. So nothing is settled twice for the same
-//! dictionaries.
+//! dictionary unless the catalog says so, so whatever lies in a segment that was written to since has been looked at since: where
+//! a record lies tells whether it is to be tried, and what was tried with success lies elsewhere. So nothing is settled twice for
+//! the same dictionaries.
 
 use codec::Policy;
 use layout::catalog::CATALOG_SLOTS;

@@ -1,5 +1,7 @@
 //! Background work: when to clean, when to write a checkpoint, when to give space back to the backing.
 
+mod harvest;
+
 use std::sync::Arc;
 
 use layout::{Head, NodeId};
@@ -11,6 +13,9 @@ use crate::error::Error;
 use crate::segments::Gain;
 use crate::shared::{Drive, Shared};
 use crate::space::{Pace, Supply, pace, watermarks};
+use harvest::{CLEANED_IN_VAIN_BY_REQUESTS_MAX, CLEANED_IN_VAIN_MAX};
+
+pub(crate) use harvest::Harvest;
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
@@ -65,26 +70,6 @@ impl Settling {
         self.cleans = cleans;
         self
     }
-}
-
-/// Segments cleaned in the background without one more free in the end, after which it is given up until something has changed:
-/// more than it takes to gain one from segments that are nearly all live.
-const CLEANED_IN_VAIN_MAX: u32 = 64;
-/// The same for requests, which try harder.
-const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
-
-/// What cleaning has brought since anything changed as much as a segment. On a full drive with a large map it may bring nothing:
-/// what is moved changes the map, and that is written to what was gained.
-#[derive(Default)]
-pub(crate) struct Harvest {
-    /// Segments' worth of data that hosts had written and trimmed.
-    changed: u64,
-    /// Live units.
-    live_units: u64,
-    /// Free segments, at most, dead ones counted.
-    best: u32,
-    /// Segments cleaned since there were so many.
-    in_vain: u32,
 }
 
 /// The right to do maintenance; one has it at a time.
@@ -166,43 +151,6 @@ impl Core {
         // Leaves that were loaded stay in memory until a checkpoint has written them.
         let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
-    }
-
-    /// A segment was cleaned, or there was no room to clean one.
-    fn note_harvest(&mut self) {
-        if self.has_changed() {
-            self.harvest = Harvest {
-                changed: self.segments_changed(),
-                live_units: self.segments.live_units(),
-                best: self.supply(),
-                in_vain: 0,
-            };
-        } else {
-            self.harvest.in_vain += 1;
-        }
-    }
-
-    /// Whether so many segments were cleaned for nothing.
-    fn cleans_in_vain(&self, most: u32) -> bool {
-        self.harvest.in_vain >= most && !self.has_changed()
-    }
-
-    /// Whether cleaning may bring what it did not bring before.
-    fn has_changed(&self) -> bool {
-        let harvest = &self.harvest;
-        self.segments_changed() != harvest.changed
-            || self.supply() > harvest.best
-            || self.segments.live_units() + self.segments.segment_units() <= harvest.live_units
-    }
-
-    /// Free segments, dead ones counted.
-    fn supply(&self) -> u32 {
-        self.segments.free_count() + self.segments.dead_count()
-    }
-
-    fn segments_changed(&self) -> u64 {
-        let bytes = self.counters.host_written_bytes.saturating_add(self.counters.host_trimmed_bytes);
-        bytes / u64::from(self.geometry().segment_bytes)
     }
 
     /// Whether cleaning comes before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other, and
@@ -550,14 +498,14 @@ impl<M: Media> Shared<M> {
                 self.checkpoint_with_overlays().await?;
             }
             while {
-                let core = self.core();
+                let mut core = self.core();
                 let (critical, low) = core.watermarks();
                 // At first no more than it takes: requests are waiting. If that is not enough, all there is.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
-                // What is moved makes the map take more, too.
-                let has_room =
-                    core.segments.map_need() == 0 || core.segments.free_count() > core.segments.map_need();
-                core.supply() < goal && has_room && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
+                core.supply() < goal
+                    // What is moved makes the map take more, too.
+                    && !core.lacks_room_for_map()
+                    && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
                 if self.core().map.overlays() > 0 {
                     let _ = self.load_overlays(LEAVES_A_ROUND).await;

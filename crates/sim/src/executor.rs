@@ -120,8 +120,16 @@ impl Pulse for NoPulse {
 
 #[derive(Default)]
 struct Queue {
+    /// In the order of their numbers: who is woken by one step is woken in any order, as tokio's channels have random ones.
     ready: Vec<usize>,
     arrived: Vec<BoxFuture>,
+}
+
+impl Queue {
+    fn wake(&mut self, task: usize) {
+        let at = self.ready.partition_point(|&other| other < task);
+        self.ready.insert(at, task);
+    }
 }
 
 struct TaskWaker {
@@ -133,7 +141,7 @@ struct TaskWaker {
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
-            self.queue.lock().ready.push(self.task);
+            self.queue.lock().wake(self.task);
         }
     }
 }
@@ -333,7 +341,7 @@ impl Executor {
         let task = self.tasks.len();
         let queue = self.queue.clone();
         let waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(true), queue });
-        self.queue.lock().ready.push(task);
+        self.queue.lock().wake(task);
         self.foreground += usize::from(is_foreground);
         let rank = self.rng.below(1 << 16);
         let slowness = match self.policy {
@@ -364,7 +372,7 @@ impl Executor {
 
     /// Answers whether the task panicked as it was to.
     fn poll_one(&mut self, pick: usize) -> bool {
-        let number = self.queue.lock().ready.swap_remove(pick);
+        let number = self.queue.lock().ready.remove(pick);
         let Some(task) = &mut self.tasks[number] else { return false };
         task.waker.queued.store(false, Ordering::Relaxed);
         let waker = Waker::from(task.waker.clone());
@@ -434,6 +442,28 @@ mod tests {
         };
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn who_is_woken_at_once_goes_on_in_an_order_of_the_seed_alone() {
+        let order = || {
+            let mut executor = Executor::new(SimRng::new(1));
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let (sender, receiver) = tokio::sync::watch::channel(false);
+            for task in 0..10 {
+                let (log, mut receiver) = (log.clone(), receiver.clone());
+                executor.spawn(async move {
+                    let told = receiver.wait_for(|told| *told).await.is_ok();
+                    log.lock().push((task, told));
+                });
+            }
+            executor.spawn_slow(async move { _ = sender.send(true) }, 10);
+            assert_eq!(executor.run(&media(), &NoPulse, Cut::Never), End::Finished);
+            drop(executor);
+            Arc::into_inner(log).map(Mutex::into_inner)
+        };
+        let first = order();
+        assert!((0..20).all(|_| order() == first));
     }
 
     #[test]

@@ -33,10 +33,15 @@ impl<M: Media> Drive<M> {
     /// [`Error::Corrupt`] if this is no drive, or if something that was durable is missing (see
     /// [`OpenOptions::accept_damage`]); [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
-        let (superblock, superblock_corrected) = read_superblock(&*media).await?;
+        let (superblock, bad_copy) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
-        let found = read_checkpoint(&*media, &superblock).await?;
+        let superblock_corrected = bad_copy.is_some();
+        let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match bad_copy {
+            // The copy that could not be read may be the one that these checkpoints belong to.
+            Some(unread @ Error::Io(_)) => unread,
+            _ => error,
+        })?;
         let checkpoint = found.checkpoint;
         let rewrites = media.may_show_unsynced();
         #[cfg(feature = "planted-bugs")]

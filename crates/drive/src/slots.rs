@@ -43,34 +43,49 @@ pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> 
     result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
 }
 
-/// The valid copy with the highest update number, and whether the other copy was bad.
-pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, bool), Error> {
+/// The valid copy with the highest update number, and what is wrong with the other.
+pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
+    let none = || Error::Corrupt("there is no Pumice drive here".into());
     let mut best: Option<Superblock> = None;
-    let mut why = None;
-    let mut bad_copies = 0;
+    let (mut why, mut blank) = (None, None);
     for copy in 0..SUPERBLOCK_COPIES {
-        let page = match read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
+        let page = match read_patiently(media, Geometry::superblock_offset(copy)).await {
             Ok(page) => page,
             Err(error) => {
                 why.get_or_insert(error);
-                bad_copies += 1;
                 continue;
             }
         };
         match Superblock::decode(&page) {
             Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
             Ok(_) => {}
-            Err(DecodeError::Magic(_)) => bad_copies += 1,
+            Err(DecodeError::Magic(_)) => blank = Some(none()),
             Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
                 why.get_or_insert(Error::Corrupt(error.to_string()));
-                bad_copies += 1;
             }
             // Whole, but not for this program: it must not go on by an older copy.
             Err(error) => return Err(Error::Corrupt(error.to_string())),
         }
     }
-    let none = || Error::Corrupt("there is no Pumice drive here".into());
-    best.map(|found| (found, bad_copies > 0)).ok_or_else(|| why.unwrap_or_else(none))
+    let bad = why.or(blank);
+    match best {
+        Some(best) => Ok((best, bad)),
+        // Something is wrong with each copy.
+        None => Err(bad.unwrap_or_else(none)),
+    }
+}
+
+/// A page that may be the only one of its kind that is up to date, the other copy having taken no write: what passes is waited for.
+async fn read_patiently<M: Media>(media: &M, offset: u64) -> Result<IoBuf, Error> {
+    const ATTEMPTS: usize = 4;
+    let mut result = read_pages(media, offset, PAGE_BYTES).await;
+    for _ in 1..ATTEMPTS {
+        if !matches!(result, Err(Error::Io(_))) {
+            break;
+        }
+        result = read_pages(media, offset, PAGE_BYTES).await;
+    }
+    result
 }
 
 /// Whether both copies of the superblock are this one.

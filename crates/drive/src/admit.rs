@@ -5,17 +5,26 @@ use layout::{Entry, UNIT_BYTES};
 use crate::batch::{Batch, Item};
 use crate::core::Core;
 use crate::node::Slot;
-use crate::space::{PAIR_BYTES, kept_for_small, map_growth_bytes};
+use crate::space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 
 /// A write that takes more, less what it gives up, is not small.
 const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
 /// Blocks of a long range that are looked at one by one.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
+/// What a request takes and gives up.
+#[derive(Default)]
+struct Exchange {
+    taken: u64,
+    freed: u64,
+    /// It maps blocks that were not.
+    adds: bool,
+}
+
 impl Core {
     /// Most live units the drive takes.
     pub(crate) fn limit_units(&self) -> u64 {
-        self.segments.limit_units().saturating_sub(self.map_growth_units())
+        self.segments.limit_units().saturating_sub(self.map_growth_units() + self.map_churn_units())
     }
 
     /// What is kept of the limit for small writes.
@@ -30,15 +39,33 @@ impl Core {
 
     /// What the map can grow by although nothing is added to it.
     pub(crate) fn map_growth_units(&self) -> u64 {
-        let data = self.map.mix.units.iter().fold(0, |sum: u64, units| sum.saturating_add(*units));
-        let map = self.segments.live_units().saturating_sub(data);
-        map_growth_bytes(self.map.live_blocks, map * UNIT_BYTES as u64) / UNIT_BYTES as u64
+        map_growth_bytes(self.map.live_blocks, self.map_bytes()) / UNIT_BYTES as u64
+    }
+
+    /// What the map takes that is written.
+    pub(crate) fn map_bytes(&self) -> u64 {
+        let own = self.map.own.units;
+        let data = self.map.mix.units.iter().fold(own, |sum: u64, units| sum.saturating_add(*units));
+        self.segments.live_units().saturating_sub(data) * UNIT_BYTES as u64
+    }
+
+    /// What is kept free for rewriting the map.
+    pub(crate) fn map_churn_units(&self) -> u64 {
+        let written = self.map_bytes();
+        let (map, upper) = (written + self.map.dirty_bytes(), self.map.upper_estimate_bytes(written));
+        let geometry = self.geometry();
+        map_churn_bytes(geometry.segments(), geometry.segment_bytes, map, upper) / UNIT_BYTES as u64
     }
 
     /// What is taken: live records, the changed map as it may be written, and what was reserved.
     pub(crate) fn taken_units(&self) -> u64 {
         let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
         self.segments.live_units() + dirty + self.reserved_units
+    }
+
+    /// What is taken, and kept free for the map.
+    pub(crate) fn claimed_units(&self) -> u64 {
+        self.taken_units() + self.map_growth_units() + self.map_churn_units()
     }
 
     /// What is left of the limit.
@@ -51,26 +78,33 @@ impl Core {
         self.fits(batch.data_units(), || self.exchange(batch)).is_some()
     }
 
-    /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers: taken, given up) fits
+    /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers) fits
     /// always: a full drive can be overwritten in place. Answers how much of the room it takes.
-    fn fits(&self, units: u64, exchange: impl FnOnce() -> (u64, u64)) -> Option<u64> {
+    fn fits(&self, units: u64, exchange: impl FnOnce() -> Exchange) -> Option<u64> {
         let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit(units) {
             return Some(units);
         }
-        let (taken, freed) = exchange();
+        let Exchange { taken, freed, adds } = exchange();
         let more = taken.saturating_sub(freed);
-        (more == 0 || self.taken_units() + more <= limit(more)).then_some(more)
+        // Data of one kind takes a little more or less. What is kept for rewriting the map does for that.
+        let as_compressible = !adds && more <= freed / 16 + 4;
+        let limit = limit(more) + if as_compressible { self.map_churn_units() } else { 0 };
+        (more == 0 || self.taken_units() + more <= limit).then_some(more)
     }
 
     /// Reserves live units for a request of several batches, so that it is refused whole or not at all. Answers how many.
     pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
         let exchange = || {
             let each = batches.iter().map(|batch| self.exchange(batch));
-            each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            each.fold(Exchange::default(), |sum, one| Exchange {
+                taken: sum.taken + one.taken,
+                freed: sum.freed + one.freed,
+                adds: sum.adds || one.adds,
+            })
         };
         let fits = match batches {
-            [] => self.fits(units, || (units, 0)),
+            [] => self.fits(units, || Exchange { taken: units, freed: 0, adds: true }),
             _ => self.fits(units, exchange),
         };
         self.reserved_units += fits.unwrap_or(0);
@@ -79,7 +113,7 @@ impl Core {
 
     /// Units that a batch takes, with what blocks that are new to the map take there, and units of records that it replaces
     /// wholly, as far as is known without the medium.
-    fn exchange(&self, batch: &Batch) -> (u64, u64) {
+    fn exchange(&self, batch: &Batch) -> Exchange {
         let mut items: Vec<&Item> = batch.items.iter().collect();
         items.sort_unstable_by_key(|item| item.blocks());
         let is_covered = |block: u64| {
@@ -100,7 +134,8 @@ impl Core {
                 }
             }
         }
-        (batch.data_units() + (new_blocks * PAIR_BYTES).div_ceil(UNIT_BYTES as u64), freed)
+        let taken = batch.data_units() + (new_blocks * PAIR_BYTES).div_ceil(UNIT_BYTES as u64);
+        Exchange { taken, freed, adds: new_blocks > 0 }
     }
 
     /// What a record gives up if the covered blocks get others, asked at its first block that lives; nothing at the others.

@@ -28,6 +28,9 @@ const WINDOW_BYTES: usize = 2 << 20;
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+/// Free segments of which cleaning leaves more than a little of the last to the map: where it gains nothing, checkpoints would
+/// take them all.
+const KEPT_FOR_MAP: u32 = 2;
 /// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
 /// largest drive.
 const LOADS_A_RECORD: usize = 8;
@@ -104,6 +107,8 @@ pub(crate) struct Cleaning {
     at: u64,
     window: Option<Window>,
     pass: Pass,
+    /// There was no room to move anything.
+    stuck: bool,
     _pin: Pin,
 }
 
@@ -120,8 +125,10 @@ struct Window {
 /// What a step of cleaning came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cleaned {
-    /// There is nothing worth it, or no room to move anything.
+    /// There is nothing worth it, or no room to move anything, whatever is done.
     Nothing,
+    /// No room before a checkpoint: it goes on with the same segment then.
+    NoRoom,
     /// Part of a segment.
     Part,
     /// The last of a segment.
@@ -151,13 +158,15 @@ impl<M: Media> Shared<M> {
         }
         if let Some(mut window) = work.window.take() {
             let until = window.found.len().min(window.done + RECORDS_A_STEP);
-            for batch in window.found[window.done..until].chunks(RECORDS_A_BATCH) {
-                match self.move_batch(batch, &window.bytes, &mut work.pass).await? {
-                    true => yield_now().await,
-                    false => return Ok(Cleaned::Nothing),
+            while window.done < until {
+                let batch = &window.found[window.done..until.min(window.done + RECORDS_A_BATCH)];
+                if !self.move_batch(batch, &window.bytes, &mut work.pass).await? {
+                    return Ok(self.core().put_off_cleaning(work, window));
                 }
+                window.done += batch.len();
+                work.stuck = false;
+                yield_now().await;
             }
-            window.done = until;
             if until < window.found.len() {
                 work.window = Some(window);
             } else {
@@ -270,8 +279,8 @@ impl<M: Media> Shared<M> {
             let live = kept;
             let (step, packs) = {
                 let mut core = self.core();
-                // Nodes take no room here, but at the next checkpoint.
-                let step = match node_units > 0 && !pass.must_move && core.lacks_room_for_map() {
+                // What moves changes the map, and nodes are moved by the next checkpoint alone.
+                let step = match !pass.must_move && core.lacks_room_to_move(batch, &live) {
                     true => Step::NoSegment,
                     false => core.append_moved(batch, &live, window, pass),
                 };
@@ -394,12 +403,14 @@ impl Core {
     /// The segment at hand, if it is still what it was; else the one most worth cleaning.
     fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
         self.writable()?;
+        let now = self.log.sequence();
+        let best = || self.segments.victim(now, gain);
         if let Some(work) = self.cleaning.take()
             && self.is_at_hand(&work)
+            && !(gain == Gain::Soon && best().is_some_and(|best| self.is_sooner_freed(best, work.segment)))
         {
             return Ok(Some(work));
         }
-        let now = self.log.sequence();
         let Some(segment) = self.segments.victim(now, gain) else { return Ok(None) };
         Ok(Some(Cleaning {
             segment,
@@ -407,8 +418,29 @@ impl Core {
             at: self.geometry().segment_offset(segment),
             window: None,
             pass: Pass { as_is: self.is_short(), ..Pass::default() },
+            stuck: false,
             _pin: self.segments.pin(segment),
         }))
+    }
+
+    /// There is no room to move what comes next of a segment. A checkpoint may make some; where it did not, the segment is let go.
+    fn put_off_cleaning(&mut self, work: Cleaning, window: Window) -> Cleaned {
+        if work.stuck || self.map.dirty_bytes() == 0 {
+            if self.segments.free_count() >= KEPT_FOR_MAP {
+                return Cleaned::Nothing;
+            }
+            // Others may hold map alone.
+            self.segments.set_cleaned(work.segment);
+            self.note_harvest();
+            return Cleaned::Part;
+        }
+        self.cleaning = Some(Cleaning { window: Some(window), stuck: true, ..work });
+        Cleaned::NoRoom
+    }
+
+    /// Whether it takes much less to free a segment than the one at hand, which was chosen when there was time.
+    fn is_sooner_freed(&self, segment: u32, at_hand: u32) -> bool {
+        self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
     }
 
     fn is_at_hand(&self, work: &Cleaning) -> bool {
@@ -421,6 +453,22 @@ impl Core {
         if let Some(work) = self.cleaning.take() {
             self.cleaning = Some(work).filter(|work| self.is_at_hand(work));
         }
+    }
+
+    /// Whether what changed of the map leaves no room for what moving these would change.
+    fn lacks_room_to_move(&mut self, batch: &[Found], live: &[Live]) -> bool {
+        if self.lacks_room_for_map() {
+            return true;
+        }
+        if self.segments.free_count() >= KEPT_FOR_MAP {
+            return false;
+        }
+        // Small records change more map than they free, of which this is all that may be left.
+        let written = self.map_bytes();
+        let changes = written.min((live.len() * layout::BLOCK_BYTES) as u64);
+        let units: u32 = live.iter().map(|live| batch[live.found].entry.units()).sum();
+        changes > 2 * u64::from(units) * layout::UNIT_BYTES as u64
+            || self.map.write_estimate_bytes(written) > u64::from(self.geometry().segment_bytes) / 8
     }
 
     /// A segment is done with. True if it is set aside, because what it holds cannot be read.
@@ -510,7 +558,12 @@ impl Core {
             return Step::Wait;
         }
         self.update_map_need();
-        let claim = if pass.must_move { Claim::Rescue } else { Claim::Ordinary };
+        let claim = match pass.must_move {
+            true => Claim::Rescue,
+            // Where free segments are few all wait for what this brings.
+            false if self.is_short() => Claim::Urgent,
+            false => Claim::Ordinary,
+        };
         for live in live {
             let found = &batch[live.found];
             match self.live_blocks(found) {

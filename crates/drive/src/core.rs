@@ -152,7 +152,10 @@ impl Core {
         self.segments.add(entry);
         self.map.live_blocks += blocks;
         match first >= OWN_FIRST_BLOCK {
-            true => self.map.own.0 += blocks,
+            true => {
+                self.map.own.blocks += blocks;
+                self.map.own.units += u64::from(entry.units());
+            }
             false => {
                 self.map.mix.add_record(entry);
                 self.map.mix.add_blocks(entry, blocks);
@@ -170,7 +173,7 @@ impl Core {
             }
             if !entry.is_record() {
                 self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
-                self.map.own.1 = self.map.own.1.saturating_sub(u64::from(*block >= OWN_FIRST_BLOCK));
+                self.map.own.fills = self.map.own.fills.saturating_sub(u64::from(*block >= OWN_FIRST_BLOCK));
                 continue;
             }
             if self.watches_moves() {
@@ -179,7 +182,7 @@ impl Core {
             self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
             let is_own = *block >= OWN_FIRST_BLOCK;
             match is_own {
-                true => self.map.own.0 = self.map.own.0.saturating_sub(1),
+                true => self.map.own.blocks = self.map.own.blocks.saturating_sub(1),
                 false => self.map.mix.remove_block(*entry),
             }
             #[cfg(feature = "planted-bugs")]
@@ -189,9 +192,7 @@ impl Core {
             }
             if !entry.is_frame() {
                 self.segments.release(*entry, 0);
-                if !is_own {
-                    self.map.mix.remove_record(*entry);
-                }
+                self.forget_record(*entry, is_own);
                 continue;
             }
             let first = entry.first_block(*block);
@@ -208,10 +209,15 @@ impl Core {
                 self.segments.add_repackable(*entry, shares);
             } else {
                 self.segments.release(*entry, entry.units() - shares);
-                if !is_own {
-                    self.map.mix.remove_record(*entry);
-                }
+                self.forget_record(*entry, is_own);
             }
+        }
+    }
+
+    fn forget_record(&mut self, entry: Entry, is_own: bool) {
+        match is_own {
+            true => self.map.own.release(entry),
+            false => self.map.mix.remove_record(entry),
         }
     }
 
@@ -229,7 +235,7 @@ impl Core {
         let old = self.map.set(block, entry);
         if !entry.is_unmapped() {
             self.map.fill_blocks += 1;
-            self.map.own.1 += u64::from(block >= OWN_FIRST_BLOCK);
+            self.map.own.fills += u64::from(block >= OWN_FIRST_BLOCK);
         }
         self.release(&[(block, old)]);
     }
@@ -275,8 +281,9 @@ impl Core {
         }
     }
 
-    /// Appends a batch to the host head and publishes it: the whole of it or nothing, also after a crash.
-    pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8]) -> Result<(), Stall> {
+    /// Appends a batch to the host head and publishes it: the whole of it or nothing, also after a crash. `urgent` is how
+    /// deep what frees space may go into the stock.
+    pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
         self.writable().map_err(Stall::Refused)?;
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
             return Err(Stall::Busy);
@@ -291,7 +298,7 @@ impl Core {
         if batch.items.is_empty() {
             return Ok(());
         }
-        let claim = if batch.frees() { Claim::Urgent } else { Claim::Ordinary };
+        let claim = if batch.frees() { urgent } else { Claim::Ordinary };
         if claim == Claim::Ordinary && !batch.reserved && !self.admits(batch) {
             return Err(Stall::Full);
         }
@@ -374,10 +381,12 @@ impl Core {
 
     /// Says how many segments the changed map may take.
     pub(crate) fn update_map_need(&mut self) {
-        let unwritten = self.map.write_estimate_bytes();
+        let written = self.map_bytes();
+        let unwritten = self.map.write_estimate_bytes(written);
         // What the checkpoint under way has written an opening after a crash would have to write again.
         let cut = self.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
-        self.segments.set_map_need(unwritten, unwritten + cut);
+        let upper = self.map.upper_estimate_bytes(written);
+        self.segments.set_map_need(unwritten, unwritten + cut, upper);
     }
 
     /// Whether what changed of the map would take the last free segments.

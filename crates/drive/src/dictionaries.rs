@@ -7,7 +7,7 @@ use codec::{Dictionary, Policy};
 use futures::lock::Mutex as AsyncMutex;
 use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
-use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Head};
+use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Entry, Head};
 use media::Media;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::maintain::Settling;
+use crate::map::Own;
 use crate::recipe::Recipe;
 use crate::segments::Claim;
 use crate::shared::Shared;
@@ -97,10 +98,15 @@ impl<M: Media> Shared<M> {
                 return Ok(());
             }
         };
-        let records = entries.iter().filter(|entry| entry.is_record()).count() as u64;
+        let blocks = entries.iter().filter(|entry| entry.is_record()).count() as u64;
         let fills = entries.iter().filter(|entry| entry.fill_word().is_some()).count() as u64;
-        self.core().map.own = (records, fills);
-        if records == 0 {
+        // All blocks of a frame have the same entry, and no two records have.
+        let mut records: Vec<Entry> = entries.into_iter().filter(|entry| entry.is_record()).collect();
+        records.sort_unstable_by_key(|entry| entry.0);
+        records.dedup();
+        let units = records.iter().map(|entry| u64::from(entry.units())).sum();
+        self.core().map.own = Own { blocks, fills, units };
+        if blocks == 0 {
             return Ok(());
         }
         let (catalog, unread) = self.read_catalog().await;

@@ -11,6 +11,7 @@ mod again;
 mod batch;
 mod check;
 mod checkpoint;
+mod claims;
 mod clean;
 mod core;
 mod create;

@@ -19,8 +19,10 @@ pub(crate) use harvest::Harvest;
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
+/// What they take in memory at most.
+const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
 /// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
-const LEAVES_A_CHECKPOINT_MIN: usize = 64;
+const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 /// Records of log that roll-forward should have to hold at most.
 const RECORDS_MAX: u64 = 1 << 20;
 
@@ -239,6 +241,7 @@ impl<M: Media> Drive<M> {
             Wanted::LoadOverlays | Wanted::Clean => {
                 let gain = shared.core().gain_wanted();
                 match shared.clean_step(gain).await? {
+                    Cleaned::NoRoom => shared.write_checkpoint(false).await?,
                     Cleaned::Nothing => {
                         shared.checkpoint_with_overlays().await?;
                         shared.core().note_harvest();
@@ -322,20 +325,20 @@ impl<M: Media> Shared<M> {
     /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
     /// the map still waits for it.
     async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
-        self.clean_before_checkpoint().await?;
-        let leaves = {
+        let most = {
             let core = self.core();
             let crowded =
                 core.map.dirty_bytes() > core.map.budget_bytes() / 2 || core.segments.map_need() > 0;
             // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at a time.
-            let some = core.map.budget_bytes() as usize / 16 / layout::BLOCK_BYTES;
-            let leaves = if crowded { some.max(LEAVES_A_CHECKPOINT_MIN) } else { 0 };
-            core.in_progress.is_none().then_some(leaves)
+            let some =
+                (core.map.budget_bytes() / 16).max(LEAVES_A_CHECKPOINT_MIN * layout::BLOCK_BYTES as u64);
+            core.in_progress.is_none().then_some(if crowded { some } else { 0 })
         };
-        let loaded = match leaves {
-            Some(leaves) => self.load_overlays(leaves).await,
+        let loaded = match most {
+            Some(bytes) => self.load_overlays(bytes).await,
             None => Ok(()),
         };
+        self.clean_before_checkpoint().await?;
         self.write_checkpoint(false).await?;
         let mut core = self.core();
         let core = &mut *core;
@@ -351,19 +354,22 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Cleans as many segments as the checkpoint may write, so that it does not take the last; fewer, if that would change much more
-    /// of the map than there is memory for: what is left of a segment waits for the next.
+    /// Cleans as many segments as the checkpoint may write, so that it does not take the last; fewer, if that would change more of
+    /// the map than there is memory for: what is left of a segment waits for the next.
     async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
-        let mut segments = {
+        let (mut segments, dirty_max) = {
             let core = self.core();
-            1 + core.map.write_estimate_bytes() / u64::from(core.geometry().segment_bytes)
+            let dirty_max = core.map.dirty_bytes() + core.map.budget_bytes().max(BYTES_A_ROUND);
+            let segments = 1 + core.map.write_estimate_bytes(core.map_bytes())
+                / u64::from(core.geometry().segment_bytes);
+            (segments, dirty_max)
         };
         while segments > 0 && {
             let core = self.core();
-            core.cleans_first() && core.map.dirty_bytes() <= 2 * core.map.budget_bytes()
+            core.cleans_first() && core.map.dirty_bytes() <= dirty_max
         } {
-            match self.clean_step(Gain::Segments).await? {
-                Cleaned::Nothing => break,
+            match self.clean_step(Gain::Soon).await? {
+                Cleaned::Nothing | Cleaned::NoRoom => break,
                 Cleaned::Segment => {
                     self.core().note_harvest();
                     segments -= 1;
@@ -386,16 +392,18 @@ impl<M: Media> Shared<M> {
     /// Loads some leaves of which only changes are in memory. False if none could be, or no room is left for them.
     async fn loads_overlays(self: &Arc<Self>) -> bool {
         let before = self.core().map.overlays();
-        let _ = self.load_overlays(LEAVES_A_ROUND).await;
+        let _ = self.load_overlays(BYTES_A_ROUND).await;
         self.core().map.overlays() < before
     }
 
-    /// Loads some leaves of which only changes are in memory: up to `max`, and cleared ones. Fails if there are any and
-    /// none could be loaded.
-    async fn load_overlays(self: &Arc<Self>, max: usize) -> Result<(), Error> {
+    /// Loads some leaves of which only changes are in memory: those that take up to so much more memory, and cleared ones. Fails if
+    /// there are any and none could be loaded.
+    async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
         // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
         const AT_ONCE: usize = 16;
-        let leaves = {
+        // A leaf that holds little takes little.
+        const LEAF_BYTES_MIN: u64 = 128;
+        let (leaves, dirty, spare) = {
             let core = self.core();
             if core.map.overlays() == 0 {
                 return Ok(());
@@ -403,9 +411,8 @@ impl<M: Media> Shared<M> {
             // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
             // for it.
             let spare = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
-            let spare_bytes = u64::from(spare) * u64::from(core.geometry().segment_bytes);
-            let max = max.min((spare_bytes / 2 / layout::BLOCK_BYTES as u64) as usize);
-            core.map.overlays_to_load(LEAVES_A_ROUND, max)
+            let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
+            (core.map.overlays_to_load(LEAVES_A_ROUND, max), core.map.dirty_bytes(), spare)
         };
         let (mut loaded, mut failed) = (0, None);
         for some in leaves.chunks(AT_ONCE) {
@@ -415,8 +422,13 @@ impl<M: Media> Shared<M> {
                     Err(error) => failed = Some(error),
                 }
             }
+            let mut core = self.core();
+            core.update_map_need();
+            let left = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
+            if core.map.dirty_bytes() > dirty + bytes || left < spare.div_ceil(2) {
+                break;
+            }
         }
-        self.core().update_map_need();
         failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
     }
 
@@ -443,7 +455,7 @@ impl<M: Media> Shared<M> {
         {
             settling.rounds = rounds;
             // What cannot be read is no reason to refuse what has nothing to do with it.
-            let _ = self.load_overlays(LEAVES_A_ROUND).await;
+            let _ = self.load_overlays(BYTES_A_ROUND).await;
             if self.core().map.overlays() < overlays {
                 return Ok(true);
             }
@@ -456,7 +468,7 @@ impl<M: Media> Shared<M> {
             self.write_checkpoint(false).await?;
             let after = self.core().account_units();
             // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
-            if after.taken < before.taken || (overlays > 0 && after.spare > before.spare) {
+            if after.claimed < before.claimed || (overlays > 0 && after.spare > before.spare) {
                 return Ok(true);
             }
         }
@@ -470,7 +482,7 @@ impl<M: Media> Shared<M> {
             if !self.clean_one(Gain::LAST_ROOM).await? {
                 self.write_checkpoint(false).await?;
             }
-            if self.core().account_units().taken < before.taken {
+            if self.core().account_units().claimed < before.claimed {
                 return Ok(true);
             }
         }
@@ -498,23 +510,24 @@ impl<M: Media> Shared<M> {
                 self.checkpoint_with_overlays().await?;
             }
             while {
-                let mut core = self.core();
+                let core = self.core();
                 let (critical, low) = core.watermarks();
                 // At first no more than it takes: requests are waiting. If that is not enough, all there is.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
-                core.supply() < goal
-                    // What is moved makes the map take more, too.
-                    && !core.lacks_room_for_map()
-                    && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
+                core.supply() < goal && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
                 if self.core().map.overlays() > 0 {
-                    let _ = self.load_overlays(LEAVES_A_ROUND).await;
+                    let _ = self.load_overlays(BYTES_A_ROUND).await;
                 }
-                if !self.clean_one(Gain::Segments).await? {
-                    break;
+                match self.clean_step(Gain::Soon).await? {
+                    Cleaned::Part => {}
+                    Cleaned::NoRoom => self.write_checkpoint(false).await?,
+                    Cleaned::Nothing => break,
+                    Cleaned::Segment => {
+                        cleaned = true;
+                        self.core().note_harvest();
+                    }
                 }
-                cleaned = true;
-                self.core().note_harvest();
             }
             let free = self.core().segments.free_count();
             self.write_checkpoint(false).await?;
@@ -598,14 +611,14 @@ impl<M: Media> Shared<M> {
 
 /// How full the drive looks, and how many segments there are for loading what would tell better.
 struct Account {
-    taken: u64,
+    claimed: u64,
     spare: u32,
 }
 
 impl Core {
     fn account_units(&self) -> Account {
         let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
-        Account { taken: self.taken_units(), spare }
+        Account { claimed: self.claimed_units(), spare }
     }
 
     /// Whether a segment holds frames to pack anew.
@@ -616,7 +629,11 @@ impl Core {
     /// What cleaning in the background is to bring.
     fn gain_wanted(&self) -> Gain {
         let is_there = || self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
-        if self.wants_room() && is_there() { Gain::ROOM } else { Gain::Segments }
+        match () {
+            () if self.wants_room() && is_there() => Gain::ROOM,
+            () if self.is_short() => Gain::Soon,
+            () => Gain::Segments,
+        }
     }
 
     /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has

@@ -8,6 +8,7 @@ use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
 
 use crate::node::{Base, Form, Node, Slot};
+use crate::space::{ancestors_bytes, leaves_max, upper_nodes};
 
 /// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.
 const NEWEST_KEPT: u64 = 64;
@@ -33,6 +34,23 @@ enum Image {
 
 /// Forms of nodes as they were at a checkpoint's cut, for those changed since and not yet written.
 pub(crate) type Frozen = FxHashMap<NodeId, Form>;
+
+/// What the drive keeps for itself among the data.
+#[derive(Default)]
+pub(crate) struct Own {
+    /// Blocks with a record.
+    pub(crate) blocks: u64,
+    /// Blocks that are a fill.
+    pub(crate) fills: u64,
+    /// What the records take.
+    pub(crate) units: u64,
+}
+
+impl Own {
+    pub(crate) fn release(&mut self, entry: Entry) {
+        self.units = self.units.saturating_sub(entry.units().into());
+    }
+}
 
 pub(crate) struct Map {
     nodes: Vec<Option<Node>>,
@@ -61,8 +79,8 @@ pub(crate) struct Map {
     /// What kinds of records these blocks have.
     pub(crate) mix: layout::Mix,
     pub(crate) fill_blocks: u64,
-    /// Of these, the drive's own: with a record, and fills.
-    pub(crate) own: (u64, u64),
+    /// Of these, the drive's own.
+    pub(crate) own: Own,
     /// Sparse nodes over an image not loaded.
     overlays: u64,
     pub(crate) loads_count: u64,
@@ -91,7 +109,7 @@ impl Map {
             live_blocks: 0,
             mix: layout::Mix::default(),
             fill_blocks: 0,
-            own: (0, 0),
+            own: Own::default(),
             overlays: 0,
             loads_count: 0,
             evictions_count: 0,
@@ -103,9 +121,7 @@ impl Map {
 
     /// Says how many blocks there are to map.
     pub(crate) fn set_blocks(&mut self, blocks: u64) {
-        // One more for what is the drive's own.
-        let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1))) + 1;
-        self.upper_nodes = [nodes_at(1), nodes_at(2), nodes_at(3)];
+        self.upper_nodes = upper_nodes(blocks);
     }
 
     pub(crate) fn set_root_image(&mut self, image: Entry) {
@@ -598,17 +614,22 @@ impl Map {
         self.dirty_bytes
     }
 
-    /// Bytes that writing all changed nodes and their ancestors takes at most.
-    pub(crate) fn write_estimate_bytes(&self) -> u64 {
-        // As many records as there can be ancestors, each of so many bytes; or, where the drive holds little, headers
-        // (with padding), and a pair for each child, of which there are no more than blocks and nodes that changed.
-        const NODE_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 32;
-        const HEADER_BYTES: u64 = 32;
-        const PAIR_BYTES: u64 = 10;
-        let changed = self.dirty.len() as u64 + self.leaves_at_cut;
-        let ancestors: u64 = self.upper_nodes.iter().map(|&nodes| nodes.min(changed)).sum();
-        let children = self.live_blocks + self.fill_blocks + changed + ancestors;
-        self.dirty_bytes + (ancestors * NODE_BYTES).min(ancestors * HEADER_BYTES + children * PAIR_BYTES)
+    /// Bytes that writing all changed nodes and their ancestors takes at most. What is written takes so many.
+    pub(crate) fn write_estimate_bytes(&self, written_bytes: u64) -> u64 {
+        // Overlays lie under no node.
+        let changed = (self.dirty.len() as u64 + self.leaves_at_cut).saturating_sub(self.overlays);
+        self.dirty_bytes + ancestors_bytes(self.upper_nodes, changed, self.leaves_max(written_bytes))
+    }
+
+    /// Bytes that all nodes above the leaves take at most.
+    pub(crate) fn upper_estimate_bytes(&self, written_bytes: u64) -> u64 {
+        let leaves = self.leaves_max(written_bytes);
+        ancestors_bytes(self.upper_nodes, leaves, leaves)
+    }
+
+    fn leaves_max(&self, written_bytes: u64) -> u64 {
+        let mapped = self.live_blocks.saturating_add(self.fill_blocks);
+        leaves_max(mapped, written_bytes.saturating_add(self.dirty_bytes))
     }
 
     pub(crate) fn budget_bytes(&self) -> u64 {

@@ -6,10 +6,11 @@ use std::ops::Range;
 use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
 
+pub(crate) use crate::claims::{Claim, Gain};
 use crate::log::PACK_SOFT_BYTES;
 use crate::pins::{Pin, Pins};
 use crate::rows::{Page, RowPages};
-use crate::space::{host_floor_segments, reserve_segments};
+use crate::space::{host_floor_segments, reserve_segments, with_ends};
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,34 +29,6 @@ pub(crate) enum State {
     Damaged,
     /// A write to it failed: read only, never freed.
     Bad,
-}
-
-/// How hard a segment is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// As each head may.
-    Ordinary,
-    /// For what frees space (TRIM): goes as deep into the stock as cleaning.
-    Urgent,
-    /// For what the medium did not take: all but what the map needs.
-    Rescue,
-}
-
-/// What a victim is to bring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gain {
-    /// Free segments.
-    Segments,
-    /// Room under the limit: frames of which blocks died, packed anew; where so much of a segment may be gained, a part of this
-    /// many.
-    Room(u32),
-}
-
-impl Gain {
-    /// Worth it in the background.
-    pub(crate) const ROOM: Gain = Gain::Room(16);
-    /// Worth it before a write is refused.
-    pub(crate) const LAST_ROOM: Gain = Gain::Room(64);
 }
 
 /// [`Segment::filled_units`] of a filling of an earlier run.
@@ -187,6 +160,9 @@ pub(crate) struct Segments {
     /// Segments that writing the changed part of the map would take, now and again at an opening after a crash: nobody else
     /// may have them.
     map_need: u32,
+    /// The same if all nodes above the leaves had changed, as they may have when a segment of single blocks was cleaned: what
+    /// hosts write leaves so much.
+    upper_need: u32,
     reserve: u32,
     entropy: u64,
     generations: u64,
@@ -215,6 +191,7 @@ impl Segments {
             repackable_units: 0,
             floors: [0; HEADS],
             map_need: 0,
+            upper_need: 0,
             reserve: 0,
             entropy,
             generations: 0,
@@ -412,7 +389,10 @@ impl Segments {
     pub(crate) fn take(&mut self, head: Head, claim: Claim) -> Option<(u32, u32)> {
         let floor = match claim {
             Claim::Ordinary => self.floor(head),
-            Claim::Urgent => self.floor(Head::Cleaning).min(self.floor(head)),
+            // Cleaning goes one deeper than what frees space: it is what makes segments of that.
+            Claim::Urgent if head == Head::Cleaning => self.map_need + 1,
+            Claim::Urgent => self.stock().min(self.floor(head)),
+            Claim::Last => self.floor(Head::Cleaning).min(self.floor(head)),
             Claim::Rescue => self.map_need.min(self.floor(head)),
         };
         self.review_waiting();
@@ -501,24 +481,32 @@ impl Segments {
     pub(crate) fn floor(&self, head: Head) -> u32 {
         match head {
             Head::Map => 0,
-            Head::Host | Head::Cleaning => self.floors[head as usize] + self.map_need,
+            Head::Cleaning => self.floors[head as usize] + self.map_need,
+            Head::Host => self.floors[head as usize] + self.map_need.max(self.upper_need),
         }
+    }
+
+    /// Free segments that requests leave to cleaning, also those that free space.
+    fn stock(&self) -> u32 {
+        self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
     }
 
     /// Whether enough is free for the map to be written and for cleaning to go on, whatever a host write adds to both.
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
-            Claim::Ordinary => self.floor(Head::Cleaning),
-            Claim::Urgent | Claim::Rescue => self.map_need,
+            Claim::Ordinary | Claim::Urgent => self.stock(),
+            Claim::Last => self.floor(Head::Cleaning),
+            Claim::Rescue => self.map_need,
         };
         self.free_count() > least
     }
 
-    /// Says how many bytes of map wait to be written, and how many an opening would have to write if the power failed now.
-    pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64) {
-        // A quarter on top: ends of segments too short for a node.
-        let segments = |bytes: u64| ((bytes + bytes / 4) / u64::from(self.geometry.segment_bytes)) as u32;
+    /// Says how many bytes of map wait to be written, how many an opening would have to write if the power failed now, and how many
+    /// all nodes above the leaves take.
+    pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64, upper_bytes: u64) {
+        let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.segment_bytes)) as u32;
         self.map_need = segments(unwritten_bytes) + segments(recovered_bytes);
+        self.upper_need = 2 * segments(upper_bytes);
     }
 
     pub(crate) fn map_need(&self) -> u32 {
@@ -633,6 +621,7 @@ impl Segments {
                 };
                 candidates.max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
             }
+            Gain::Soon => candidates.min_by_key(|&s| self.get(s).expected_units()),
             Gain::Room(part) => candidates
                 // A little of a segment is not worth moving all of it.
                 .filter(|&s| u64::from(self.get(s).repackable_units) * u64::from(part) > full)

@@ -164,13 +164,13 @@ impl<M: Media> Drive<M> {
         let live = segments.live_units() * unit;
         let all = u64::from(segments.count()) * segment_bytes;
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
-        let kept = core.map_growth_units() + core.kept_for_small_units();
+        let kept = core.map_growth_units() + core.map_churn_units() + core.kept_for_small_units();
         let reserve = u64::from(segments.reserve()) * segment_bytes + kept * unit;
         let limit = core.open_limit_units() * unit;
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
-        let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.1);
-        let blocks = core.map.live_blocks.saturating_sub(core.map.own.0) + fill_blocks;
+        let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
+        let blocks = core.map.live_blocks.saturating_sub(core.map.own.blocks) + fill_blocks;
         let logical_used = blocks * layout::BLOCK_BYTES as u64;
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
         let room = limit.saturating_sub(live);

@@ -11,6 +11,7 @@ use crate::core::Stall;
 use crate::error::Error;
 use crate::maintain::Settling;
 use crate::offloaded::Plan;
+use crate::segments::Claim;
 use crate::shared::{Drive, Shared, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -271,12 +272,12 @@ impl<M: Media> Shared<M> {
         settling: &mut Settling,
     ) -> Result<bool, Error> {
         let mut attempts = ATTEMPTS_MAX;
-        let mut tried_last = false;
+        let mut urgent = Claim::Urgent;
         let mut looked_up = false;
         loop {
             let (result, packs) = {
                 let mut core = self.core();
-                let result = core.append_batch(batch, source);
+                let result = core.append_batch(batch, source, urgent);
                 if result.is_ok() {
                     core.counters.host_written_bytes += source.len() as u64;
                 }
@@ -297,8 +298,11 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Space) => {
                     attempts -= 1;
                     let made = self.make_space().await?;
-                    // What frees space needs less than make_space looks for: it is tried once more.
-                    let last_try = batch.frees() && !std::mem::replace(&mut tried_last, true);
+                    // What frees space needs less than make_space looks for: it is tried once more, with what is left for cleaning.
+                    let last_try = batch.frees() && urgent != Claim::Last;
+                    if !made && last_try {
+                        urgent = Claim::Last;
+                    }
                     if attempts == 0 || !(made || last_try || self.wait_for_readers().await) {
                         return Err(Error::NoSpace);
                     }

@@ -36,11 +36,13 @@ fn new_drive(physical: u64, logical: u64, map_budget_bytes: u64) -> (Arc<MemoryM
     (media, drive)
 }
 
-/// Writes until the drive is full.
-fn fill(drive: &Memory, capacity: u64) -> Vec<u64> {
+/// Writes blocks, of which so many bytes do not compress, until the drive is full.
+fn fill(drive: &Memory, capacity: u64, record_bytes: usize) -> Vec<u64> {
     let mut written = Vec::new();
     for block in scattered(capacity) {
-        match run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)) {
+        let mut data = vec![0; BLOCK as usize];
+        data[..record_bytes].copy_from_slice(&random(block, record_bytes));
+        match run(drive.write(block * BLOCK, &data, false)) {
             Ok(()) => written.push(block),
             Err(Error::NoSpace) => return written,
             Err(error) => panic!("{error}"),
@@ -83,9 +85,27 @@ fn trim_all(drive: &Memory, blocks: &[u64]) {
 fn a_full_drive_takes_trims_with_a_map_much_larger_than_its_memory() {
     for (physical, logical, map) in [(64 << 20, 16 << 30, 64 << 10), (64 << 20, 1 << 40, 64 << 10)] {
         let (_media, drive) = new_drive(physical, logical, map);
-        let mut written = fill(&drive, logical);
+        let mut written = fill(&drive, logical, BLOCK as usize);
         written.sort_unstable_by_key(|block| block.wrapping_mul(0xd134_2543_de82_ef95));
         trim_all(&drive, &written[..written.len() * 9 / 10]);
+        assert_sound(&drive);
+    }
+}
+
+/// The map takes a good part of the drive, and what is trimmed or moved changes more of it than it frees.
+#[test]
+fn a_full_drive_of_small_records_takes_trims() {
+    let large_cache = 128 << 20;
+    for (logical, map) in
+        [(1 << 30, 64 << 10), (16 << 30, 1 << 20), (1 << 40, 64 << 10), (1 << 44, large_cache)]
+    {
+        let (_media, drive) = new_drive(24 << 20, logical, map);
+        let mut written = fill(&drive, logical, 250);
+        written.sort_unstable_by_key(|block| block.wrapping_mul(0xd134_2543_de82_ef95));
+        for (n, block) in written[..written.len() * 9 / 10].iter().enumerate() {
+            let trimmed = run(drive.trim(block * BLOCK, BLOCK, false));
+            trimmed.unwrap_or_else(|error| panic!("{error} after {n} blocks: {:#?}", drive.status()));
+        }
         assert_sound(&drive);
     }
 }
@@ -95,7 +115,7 @@ fn a_full_drive_takes_trims_with_a_map_much_larger_than_its_memory() {
 fn an_idle_full_drive_comes_to_rest() {
     for (physical, logical, map) in [(37 << 20, 64 << 30, 128 << 10), (64 << 20, 16 << 30, 64 << 10)] {
         let (_media, drive) = new_drive(physical, logical, map);
-        fill(&drive, logical);
+        fill(&drive, logical, BLOCK as usize);
         let mut pieces = 0;
         while run(drive.maintain()).expect("maintain") {
             drive.tick();

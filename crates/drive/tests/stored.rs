@@ -52,12 +52,21 @@ fn change(stored: &Stored, drive: &Memory, round: u64, expected: &mut [u8]) {
     };
     let name = &stored.name;
     let data = random(round, BLOCK as usize);
-    run(drive.write(BLOCK, &data, true)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    set(1, &data);
+    match run(drive.write(BLOCK, &data, true)) {
+        Ok(()) => set(1, &data),
+        // This release leaves more room for the map than some before: what they filled may be over the limit, and what shares a
+        // frame with blocks that stay adds to it.
+        Err(Error::NoSpace) => assert!(stored.full && round > 1, "{name} is not full"),
+        Err(error) => panic!("{name}: {error}"),
+    }
     run(drive.trim(3 * BLOCK, BLOCK, false)).expect("trim");
     set(3, &[0; 4096]);
-    run(drive.write_zeroes(4 * BLOCK, 2 * BLOCK, true, false)).expect("zeroes");
-    set(4, &[0; 8192]);
+    match run(drive.write_zeroes(4 * BLOCK, 2 * BLOCK, true, false)) {
+        Ok(()) => set(4, &[0; 8192]),
+        // Where there was a hole they add to the map.
+        Err(Error::NoSpace) => assert!(stored.full, "{name} is not full"),
+        Err(error) => panic!("{name}: {error}"),
+    }
     let ones = [1; 8192];
     run(drive.write(6 * BLOCK, &ones, false)).expect("a fill");
     set(6, &ones);

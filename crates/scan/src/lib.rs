@@ -36,7 +36,7 @@ pub use estimate::{Bound, Interval};
 pub use frames::GROUP_BLOCKS;
 pub use measure::RECORD_BYTES_MAX;
 
-pub use predict::{PredictedDrive, limit_bytes, smallest_drive};
+pub use predict::{MapNeeds, PredictedDrive, limit_bytes, smallest_drive};
 pub use report::Report;
 pub use run::{CODECS_DEFAULT, Options, Progress, RIVAL_CODECS_DEFAULT, scan, scan_stream};
 pub use source::{Population, SourceError, WalkOptions, s3::S3Options};

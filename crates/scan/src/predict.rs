@@ -4,7 +4,7 @@
 //! The sizes are the drive's own: record headers and rounding from `layout`, payloads from `codec`, map nodes by the
 //! encoder that writes them, reserve from `drive`.
 
-use drive::space::{kept_for_small, map_growth_bytes, reserve_segments};
+use drive::space::{self, kept_for_small, map_churn_bytes, map_growth_bytes, reserve_segments};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, PAGE_BYTES, UNIT_BYTES};
 use serde::{Deserialize, Serialize};
@@ -113,15 +113,17 @@ impl PredictedDrive {
             high: used.high - records.high,
         };
         let fills = evidence.fills.scaled(evidence.blocks as f64).low as u64;
-        let growth = map_growth_bytes(evidence.blocks.saturating_sub(fills), map.estimate as u64);
+        let bytes = map.estimate as u64;
+        let growth_bytes = map_growth_bytes(evidence.blocks.saturating_sub(fills), bytes);
+        let needs = MapNeeds { blocks: evidence.blocks, bytes, growth_bytes };
         let size = |used: f64| {
-            smallest_drive(used as u64, growth).map_or(0.0, |drive| drive.physical_size_bytes as f64)
+            smallest_drive(used as u64, needs).map_or(0.0, |drive| drive.physical_size_bytes as f64)
         };
         let sizes = Interval { estimate: size(used.estimate), low: size(used.low), high: size(used.high) };
-        let drive = smallest_drive(used.estimate as u64, growth)?;
+        let drive = smallest_drive(used.estimate as u64, needs)?;
         let segments = drive.segments();
         let all = u64::from(segments) * u64::from(drive.segment_bytes);
-        let reserve = all - limit_bytes(&drive, growth);
+        let reserve = all - limit_bytes(&drive, needs);
         let fixed = drive.physical_size_bytes - all;
         let packs = (records.estimate as u64).div_ceil(PACK_BYTES);
         Some(PredictedDrive {
@@ -144,21 +146,32 @@ impl PredictedDrive {
     }
 }
 
-/// Bytes that live data may fill on a drive, if the map can still grow by so many.
-pub fn limit_bytes(geometry: &Geometry, map_growth_bytes: u64) -> u64 {
+/// What is known of a map, as far as it bears on what fits on a drive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MapNeeds {
+    /// Blocks mapped.
+    pub blocks: u64,
+    /// What it takes.
+    pub bytes: u64,
+    /// What it can still grow by.
+    pub growth_bytes: u64,
+}
+
+/// Bytes that live data may fill on a drive with such a map.
+pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
     let data = u64::from(segments.saturating_sub(reserve_segments(segments)));
-    let limit = (data * u64::from(geometry.segment_bytes)).saturating_sub(map_growth_bytes);
+    let upper = space::upper_bytes(map.blocks, map.blocks, map.bytes);
+    let churn = map_churn_bytes(segments, geometry.segment_bytes, map.bytes, upper);
+    let limit = (data * u64::from(geometry.segment_bytes)).saturating_sub(map.growth_bytes + churn);
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }
 
-/// The smallest drive, in whole MiB, that takes so many live bytes with a map that can grow by so many. `None` beyond what a
-/// drive can be.
-pub fn smallest_drive(used_bytes: u64, map_growth_bytes: u64) -> Option<Geometry> {
+/// The smallest drive, in whole MiB, that takes so many live bytes with such a map. `None` beyond what a drive can be.
+pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     const STEP: u64 = 1 << 20;
     let fits = |mib: u64| {
-        Geometry::new(mib * STEP, None)
-            .is_ok_and(|geometry| limit_bytes(&geometry, map_growth_bytes) >= used_bytes)
+        Geometry::new(mib * STEP, None).is_ok_and(|geometry| limit_bytes(&geometry, map) >= used_bytes)
     };
     let mut high = (used_bytes / STEP + 1).max(16);
     while !fits(high) {
@@ -289,11 +302,14 @@ mod tests {
     #[test]
     fn the_smallest_drive_is_the_smallest() {
         for used in [0, 1 << 20, 100 << 20, 10 << 30, 3 << 40] {
-            let drive = smallest_drive(used, 0).expect("a drive");
-            assert!(limit_bytes(&drive, 0) >= used);
+            let drive = smallest_drive(used, MapNeeds::default()).expect("a drive");
+            assert!(limit_bytes(&drive, MapNeeds::default()) >= used);
             let smaller = Geometry::new(drive.physical_size_bytes - (1 << 20), None);
-            assert!(smaller.map_or(0, |smaller| limit_bytes(&smaller, 0)) < used.max(1), "{used}");
+            assert!(
+                smaller.map_or(0, |smaller| limit_bytes(&smaller, MapNeeds::default())) < used.max(1),
+                "{used}"
+            );
         }
-        assert!(smallest_drive(u64::MAX / 2, 0).is_none());
+        assert!(smallest_drive(u64::MAX / 2, MapNeeds::default()).is_none());
     }
 }

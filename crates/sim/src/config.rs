@@ -70,6 +70,8 @@ pub struct Config {
     pub trouble: Trouble,
     /// Single blocks all over the drive, instead of what its style says.
     pub scattered: bool,
+    /// What the blocks of such a drive hold: so many bytes that do not compress.
+    pub record_bytes: usize,
     zones: Vec<Zone>,
     /// What is written round after round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -128,6 +130,7 @@ impl Config {
                 Trouble::none(rng)
             },
             scattered: false,
+            record_bytes: BLOCK_BYTES as usize,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -175,6 +178,12 @@ impl Config {
             self.physical_bytes = (32 + rng.below(64)) * u64::from(self.segment_bytes);
             self.backing_bytes = self.physical_bytes;
             self.lives = 1 + rng.below(2) as u32;
+            // Small records: the map is as large as the data, and there are many.
+            if rng.chance(1, 4) {
+                self.record_bytes = SECTOR_BYTES;
+                self.physical_bytes = (26 + rng.below(8)) * u64::from(self.segment_bytes);
+                self.backing_bytes = self.physical_bytes;
+            }
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Harvest {
 
 impl Core {
     /// A segment was cleaned, or there was no room to clean one.
-    pub(super) fn note_harvest(&mut self) {
+    pub(crate) fn note_harvest(&mut self) {
         if self.has_changed() {
             self.harvest = Harvest {
                 changed: self.segments_changed(),

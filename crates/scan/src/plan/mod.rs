@@ -7,14 +7,14 @@ mod waf;
 use std::fmt;
 use std::str::FromStr;
 
-use drive::space::{host_floor_segments, map_growth_bytes, watermarks};
+use drive::space::{host_floor_segments, map_churn_bytes, map_growth_bytes, watermarks};
 use layout::{BLOCK_BYTES, DecodeError, Geometry};
 use serde::{Deserialize, Serialize};
 
 pub use memory::HostMemory;
 pub use waf::{Waf, live_share_of_victims, occupied_segments};
 
-use crate::predict::limit_bytes;
+use crate::predict::{MapNeeds, limit_bytes};
 
 /// What matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,10 +170,15 @@ const BALANCED_CLEANING_MAX: f64 = 1.0;
 /// For a physical size that no drive can have.
 pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
-    let limit = limit_bytes(&geometry, 0);
+    let limit = limit_bytes(&geometry, MapNeeds::default());
     // Of a drive filled at a ratio: the more blocks live, the more the map can grow. That their map is not nothing helps.
     let growth = map_growth_bytes(1, 0) as f64 / BLOCK_BYTES as f64;
-    let full = |ratio: f64| limit as f64 / (1.0 + ratio * growth);
+    // Small drives keep room for rewriting it.
+    let churn = |ratio: f64| {
+        let map_bytes = (limit as f64 * ratio * growth) as u64;
+        map_churn_bytes(geometry.segments(), geometry.segment_bytes, map_bytes, 0) as f64
+    };
+    let full = |ratio: f64| (limit as f64 - churn(ratio)) / (1.0 + ratio * growth);
     let document = document_row(policy, input.ratio, input.physical_bytes);
     let most_live = match policy {
         Policy::Performance | Policy::Capacity => full(input.ratio) * CRITICAL,
@@ -184,7 +189,8 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let safe = (most_live * input.ratio) as u64;
     let logical = document.advertised_bytes.min(safe) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
     // The ratio at which the data takes that share of what it may.
-    let ratio_at = |share: f64| logical as f64 / (limit as f64 * share - logical as f64 * growth);
+    let ratio_at =
+        |share: f64| logical as f64 / ((limit as f64 - churn(input.ratio)) * share - logical as f64 * growth);
     // Rounding to whole blocks is no difference.
     let differs = document.advertised_bytes > safe;
     let live = logical as f64 / input.ratio;
@@ -233,7 +239,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
 /// Why less is advised than the document advertises.
 fn difference(policy: Policy, geometry: &Geometry) -> String {
     let physical = geometry.physical_size_bytes as f64;
-    let reserve = (1.0 - limit_bytes(geometry, 0) as f64 / physical) * 100.0;
+    let reserve = (1.0 - limit_bytes(geometry, MapNeeds::default()) as f64 / physical) * 100.0;
     let has =
         "the document's drive has flash beyond what it provisions, here the physical size is all there is";
     match policy {

@@ -73,8 +73,9 @@ impl<S: Subject> Run<S> {
             *version += 1;
             let some: Vec<u64> = (0..REQUESTS_AT_ONCE).map(|_| self.rng.below(blocks)).collect();
             let version = *version;
+            let record_bytes = self.config.record_bytes;
             let write = move |drive: S, block: u64| async move {
-                drive.write(block * BLOCK_BYTES, &contents(block, version), false).await
+                drive.write(block * BLOCK_BYTES, &contents(block, version, record_bytes), false).await
             };
             for (block, answer) in self.carry_out("scattered writes", some, write)? {
                 match answer {
@@ -118,7 +119,7 @@ impl<S: Subject> Run<S> {
                 drive.read(block * BLOCK_BYTES, &mut data).await.map(|()| data)
             };
             match self.attempt("read", read)? {
-                Ok(data) if data == contents(block, version) => {}
+                Ok(data) if data == contents(block, version, self.config.record_bytes) => {}
                 Ok(_) => {
                     return Err(Stop::Failed(format!("block {block} does not hold what was written last")));
                 }
@@ -161,10 +162,15 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// What a write of that number gives a block.
-fn contents(block: u64, version: u32) -> Vec<u8> {
+/// What a write of that number gives a block: so many bytes do not compress.
+fn contents(block: u64, version: u32, record_bytes: usize) -> Vec<u8> {
     let mut data = vec![0; BLOCK_BYTES as usize];
-    content::fill(&mut data, block * (BLOCK_BYTES / SECTOR_BYTES as u64), version, Filler::Random);
+    content::fill(
+        &mut data[..record_bytes],
+        block * (BLOCK_BYTES / SECTOR_BYTES as u64),
+        version,
+        Filler::Random,
+    );
     data
 }
 

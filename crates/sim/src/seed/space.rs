@@ -338,8 +338,12 @@ impl<S: Subject> Run<S> {
 
     /// Rule 4.
     pub(super) fn maintenance_must_end(&mut self) -> Result<(), Stop> {
-        // The smaller the map's memory, the more checkpoints there are beside each segment that is cleaned.
-        let times = if self.config.scattered { 4 } else { 1 };
+        // The smaller the map's memory, and the records, the more checkpoints there are beside each segment that is cleaned.
+        let times = match self.config.scattered {
+            true if self.config.record_bytes < BLOCK_BYTES as usize => 16,
+            true => 4,
+            false => 1,
+        };
         let most = MAINTENANCE_A_SEGMENT_MAX * times * self.space()?.segments as u32;
         for _ in 0..most {
             if !self.run("maintain", |drive| async move { drive.maintain().await })? {

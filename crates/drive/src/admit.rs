@@ -89,7 +89,10 @@ impl Core {
         let more = taken.saturating_sub(freed);
         // Data of one kind takes a little more or less. What is kept for rewriting the map does for that.
         let as_compressible = !adds && more <= freed / 16 + 4;
-        let limit = limit(more) + if as_compressible { self.map_churn_units() } else { 0 };
+        let limit = match as_compressible {
+            true => self.segments.limit_units().saturating_sub(self.map_growth_units()),
+            false => limit(more),
+        };
         (more == 0 || self.taken_units() + more <= limit).then_some(more)
     }
 

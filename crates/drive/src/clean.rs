@@ -280,7 +280,8 @@ impl<M: Media> Shared<M> {
             let (step, packs) = {
                 let mut core = self.core();
                 // What moves changes the map, and nodes are moved by the next checkpoint alone.
-                let step = match !pass.must_move && core.lacks_room_to_move(batch, &live) {
+                let moves = node_units > 0 || !live.is_empty();
+                let step = match moves && !pass.must_move && core.lacks_room_to_move(batch, &live) {
                     true => Step::NoSegment,
                     false => core.append_moved(batch, &live, window, pass),
                 };
@@ -407,7 +408,9 @@ impl Core {
         let best = || self.segments.victim(now, gain);
         if let Some(work) = self.cleaning.take()
             && self.is_at_hand(&work)
-            && !(gain == Gain::Soon && best().is_some_and(|best| self.is_sooner_freed(best, work.segment)))
+            && !(gain == Gain::Soon
+                && (work.window.is_none() || work.stuck)
+                && best().is_some_and(|best| self.is_sooner_freed(best, work.segment)))
         {
             return Ok(Some(work));
         }

@@ -390,9 +390,9 @@ impl Segments {
         let floor = match claim {
             Claim::Ordinary => self.floor(head),
             // Cleaning goes one deeper than what frees space: it is what makes segments of that.
-            Claim::Urgent if head == Head::Cleaning => self.map_need + 1,
+            Claim::Urgent if head == Head::Cleaning => self.kept_for_map() + 1,
             Claim::Urgent => self.stock().min(self.floor(head)),
-            Claim::Last => self.floor(Head::Cleaning).min(self.floor(head)),
+            Claim::Last => self.last_stock().min(self.floor(head)),
             Claim::Rescue => self.map_need.min(self.floor(head)),
         };
         self.review_waiting();
@@ -486,6 +486,16 @@ impl Segments {
         }
     }
 
+    /// Free segments that the next checkpoint may need: what lies under nodes that are not loaded may turn out to change them.
+    pub(crate) fn kept_for_map(&self) -> u32 {
+        self.map_need.max(self.upper_need / 2)
+    }
+
+    /// Free segments that what frees space leaves where cleaning brought nothing.
+    fn last_stock(&self) -> u32 {
+        self.floors[Head::Cleaning as usize] + self.kept_for_map()
+    }
+
     /// Free segments that requests leave to cleaning, also those that free space.
     fn stock(&self) -> u32 {
         self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
@@ -495,7 +505,7 @@ impl Segments {
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
             Claim::Ordinary | Claim::Urgent => self.stock(),
-            Claim::Last => self.floor(Head::Cleaning),
+            Claim::Last => self.last_stock(),
             Claim::Rescue => self.map_need,
         };
         self.free_count() > least

@@ -51,8 +51,9 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     for copy in 0..SUPERBLOCK_COPIES {
         let page = match read_patiently(media, Geometry::superblock_offset(copy)).await {
             Ok(page) => page,
+            // It may pass, unlike what is corrupt.
             Err(error) => {
-                why.get_or_insert(error);
+                why = Some(error);
                 continue;
             }
         };

@@ -5,9 +5,9 @@
 pub(crate) enum Claim {
     /// As each head may.
     Ordinary,
-    /// For what frees space (TRIM): goes as deep into the stock as cleaning.
+    /// For what frees space (TRIM), which leaves cleaning its stock; and for cleaning where requests wait for it.
     Urgent,
-    /// The same, where cleaning has brought nothing.
+    /// For what frees space, where cleaning has brought nothing.
     Last,
     /// For what the medium did not take: all but what the map needs.
     Rescue,

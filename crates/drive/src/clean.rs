@@ -28,8 +28,7 @@ const WINDOW_BYTES: usize = 2 << 20;
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records looked at in one step of cleaning, after which whoever drives it may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
-/// Free segments of which cleaning leaves more than a little of the last to the map: where it gains nothing, checkpoints would
-/// take them all.
+/// Below so many free segments only what frees more than it changes of the map is moved: checkpoints would take the last ones.
 const KEPT_FOR_MAP: u32 = 2;
 /// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
 /// largest drive.

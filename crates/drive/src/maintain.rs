@@ -359,10 +359,9 @@ impl<M: Media> Shared<M> {
     async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         let (mut segments, dirty_max) = {
             let core = self.core();
-            let dirty_max = core.map.dirty_bytes() + core.map.budget_bytes().max(BYTES_A_ROUND);
             let segments = 1 + core.map.write_estimate_bytes(core.map_bytes())
                 / u64::from(core.geometry().segment_bytes);
-            (segments, dirty_max)
+            (segments, core.dirty_max_of_cleaning())
         };
         while segments > 0 && {
             let core = self.core();
@@ -509,6 +508,7 @@ impl<M: Media> Shared<M> {
             if self.core().segments.map_need() > 0 {
                 self.checkpoint_with_overlays().await?;
             }
+            let mut dirty_max = self.core().dirty_max_of_cleaning();
             while {
                 let core = self.core();
                 let (critical, low) = core.watermarks();
@@ -518,6 +518,10 @@ impl<M: Media> Shared<M> {
             } {
                 if self.core().map.overlays() > 0 {
                     let _ = self.load_overlays(BYTES_A_ROUND).await;
+                }
+                if self.core().map.dirty_bytes() > dirty_max {
+                    self.write_checkpoint(false).await?;
+                    dirty_max = self.core().dirty_max_of_cleaning();
                 }
                 match self.clean_step(Gain::Soon).await? {
                     Cleaned::Part => {}
@@ -619,6 +623,12 @@ impl Core {
     fn account_units(&self) -> Account {
         let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
         Account { claimed: self.claimed_units(), spare }
+    }
+
+    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop: more than is by as much as
+    /// the map may take anyway.
+    fn dirty_max_of_cleaning(&self) -> u64 {
+        self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)
     }
 
     /// Whether a segment holds frames to pack anew.

@@ -487,7 +487,7 @@ impl Segments {
     }
 
     /// Free segments that the next checkpoint may need: what lies under nodes that are not loaded may turn out to change them.
-    pub(crate) fn kept_for_map(&self) -> u32 {
+    fn kept_for_map(&self) -> u32 {
         self.map_need.max(self.upper_need / 2)
     }
 

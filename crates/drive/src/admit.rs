@@ -24,21 +24,27 @@ struct Exchange {
 impl Core {
     /// Most live units the drive takes.
     pub(crate) fn limit_units(&self) -> u64 {
-        self.segments.limit_units().saturating_sub(self.map_growth_units() + self.map_churn_units())
-    }
-
-    /// What is kept of the limit for small writes.
-    pub(crate) fn kept_for_small_units(&self) -> u64 {
-        kept_for_small(self.limit_units())
+        self.segments
+            .limit_units()
+            .saturating_sub(self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes()))
     }
 
     /// Most live units that writes of any size may make.
     pub(crate) fn open_limit_units(&self) -> u64 {
-        self.limit_units() - self.kept_for_small_units()
+        self.limit_units() - kept_for_small(self.limit_units())
+    }
+
+    /// Whether the drive is full. What the changed map may take does not count: it is written before anything is refused, and a
+    /// small drive would be full and not full again with each checkpoint.
+    pub(crate) fn is_full(&self) -> bool {
+        let kept = self.map_growth_units() + self.map_churn_units(0);
+        let limit = self.segments.limit_units().saturating_sub(kept);
+        let room = (limit - kept_for_small(limit)).saturating_sub(self.segments.live_units());
+        room * (UNIT_BYTES as u64) < layout::ATOMIC_WRITE_BYTES as u64
     }
 
     /// What the map can grow by although nothing is added to it.
-    pub(crate) fn map_growth_units(&self) -> u64 {
+    fn map_growth_units(&self) -> u64 {
         map_growth_bytes(self.map.live_blocks, self.map_bytes()) / UNIT_BYTES as u64
     }
 
@@ -49,10 +55,10 @@ impl Core {
         self.segments.live_units().saturating_sub(data) * UNIT_BYTES as u64
     }
 
-    /// What is kept free for rewriting the map.
-    pub(crate) fn map_churn_units(&self) -> u64 {
+    /// What is kept free for rewriting the map, if so much may come to it.
+    fn map_churn_units(&self, more_bytes: u64) -> u64 {
         let written = self.map_bytes();
-        let (map, upper) = (written + self.map.dirty_bytes(), self.map.upper_estimate_bytes(written));
+        let (map, upper) = (written + more_bytes, self.map.upper_estimate_bytes(written));
         let geometry = self.geometry();
         map_churn_bytes(geometry.segments(), geometry.segment_bytes, map, upper) / UNIT_BYTES as u64
     }
@@ -65,7 +71,7 @@ impl Core {
 
     /// What is taken, and kept free for the map.
     pub(crate) fn claimed_units(&self) -> u64 {
-        self.taken_units() + self.map_growth_units() + self.map_churn_units()
+        self.taken_units() + self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes())
     }
 
     /// What is left of the limit.

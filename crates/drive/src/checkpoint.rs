@@ -311,9 +311,9 @@ impl Core {
             }
         }
         self.segments.forget_cleaned();
-        self.review_cleaning();
         self.update_map_need();
         self.log.promise_all(&mut self.segments);
+        self.review_cleaning();
     }
 
     /// Gives up the checkpoint under way: something that it points to did not reach the medium. All it was to write is left to

@@ -18,6 +18,7 @@ use crate::pins::Pin;
 use crate::read::decode_verified;
 use crate::segments::{Claim, Gain, State};
 use crate::shared::{Shared, yield_now};
+use crate::space::with_ends;
 
 use found::find_all;
 pub(crate) use found::{Found, find_verified};
@@ -453,7 +454,11 @@ impl Core {
     /// After a checkpoint, which may have freed the segment at hand: then it is let go.
     pub(crate) fn review_cleaning(&mut self) {
         if let Some(work) = self.cleaning.take() {
-            self.cleaning = Some(work).filter(|work| self.is_at_hand(work));
+            if self.is_at_hand(&work) {
+                self.cleaning = Some(work);
+            } else {
+                self.note_harvest();
+            }
         }
     }
 
@@ -465,12 +470,17 @@ impl Core {
         if self.segments.free_count() >= KEPT_FOR_MAP {
             return false;
         }
-        // Small records change more map than they free, of which this is all that may be left.
         let written = self.map_bytes();
+        let estimate = self.map.write_estimate_bytes(written);
+        if live.is_empty() {
+            // The more of them at a time, the less is written of what is above.
+            return !self.log.leaves_one_for_map(with_ends(estimate), self.segments.free_count());
+        }
+        // Small records change more map than they free, of which this is all that may be left.
         let changes = written.min((live.len() * layout::BLOCK_BYTES) as u64);
         let units: u32 = live.iter().map(|live| batch[live.found].entry.units()).sum();
         changes > 2 * u64::from(units) * layout::UNIT_BYTES as u64
-            || self.map.write_estimate_bytes(written) > u64::from(self.geometry().segment_bytes) / 8
+            || estimate > u64::from(self.geometry().segment_bytes) / 8
     }
 
     /// A segment is done with. True if it is set aside, because what it holds cannot be read.

@@ -551,9 +551,18 @@ impl Log {
         })
     }
 
-    /// What is left of the segment that the host head fills, in bytes.
-    pub(crate) fn host_room_bytes(&self) -> u32 {
-        let state = &self.heads[Head::Host as usize];
+    /// Whether so much more map can be written, of so many free segments, with one left that nothing was written to: a crash
+    /// meanwhile leaves no other to the opening.
+    pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
+        let next = u64::from(self.heads[Head::Map as usize].next.is_some());
+        let whole = (u64::from(free) + next).checked_sub(1);
+        let segment = u64::from(self.geometry.segment_bytes);
+        whole.is_some_and(|whole| bytes <= whole * segment + u64::from(self.room_bytes(Head::Map)))
+    }
+
+    /// What is left of the segment that a head fills, in bytes.
+    pub(crate) fn room_bytes(&self, head: Head) -> u32 {
+        let state = &self.heads[head as usize];
         let open = state.open.as_ref().map_or(0, |open| open.used as u32);
         let used = state.offset + open;
         if state.current.is_some() && !state.leaves {

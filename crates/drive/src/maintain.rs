@@ -190,7 +190,7 @@ impl Core {
         if free >= low {
             return Pace::FREE;
         }
-        let room = self.log.host_room_bytes() as f64 / f64::from(self.geometry().segment_bytes);
+        let room = self.log.room_bytes(Head::Host) as f64 / f64::from(self.geometry().segment_bytes);
         let dead = self.segments.dead_count();
         // Where nothing can be cleaned, holding writers back would bring nothing.
         if dead == 0

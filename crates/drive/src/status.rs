@@ -164,9 +164,9 @@ impl<M: Media> Drive<M> {
         let live = segments.live_units() * unit;
         let all = u64::from(segments.count()) * segment_bytes;
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
-        let kept = core.map_growth_units() + core.map_churn_units() + core.kept_for_small_units();
-        let reserve = u64::from(segments.reserve()) * segment_bytes + kept * unit;
         let limit = core.open_limit_units() * unit;
+        let kept = segments.limit_units() * unit - limit;
+        let reserve = u64::from(segments.reserve()) * segment_bytes + kept;
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
@@ -200,7 +200,7 @@ impl<M: Media> Drive<M> {
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
             composition: Composition::of(&core.map.mix),
             written: core.written.ways(),
-            out_of_space: room < layout::ATOMIC_WRITE_BYTES as u64,
+            out_of_space: core.is_full(),
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),
             segments_damaged_count: damaged,

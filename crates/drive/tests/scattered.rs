@@ -110,6 +110,29 @@ fn a_full_drive_of_small_records_takes_trims() {
     }
 }
 
+/// Not while all there is to do is to write the changed map, much of a small drive.
+#[test]
+fn out_of_space_is_told_when_hardly_anything_is_left() {
+    let logical = 1 << 30;
+    let (_media, drive) = new_drive(32 << 20, logical, 4 << 20);
+    let mut told_at = None;
+    let mut written = 0_u64;
+    for block in scattered(logical) {
+        let mut data = vec![0; BLOCK as usize];
+        data[..100].copy_from_slice(&random(block, 100));
+        match run(drive.write(block * BLOCK, &data, false)) {
+            Ok(()) => written += 1,
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+        if told_at.is_none() && written.is_multiple_of(16) && drive.status().out_of_space {
+            told_at = Some(written);
+        }
+    }
+    let told_at = told_at.expect("told before a write is refused");
+    assert!(written - told_at < written / 50, "told after {told_at} of {written} blocks");
+}
+
 /// On a drive that is full of what lives, cleaning gains nothing: what is moved changes the map.
 #[test]
 fn an_idle_full_drive_comes_to_rest() {

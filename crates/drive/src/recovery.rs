@@ -57,9 +57,10 @@ impl<M: Media> Drive<M> {
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
-        // Where there may be a newer checkpoint that could not be read, nothing behind that need be damaged.
+        // Where there may be a newer checkpoint that could not be read, nothing behind that need be damaged; and it may be what makes
+        // a pack unnecessary that the medium did not take.
         let unread = found.unread.filter(|_| found.alone && !accepts);
-        if let (Some(_), Some(error)) = (&tail.damage, &unread) {
+        if let Some(error) = unread.as_ref().filter(|_| tail.damage.is_some() || tail.goes_on) {
             return Err(error.clone());
         }
         let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());

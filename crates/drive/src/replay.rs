@@ -65,6 +65,9 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// A pack is missing that was durable once: which, and who says so.
     pub(crate) damage: Option<String>,
+    /// There are packs behind the first that is missing. A crash leaves such, and so does a medium that did not take a pack: then a
+    /// checkpoint made that one unnecessary before anything behind it was called durable.
+    pub(crate) goes_on: bool,
 }
 
 /// A pack that was found: what is read there again is the same, or the medium showed something else before.
@@ -174,7 +177,8 @@ impl<'a, M: Media> Reader<'a, M> {
             }
             tail.take(pack);
         }
-        tail.damage = self.vouched(checkpoint, tail.sequence + 1).await?;
+        let missing = tail.sequence + 1;
+        tail.damage = self.vouched(checkpoint, missing, &mut tail.goes_on).await?;
         Ok(tail)
     }
 
@@ -360,11 +364,16 @@ impl<'a, M: Media> Reader<'a, M> {
     /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
     /// that follows in the heads' segments, and in those that packs behind the gap tell of, page by page where no pack
     /// leads on. The missing pack may have been the only one to tell where the log goes on, so segments that may have
-    /// been opened since the checkpoint are looked at too.
+    /// been opened since the checkpoint are looked at too. Notes in `goes_on` whether there are packs behind the gap at all.
     ///
     /// A pack that an earlier run left behind says nothing here, whatever its number: what it calls durable was found by
     /// the runs since, and their packs are numbered above it.
-    async fn vouched(&mut self, checkpoint: &Checkpoint, missing: u64) -> Result<Option<String>, Error> {
+    async fn vouched(
+        &mut self,
+        checkpoint: &Checkpoint,
+        missing: u64,
+        goes_on: &mut bool,
+    ) -> Result<Option<String>, Error> {
         if checkpoint.durable >= missing {
             return Ok(Some(format!(
                 "pack {missing} is missing or torn, but checkpoint {} says everything up to {} was durable",
@@ -402,6 +411,7 @@ impl<'a, M: Media> Reader<'a, M> {
                 if let Some(why) = vouches(&header, checkpoint, missing) {
                     return Ok(Some(why));
                 }
+                *goes_on |= header.sequence > missing;
                 let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
                 places.extend(on.map(|(head, next)| (head, next, 0, ground)));
                 offset += header.len;

@@ -49,7 +49,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     let mut best: Option<Superblock> = None;
     let (mut why, mut blank) = (None, None);
     for copy in 0..SUPERBLOCK_COPIES {
-        let page = match read_patiently(media, Geometry::superblock_offset(copy)).await {
+        let page = match read_patiently(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
             Ok(page) => page,
             // It may pass, unlike what is corrupt.
             Err(error) => {
@@ -76,15 +76,15 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     }
 }
 
-/// A page that may be the only one of its kind that is up to date, the other copy having taken no write: what passes is waited for.
-async fn read_patiently<M: Media>(media: &M, offset: u64) -> Result<IoBuf, Error> {
+/// A copy that may be the only one that is up to date, the other having taken no write: what passes is waited for.
+async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     const ATTEMPTS: usize = 4;
-    let mut result = read_pages(media, offset, PAGE_BYTES).await;
+    let mut result = read_pages(media, offset, len).await;
     for _ in 1..ATTEMPTS {
         if !matches!(result, Err(Error::Io(_))) {
             break;
         }
-        result = read_pages(media, offset, PAGE_BYTES).await;
+        result = read_pages(media, offset, len).await;
     }
     result
 }
@@ -182,13 +182,13 @@ pub(crate) async fn read_copy<M: Media>(
 ) -> Result<Option<Checkpoint>, Error> {
     let geometry = superblock.geometry;
     let offset = geometry.checkpoint_offset(slot, copy);
-    let page = read_pages(media, offset, PAGE_BYTES).await?;
+    let page = read_patiently(media, offset, PAGE_BYTES).await?;
     // More would be read than there is room for. Fewer are of a time when the drive was smaller.
     let Some(count) = Checkpoint::decode_segments(&page).ok().filter(|count| *count <= geometry.segments())
     else {
         return Ok(None);
     };
-    let bytes = read_pages(media, offset, Checkpoint::encoded_len(count as usize)).await?;
+    let bytes = read_patiently(media, offset, Checkpoint::encoded_len(count as usize)).await?;
     let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use codec::testdata::random;
 use common::create_options;
-use drive::{CreateOptions, Drive, State};
+use drive::{CreateOptions, Drive, Error, OpenOptions, State};
 use faulty::{Faulty, Tasks};
 use layout::{Geometry, Superblock};
 use media::{IoBuf, Media};
@@ -121,4 +121,32 @@ fn a_wipe_does_not_forget_it() {
     let attempts = media.attempts_at(&bad);
     assert_eq!(life(&media, &tasks, std::slice::from_ref(&bad), "after the wipe"), 1);
     assert_eq!(media.attempts_at(&bad), attempts);
+}
+
+/// A checkpoint made the lost pack unnecessary. Where it cannot be read, the one before it leads to the gap only: that must not pass
+/// for the end of the log.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_missed_where_a_pack_is_missing() {
+    let (media, tasks, geometry) = new_drive();
+    let drive = tasks.open(&media, |_| {});
+    let bad = segment(&geometry, 0);
+    media.unwritable.lock().push(bad.start + 8 * BLOCK..bad.start + 9 * BLOCK);
+    let number = drive.status().checkpoint_number;
+    for block in 0..BLOCKS {
+        tasks.run(drive.write(block * BLOCK, &contents(block, 1), false)).expect("write");
+    }
+    tasks.run(drive.flush()).expect("flush");
+    assert_eq!(drive.status().segments_bad_count, 1);
+    assert_eq!(drive.status().checkpoint_number, number + 1);
+    drop(drive);
+
+    let copies = [0, 1].map(|copy| geometry.checkpoint_offset(((number + 1) % 2) as usize, copy));
+    media.unreadable.lock().extend(copies.map(|offset| offset..offset + BLOCK));
+    let opened = tasks.run(Drive::open(media.clone(), OpenOptions::new(1, tasks.spawner())));
+    let error = opened.err().expect("it may hold what the log does not");
+    assert!(matches!(error, Error::Io(_)), "{error}");
+
+    media.unreadable.lock().clear();
+    let drive = tasks.open(&media, |_| {});
+    assert_holds(&tasks, &drive, 1, "read again");
 }

@@ -57,6 +57,7 @@ pub use faults::{Faults, MediaCounts, SimCache};
 pub use held::{SimOrder, SimRead};
 pub use rng::SimRng;
 use state::{Answer, InFlight, Request, State, Unsynced};
+pub use state::{Said, Says};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
@@ -65,7 +66,8 @@ pub const TEAR_BYTES: usize = 512;
 
 /// How many more syncs must complete after the one that made a write durable, and a write issued after those be
 /// made durable itself (other than the same bytes again), before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
-/// was true when it was sealed, which may be a little before it is written.
+/// was true when it was sealed, which may be a little before it is written. Where the backing can read a log's numbers
+/// ([`SimMedia::saying`]), what an entry needs besides is a durable write that calls it durable.
 pub const VOUCH_SYNCS: u64 = 2;
 
 /// The simulator's backing. The header of its source file is the storage fault model.
@@ -84,6 +86,13 @@ impl SimMedia {
     /// Writes that begin before this byte are of a kind that tells nothing of those before them (see [`VOUCH_SYNCS`]).
     pub fn vouching_from(self, byte: u64) -> SimMedia {
         self.state.lock().vouching_from = byte;
+        self
+    }
+
+    /// Reads what is written to know which entry of a log a page belongs to, and which entries the log calls durable (see
+    /// [`VOUCH_SYNCS`]): how long what was sealed waits to be written has no limit.
+    pub fn saying(self, says: Says) -> SimMedia {
+        self.state.lock().says = Some(says);
         self
     }
 

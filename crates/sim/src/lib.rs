@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod oracle;
 pub mod panics;
 pub mod rounds;
+mod says;
 pub mod seed;
 pub mod served;
 mod subject;

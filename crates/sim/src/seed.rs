@@ -21,6 +21,7 @@ use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
+use crate::says::says;
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
@@ -97,7 +98,11 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     }
     let media = SimMedia::new(config.backing_bytes, rng.fork(), Faults::default());
     let trouble = &config.trouble;
-    let media = media.vouching_from(SUPERBLOCKS_END_BYTES).cached(trouble.cache).tearing(trouble.tear_bytes);
+    let media = media
+        .vouching_from(SUPERBLOCKS_END_BYTES)
+        .saying(says)
+        .cached(trouble.cache)
+        .tearing(trouble.tear_bytes);
     let media = Arc::new(media);
     if S::AVOIDS_BAD_PAGES {
         trouble.bad_bytes.iter().for_each(|&byte| media.make_bad(byte));

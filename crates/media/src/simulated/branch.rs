@@ -44,6 +44,8 @@ impl State {
             sync_lag: self.sync_lag,
             vouched: self.vouched,
             misdirected_below: self.misdirected_below,
+            says: self.says,
+            told: self.told,
             vouching_from: self.vouching_from,
             failures: self.failures,
             failed_syncs_told: self.failed_syncs_told,

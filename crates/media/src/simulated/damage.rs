@@ -39,11 +39,17 @@ impl State {
                 Fate::Lost => self.counts.lost_writes += 1,
                 Fate::Torn(_) => self.counts.torn_writes += 1,
             }
-            for (at, content) in write.pages {
+            if matches!(fate, Fate::Whole) {
+                self.told = self.told.max(write.said.tells);
+            }
+            for (n, (at, content)) in write.pages.into_iter().enumerate() {
+                let number = write.said.number_of(n);
                 let old = self.durable.get(&at).map(|durable| durable.page.clone());
                 match self.blend(old, content, fate) {
                     // Durable without a sync: it counts as made so by the next one.
-                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs + 1 }),
+                    Some(page) => {
+                        self.durable.insert(at, Durable { page, synced_at: self.syncs + 1, number })
+                    }
                     None => self.durable.remove(&at),
                 };
             }
@@ -107,7 +113,9 @@ impl State {
         match (self.live.get(&at), self.durable.get(&at)) {
             (None, None) => true,
             (Some(live), Some(durable)) => {
-                Arc::ptr_eq(live, &durable.page) && durable.synced_at + VOUCH_SYNCS <= self.vouched
+                Arc::ptr_eq(live, &durable.page)
+                    && durable.synced_at + VOUCH_SYNCS <= self.vouched
+                    && durable.number.is_none_or(|number| number <= self.told)
             }
             _ => false,
         }
@@ -198,7 +206,7 @@ impl State {
         match content {
             Some(page) => {
                 self.live.insert(at, page.clone());
-                self.durable.insert(at, Durable { page, synced_at: 0 });
+                self.durable.insert(at, Durable { page, synced_at: 0, number: None });
             }
             None => {
                 self.live.remove(&at);

@@ -21,6 +21,8 @@ pub(super) type Content = Option<Page>;
 pub(super) struct Durable {
     pub(super) page: Page,
     pub(super) synced_at: u64,
+    /// Of the entry of a log that it belongs to.
+    pub(super) number: Option<u64>,
 }
 
 /// A completed write or discard that no completed sync covers yet.
@@ -29,6 +31,7 @@ pub(super) struct Unsynced {
     pub(super) pages: Vec<(u64, Content)>,
     pub(super) completed_at: u64,
     pub(super) issued_at: u64,
+    pub(super) said: Said,
 }
 
 /// A durable write: what it wrote, and what was there before.
@@ -65,6 +68,24 @@ impl Answer {
     }
 }
 
+/// What a write says of the log that it is a part of: see [`SimMedia::saying`](super::SimMedia::saying).
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// By page: the number of the entry that it belongs to.
+    pub numbers: Vec<Option<u64>>,
+    /// All entries up to this one are durable, says the write.
+    pub tells: u64,
+}
+
+/// Reads the pages of a write.
+pub type Says = fn(&[&[u8]]) -> Said;
+
+impl Said {
+    pub(super) fn number_of(&self, page: usize) -> Option<u64> {
+        self.numbers.get(page).copied().flatten()
+    }
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) rng: SimRng,
@@ -89,6 +110,10 @@ pub(super) struct State {
     pub(super) vouched: u64,
     /// Fault 10 has struck where it may only once.
     pub(super) misdirected_below: bool,
+    /// What writes say of a log.
+    pub(super) says: Option<Says>,
+    /// Most that a durable write calls durable.
+    pub(super) told: u64,
     /// Writes that begin before this byte say nothing of others.
     pub(super) vouching_from: u64,
     /// Failed writes and syncs of this life.
@@ -250,9 +275,11 @@ impl State {
         let done: Vec<Unsynced> = done;
         for write in done {
             let mut past = Vec::new();
-            for (at, content) in write.pages {
+            self.told = self.told.max(write.said.tells);
+            for (n, (at, content)) in write.pages.into_iter().enumerate() {
+                let number = write.said.number_of(n);
                 let old = match content.clone() {
-                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs }),
+                    Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs, number }),
                     None => self.durable.remove(&at),
                 };
                 past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
@@ -279,6 +306,13 @@ impl State {
 
     /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
     fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
+        let said = match (self.says, fate) {
+            (Some(says), Fate::Whole) => {
+                let pages = pages.iter().map(|(_, page)| page.as_ref().map_or(&[][..], |page| &page[..]));
+                says(&pages.collect::<Vec<_>>())
+            }
+            _ => Said::default(),
+        };
         let mut applied = Vec::with_capacity(pages.len());
         for (at, content) in pages {
             if let Some(count) = self.watched.get_mut(&at) {
@@ -293,7 +327,7 @@ impl State {
             applied.push((at, content));
         }
         self.completed += 1;
-        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at });
+        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at, said });
     }
 
     /// Ends an operation that was in flight when the process died. A sync may as well never have been issued.

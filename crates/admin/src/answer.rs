@@ -58,7 +58,7 @@ fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
         .iter()
         .filter(sick)
         .map(|drive| {
-            let reason = drive.state_reason.as_deref().unwrap_or("no reason is told");
+            let reason = drive.state_reason.as_deref().unwrap_or("no reason given");
             format!("{}: {}: {reason}", drive.path.display(), drive.state).replace('\n', " ")
         })
         .collect();

@@ -26,137 +26,136 @@ fn known(ratio: f64) -> Option<f64> {
 }
 
 const SINGLES: &[Single] = singles! {
-    Gauge "pumice_logical_capacity_bytes" "Capacity that hosts see." = |d| Some(d.logical_capacity_bytes as f64);
-    Gauge "pumice_logical_used_bytes" "Blocks that hold something." = |d| Some(d.logical_used_bytes as f64);
-    Gauge "pumice_logical_fill_bytes" "Of the used, blocks of one repeated word, zeros above all, that take no space."
+    Gauge "pumice_logical_capacity_bytes" "Logical capacity, as hosts see it." = |d| Some(d.logical_capacity_bytes as f64);
+    Gauge "pumice_logical_used_bytes" "Logical space in use: blocks that hold data." = |d| Some(d.logical_used_bytes as f64);
+    Gauge "pumice_logical_fill_bytes" "Logical space in use by blocks of one repeated word (mostly zeros), which take no physical space."
         = |d| Some(d.logical_fill_bytes as f64);
-    Gauge "pumice_logical_available_bytes" "What can still be written at the present compression ratio."
+    Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the current compression ratio."
         = |d| Some(d.logical_available_bytes as f64);
-    Gauge "pumice_physical_size_bytes" "What the drive may use of its backing."
+    Gauge "pumice_physical_size_bytes" "Physical size: space of the backing that the drive may use."
         = |d| Some(d.physical_size_bytes as f64);
     Gauge "pumice_physical_limit_bytes"
-        "Physical space that host data and map may fill: the size without reserve and fixed areas."
+        "Physical space available to host data and map: physical size less reserve and fixed areas."
         = |d| Some(d.physical_limit_bytes as f64);
     Gauge "pumice_physical_used_bytes"
-        "Records with live blocks, and the live map. A frame counts whole until its last block dies."
+        "Physical space in use: records with live blocks, and the live map. A frame counts in full until its last block is dead."
         = |d| Some(d.physical_used_bytes as f64);
     Gauge "pumice_physical_repackable_bytes"
-        "Used space that dead blocks of frames take while other blocks of them live: an estimate of what packing those \
-         anew gives back."
+        "Estimated physical space that repacking partly dead frames would release (included in used)."
         = |d| Some(d.physical_repackable_bytes as f64);
-    Gauge "pumice_physical_reclaimable_bytes" "Dead space that cleaning brings back: neither used nor free."
+    Gauge "pumice_physical_reclaimable_bytes" "Dead space that cleaning will release; neither used nor free."
         = |d| Some(d.physical_reclaimable_bytes as f64);
-    Gauge "pumice_physical_free_bytes" "Space in free segments, within the limit."
+    Gauge "pumice_physical_free_bytes" "Physical space in free segments, within the limit."
         = |d| Some(d.physical_free_bytes as f64);
-    Gauge "pumice_physical_available_bytes" "The limit without what is used: free and reclaimable."
+    Gauge "pumice_physical_available_bytes" "Physical space available for data: free and reclaimable (limit less used)."
         = |d| Some(d.physical_available_bytes as f64);
     Gauge "pumice_physical_reserve_bytes"
-        "Space that host data may not fill: kept for cleaning, for the log, and for what TRIM may make of the map."
+        "Physical space reserved for cleaning, the log and growth of the map."
         = |d| Some(d.physical_reserve_bytes as f64);
     Gauge "pumice_physical_fixed_bytes"
-        "Superblock, checkpoints, the rest behind the last segment, and what is lost in segments set aside."
+        "Physical space of superblock and checkpoints, behind the last segment, and lost in segments taken out of use."
         = |d| Some(d.physical_fixed_bytes as f64);
-    Gauge "pumice_physical_used_ratio" "Used space of the limit: 1 is full." = |d| Some(d.physical_used_ratio);
-    Gauge "pumice_compression_ratio" "Live logical bytes / live physical bytes; absent while nothing is stored."
+    Gauge "pumice_physical_used_ratio" "Physical space in use as a share of the limit; 1 is full." = |d| Some(d.physical_used_ratio);
+    Gauge "pumice_compression_ratio" "Compression ratio: logical bytes in use / physical bytes in use; absent while the drive is empty."
         = |d| known(d.compression_ratio);
     Gauge "pumice_write_amplification_ratio"
-        "Bytes written to the backing / bytes written by hosts, over the drive's life; absent before the first write."
+        "Write amplification: bytes written to the backing / bytes written by hosts, over the life of the drive; absent before the first write."
         = |d| known(d.waf);
-    Gauge "pumice_out_of_space" "1 while writes are refused for want of physical space."
+    Gauge "pumice_out_of_space" "1 while the drive is out of physical space."
         = |d| Some(f64::from(u8::from(d.out_of_space)));
-    Counter "pumice_host_written_bytes_total" "Written by hosts, over the drive's life."
+    Counter "pumice_host_written_bytes_total" "Bytes written by hosts, over the life of the drive."
         = |d| Some(d.host_written_bytes as f64);
-    Counter "pumice_host_read_bytes_total" "Read by hosts, over the drive's life."
+    Counter "pumice_host_read_bytes_total" "Bytes read by hosts, over the life of the drive."
         = |d| Some(d.host_read_bytes as f64);
-    Counter "pumice_host_trimmed_bytes_total" "Trimmed by hosts, over the drive's life."
+    Counter "pumice_host_trimmed_bytes_total" "Bytes trimmed by hosts, over the life of the drive."
         = |d| Some(d.host_trimmed_bytes as f64);
-    Counter "pumice_host_flushes_total" "Flushes by hosts, over the drive's life."
+    Counter "pumice_host_flushes_total" "Flush requests of hosts, over the life of the drive."
         = |d| Some(d.host_flushes_count as f64);
-    Counter "pumice_physical_written_bytes_total" "Written to the backing, over the drive's life."
+    Counter "pumice_physical_written_bytes_total" "Bytes written to the backing, over the life of the drive."
         = |d| Some(d.physical_written_bytes as f64);
-    Counter "pumice_physical_read_bytes_total" "Read from the backing, over the drive's life."
+    Counter "pumice_physical_read_bytes_total" "Bytes read from the backing, over the life of the drive."
         = |d| Some(d.physical_read_bytes as f64);
-    Counter "pumice_cleaning_written_bytes_total" "Of the written to the backing, by cleaning."
+    Counter "pumice_cleaning_written_bytes_total" "Bytes written to the backing by cleaning, over the life of the drive."
         = |d| Some(d.cleaning.cleaning_written_bytes as f64);
-    Counter "pumice_map_written_bytes_total" "Of the written to the backing, map and checkpoints."
+    Counter "pumice_map_written_bytes_total" "Bytes written to the backing for map and checkpoints, over the life of the drive."
         = |d| Some(d.cleaning.map_written_bytes as f64);
-    Counter "pumice_discarded_bytes_total" "Given back to the backing." = |d| Some(d.cleaning.discarded_bytes as f64);
-    Counter "pumice_segments_cleaned_total" "Segments cleaned, over the drive's life."
+    Counter "pumice_discarded_bytes_total" "Bytes discarded on the backing, over the life of the drive." = |d| Some(d.cleaning.discarded_bytes as f64);
+    Counter "pumice_segments_cleaned_total" "Segments cleaned, over the life of the drive."
         = |d| Some(d.cleaning.segments_cleaned_count as f64);
-    Counter "pumice_checkpoints_total" "Checkpoints, over the drive's life."
+    Counter "pumice_checkpoints_total" "Checkpoints written, over the life of the drive."
         = |d| Some(d.cleaning.checkpoints_count as f64);
-    Gauge "pumice_segments" "Segments of the drive." = |d| Some(f64::from(d.cleaning.segments_count));
-    Gauge "pumice_segments_free" "Segments that are free." = |d| Some(f64::from(d.cleaning.segments_free_count));
-    Gauge "pumice_segments_waiting" "Segments that are freed and still being read: free when the readers are done."
+    Gauge "pumice_segments" "Number of segments." = |d| Some(f64::from(d.cleaning.segments_count));
+    Gauge "pumice_segments_free" "Number of free segments." = |d| Some(f64::from(d.cleaning.segments_free_count));
+    Gauge "pumice_segments_waiting" "Number of freed segments that are still being read."
         = |d| Some(f64::from(d.cleaning.segments_waiting_count));
-    Gauge "pumice_segments_bad" "Segments set aside because a write to them failed. What lives in them is read only."
+    Gauge "pumice_segments_bad" "Number of segments taken out of use because a write to them failed; their data can still be read."
         = |d| Some(f64::from(d.cleaning.segments_bad_count));
-    Gauge "pumice_segments_damaged" "Segments set aside because they hold records that cannot be read."
+    Gauge "pumice_segments_damaged" "Number of segments taken out of use because they hold unreadable records."
         = |d| Some(f64::from(d.cleaning.segments_damaged_count));
-    Gauge "pumice_log_since_checkpoint_bytes" "Log that recovery would have to read."
+    Gauge "pumice_log_since_checkpoint_bytes" "Bytes of log written since the last checkpoint, which recovery would have to read."
         = |d| Some(d.cleaning.log_since_checkpoint_bytes as f64);
-    Gauge "pumice_map_cache_memory_bytes" "Memory that map nodes take." = |d| Some(d.map_cache.memory_bytes as f64);
-    Gauge "pumice_map_cache_budget_bytes" "Memory that map nodes may take."
+    Gauge "pumice_map_cache_memory_bytes" "Memory used by the map cache." = |d| Some(d.map_cache.memory_bytes as f64);
+    Gauge "pumice_map_cache_budget_bytes" "Memory limit of the map cache."
         = |d| Some(d.map_cache.budget_bytes as f64);
-    Gauge "pumice_map_cache_dirty_bytes" "Map nodes changed since the last checkpoint."
+    Gauge "pumice_map_cache_dirty_bytes" "Memory used by map nodes changed since the last checkpoint."
         = |d| Some(d.map_cache.dirty_bytes as f64);
-    Counter "pumice_map_cache_hits_total" "Map nodes found in memory." = |d| Some(d.map_cache.hits_count as f64);
+    Counter "pumice_map_cache_hits_total" "Map node lookups served from memory." = |d| Some(d.map_cache.hits_count as f64);
     Counter "pumice_map_cache_loads_total" "Map nodes read from the backing."
         = |d| Some(d.map_cache.loads_count as f64);
     Counter "pumice_map_cache_evictions_total" "Map nodes dropped from memory."
         = |d| Some(d.map_cache.evictions_count as f64);
-    Counter "pumice_backing_read_errors_total" "Reads of the backing that failed."
+    Counter "pumice_backing_read_errors_total" "Failed reads of the backing."
         = |d| Some(d.errors.read_errors_count as f64);
-    Counter "pumice_backing_write_errors_total" "Writes of the backing that failed."
+    Counter "pumice_backing_write_errors_total" "Failed writes to the backing."
         = |d| Some(d.errors.write_errors_count as f64);
-    Counter "pumice_corrupt_records_total" "Reads that met something else than was written."
+    Counter "pumice_corrupt_records_total" "Corrupt records met by reads."
         = |d| Some(d.errors.corrupt_records_count as f64);
-    Counter "pumice_corrected_reads_total" "Reads of a superblock or checkpoint that its other copy served."
+    Counter "pumice_corrected_reads_total" "Reads of a superblock or checkpoint corrected from the other copy."
         = |d| Some(d.errors.corrected_reads_count as f64);
-    Counter "pumice_unclean_opens_total" "Openings of the drive without having been closed."
+    Counter "pumice_unclean_opens_total" "Times the drive was opened after an unclean shutdown."
         = |d| Some(d.errors.unclean_opens_count as f64);
-    Counter "pumice_opens_total" "Openings for writing." = |d| Some(d.opens_count as f64);
-    Counter "pumice_power_on_seconds_total" "Time open for writing, over the drive's life."
+    Counter "pumice_opens_total" "Times the drive was opened for writing." = |d| Some(d.opens_count as f64);
+    Counter "pumice_power_on_seconds_total" "Time the drive was open for writing, over its life."
         = |d| Some(d.power_on_seconds as f64);
-    Gauge "pumice_endurance_bytes" "What may be written to the backing over its life; absent if that was not told."
+    Gauge "pumice_endurance_bytes" "Rated endurance of the backing; absent if not configured."
         = |d| d.wear.endurance_bytes.map(|bytes| bytes as f64);
-    Gauge "pumice_wear_ratio" "Life used of the backing: 1 is all; absent if nobody tells."
+    Gauge "pumice_wear_ratio" "Share of the endurance of the backing used; 1 is all; absent if unknown."
         = |d| d.wear.percentage_used.map(|percent| percent / 100.0);
-    Gauge "pumice_physical_growth_bytes_per_second" "Growth of used physical space over the last minutes."
+    Gauge "pumice_physical_growth_bytes_per_second" "Growth of the physical space in use, in bytes per second, over the last minutes."
         = |d| d.time_to_full.growth_bytes_per_second;
     Gauge "pumice_uptime_seconds" "Time since the drive was opened."
         = |d| d.server.as_ref().map(|server| server.uptime_seconds);
-    Gauge "pumice_requests_in_flight" "Requests begun and not ended."
+    Gauge "pumice_requests_in_flight" "Requests in flight."
         = |d| server(d, |server| server.requests.in_flight_count);
-    Gauge "pumice_throttle_bytes_per_second" "Rate that writes are slowed down to near full; absent while they are not."
+    Gauge "pumice_throttle_bytes_per_second" "Rate to which writes are throttled near full; absent while they are not throttled."
         = |d| d.server.as_ref().and_then(|server| server.throttle_bytes_per_second).map(|rate| rate as f64);
-    Gauge "pumice_dictionaries" "Dictionaries that the drive holds."
+    Gauge "pumice_dictionaries" "Number of dictionaries stored on the drive."
         = |d| Some(d.compression.dictionaries.len() as f64);
-    Gauge "pumice_dictionary_memory_bytes" "Memory that dictionaries take."
+    Gauge "pumice_dictionary_memory_bytes" "Memory used by dictionaries."
         = |d| Some(d.compression.dictionaries.iter().filter_map(|it| it.memory_bytes).sum::<u64>() as f64);
-    Gauge "pumice_unsettled_bytes" "Physical space of data that compresses and is not settled."
+    Gauge "pumice_unsettled_bytes" "Physical space of compressible data that is not settled yet."
         = |d| Some(d.compression.unsettled_bytes as f64);
     Gauge "pumice_settling_to_gain_bytes"
-        "About how much of it settling would give back; absent while nothing is settled."
+        "Estimated physical space that settling would release; absent while nothing is settled."
         = |d| d.compression.to_gain_bytes.map(|bytes| bytes as f64);
     Gauge "pumice_training_gain_ratio"
-        "Ratio of a sample with the dictionaries trained last, against none; absent before the first training."
+        "Compression gain of the dictionaries trained last, on a sample, relative to none; absent before the first training."
         = |d| d.server.as_ref().and_then(|server| server.training.as_ref()).and_then(|it| known(it.gain));
     Counter "pumice_background_cpu_seconds_total"
-        "Processor time of training and settling, since the drive was opened."
+        "CPU time used by training and settling, since the drive was opened."
         = |d| d.server.as_ref().map(|server| server.settling.cpu_seconds);
-    Counter "pumice_settled_bytes_total" "Logical bytes compressed again, since the drive was opened."
+    Counter "pumice_settled_bytes_total" "Logical bytes recompressed by settling, since the drive was opened."
         = |d| server(d, |server| server.settling.settled_bytes);
-    Counter "pumice_settled_before_bytes_total" "What they took before."
+    Counter "pumice_settled_before_bytes_total" "Physical bytes of recompressed data before settling, since the drive was opened."
         = |d| server(d, |server| server.settling.before_bytes);
-    Counter "pumice_settled_after_bytes_total" "What they took then."
+    Counter "pumice_settled_after_bytes_total" "Physical bytes of recompressed data after settling, since the drive was opened."
         = |d| server(d, |server| server.settling.after_bytes);
-    Counter "pumice_settled_again_bytes_total" "Of the bytes settled, those that were settled before."
+    Counter "pumice_settled_again_bytes_total" "Logical bytes settled more than once, since the drive was opened."
         = |d| server(d, |server| server.settling.again_bytes);
-    Counter "pumice_request_errors_total" "Requests that ended in an error, since the drive was opened."
+    Counter "pumice_request_errors_total" "Requests that failed, since the drive was opened."
         = |d| server(d, |server| server.requests.errors_count);
     Counter "pumice_no_space_errors_total"
-        "Requests refused for want of physical space, since the drive was opened."
+        "Requests that failed with out of space, since the drive was opened."
         = |d| server(d, |server| server.requests.no_space_count);
 };
 
@@ -165,9 +164,9 @@ pub fn render(drives: &[StatusReport]) -> String {
     let drives: Vec<_> = drives.iter().map(|drive| (drive, drive.path.display().to_string())).collect();
     let drives: &Drives<'_> = &drives;
     let mut out = Exposition::default();
-    out.family("pumice_build_info", Type::Gauge, "Always 1; the version of the program as a label.");
+    out.family("pumice_build_info", Type::Gauge, "Always 1; label: program version.");
     out.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    out.family("pumice_drive_info", Type::Gauge, "Always 1; what a drive is, as labels.");
+    out.family("pumice_drive_info", Type::Gauge, "Always 1; labels: properties of the drive.");
     for (drive, path) in drives {
         let sector = drive.sector_bytes.to_string();
         let labels: [Label<'_>; 5] = [
@@ -203,7 +202,7 @@ type Drives<'a> = [(&'a StatusReport, String)];
 
 fn states_and_warnings(out: &mut Exposition, drives: &Drives<'_>) {
     let flag = |holds: bool| f64::from(u8::from(holds));
-    out.family("pumice_state", Type::Gauge, "1 for the state that a drive is in, 0 for the others.");
+    out.family("pumice_state", Type::Gauge, "1 for the current state of the drive, 0 for the others.");
     for (drive, path) in drives {
         for state in STATES {
             out.sample(&[("drive", path), ("state", state)], flag(drive.state == state));
@@ -212,7 +211,7 @@ fn states_and_warnings(out: &mut Exposition, drives: &Drives<'_>) {
     out.family(
         "pumice_critical_warning",
         Type::Gauge,
-        "1 for each critical warning that holds, 0 for the others.",
+        "1 for each critical warning that is active, 0 for the others.",
     );
     for (drive, path) in drives {
         for warning in Warning::ALL {
@@ -226,7 +225,7 @@ fn estimates(out: &mut Exposition, drives: &Drives<'_>) {
     out.family(
         "pumice_time_to_full_seconds",
         Type::Gauge,
-        "Time until physical space is used up at the present rate and ratio, and its range; absent where none is foreseen.",
+        "Estimated time until physical space is used up, with its range; absent if it is not growing.",
     );
     for (drive, path) in drives {
         let told = &drive.time_to_full;
@@ -243,10 +242,14 @@ fn estimates(out: &mut Exposition, drives: &Drives<'_>) {
 fn live(out: &mut Exposition, drives: &Drives<'_>) {
     type Of = fn(&service::LiveReport) -> u64;
     let families: [(&str, &str, Of); 2] = [
-        ("pumice_live_logical_bytes", "Live data by how it is stored, in logical space.", |it| {
+        ("pumice_live_logical_bytes", "Live data by storage format, in logical bytes.", |it| {
             it.logical_bytes
         }),
-        ("pumice_live_physical_bytes", "The same in physical space, headers in.", |it| it.physical_bytes),
+        (
+            "pumice_live_physical_bytes",
+            "Live data by storage format, in physical bytes including headers.",
+            |it| it.physical_bytes,
+        ),
     ];
     for (name, help, of) in families {
         out.family(name, Type::Gauge, help);
@@ -266,12 +269,14 @@ fn written(out: &mut Exposition, drives: &Drives<'_>) {
     let families: [(&str, &str, Of); 2] = [
         (
             "pumice_compressed_logical_bytes_total",
-            "Data written since the drive was opened, by how it was compressed, in logical space.",
+            "Data written since the drive was opened by compression method, in logical bytes.",
             |it| it.logical_bytes,
         ),
-        ("pumice_compressed_physical_bytes_total", "The same in physical space, headers in.", |it| {
-            it.physical_bytes
-        }),
+        (
+            "pumice_compressed_physical_bytes_total",
+            "Data written since the drive was opened by compression method, in physical bytes including headers.",
+            |it| it.physical_bytes,
+        ),
     ];
     for (name, help, of) in families {
         out.family(name, Type::Counter, help);
@@ -298,12 +303,14 @@ fn survey(out: &mut Exposition, drives: &Drives<'_>) {
     let families: [(&str, &str, Of); 2] = [
         (
             "pumice_estimated_live_logical_bytes",
-            "Live data by what it needs to be read, in logical space: an estimate from records drawn at random.",
+            "Live data by codec and dictionary, in logical bytes, estimated from random samples.",
             |it| it.logical_bytes,
         ),
-        ("pumice_estimated_live_physical_bytes", "The same in physical space, headers in.", |it| {
-            it.physical_bytes
-        }),
+        (
+            "pumice_estimated_live_physical_bytes",
+            "Live data by codec and dictionary, in physical bytes including headers, estimated from random samples.",
+            |it| it.physical_bytes,
+        ),
     ];
     for (name, help, of) in families {
         out.family(name, Type::Gauge, help);
@@ -329,21 +336,27 @@ fn devices(out: &mut Exposition, drives: &Drives<'_>) {
     let families: [(&str, &str, Of); 5] = [
         (
             "pumice_backing_temperature_celsius",
-            "Temperature of a disk under the drive; absent if nobody tells, as all of its metrics.",
+            "Temperature of a backing disk; absent if unknown.",
             |device| device.temperature_celsius,
         ),
         (
             "pumice_backing_temperature_limit_celsius",
-            "Temperature from which on a disk is too hot.",
+            "Warning temperature of a backing disk; absent if unknown.",
             |device| device.temperature_limit_celsius,
         ),
-        ("pumice_backing_power_watts", "Power that a disk takes.", |device| device.power_watts),
-        ("pumice_backing_wear_ratio", "Life used of a disk, as it says: 1 is all.", |device| {
-            device.percentage_used.map(|percent| percent / 100.0)
+        ("pumice_backing_power_watts", "Power consumption of a backing disk; absent if unknown.", |device| {
+            device.power_watts
         }),
-        ("pumice_backing_smart_passed", "1 if a disk passes its own test of itself, 0 if not.", |device| {
-            device.smart_passed.map(|passed| f64::from(u8::from(passed)))
-        }),
+        (
+            "pumice_backing_wear_ratio",
+            "Share of the endurance of a backing disk used, as it reports; 1 is all; absent if unknown.",
+            |device| device.percentage_used.map(|percent| percent / 100.0),
+        ),
+        (
+            "pumice_backing_smart_passed",
+            "1 if a backing disk passes its SMART health self-assessment, 0 if not; absent if unknown.",
+            |device| device.smart_passed.map(|passed| f64::from(u8::from(passed))),
+        ),
     ];
     for (name, help, of) in families {
         out.family(name, Type::Gauge, help);
@@ -359,7 +372,7 @@ fn devices(out: &mut Exposition, drives: &Drives<'_>) {
 
 fn requests(out: &mut Exposition, drives: &Drives<'_>) {
     let served = || drives.iter().filter_map(|(drive, path)| Some((drive.server.as_ref()?, path.as_str())));
-    out.family("pumice_requests_total", Type::Counter, "Requests begun, since the drive was opened.");
+    out.family("pumice_requests_total", Type::Counter, "Requests started, since the drive was opened.");
     for (server, path) in served() {
         let requests = &server.requests;
         for (kind, count) in [
@@ -375,7 +388,7 @@ fn requests(out: &mut Exposition, drives: &Drives<'_>) {
     out.family(
         "pumice_request_duration_seconds",
         Type::Histogram,
-        "How long requests took that ended well, since the drive was opened.",
+        "Latency of successful requests, since the drive was opened.",
     );
     for (server, path) in served() {
         histograms(out, path, &server.latency);
@@ -395,7 +408,7 @@ fn offload(out: &mut Exposition, drives: &Drives<'_>) {
     out.family(
         "pumice_offload_jobs_total",
         Type::Counter,
-        "Frames and blocks given to the device that compresses, by who did them, since the server was started.",
+        "Frames and blocks submitted for compression offload, by executor, since the server was started.",
     );
     for (by, count) in [
         ("device", told.device_jobs_count),
@@ -404,20 +417,24 @@ fn offload(out: &mut Exposition, drives: &Drives<'_>) {
     ] {
         out.sample(&[("by", by)], count as f64);
     }
-    out.family("pumice_offload_input_bytes_total", Type::Counter, "Bytes of them.");
+    out.family(
+        "pumice_offload_input_bytes_total",
+        Type::Counter,
+        "Bytes submitted for compression offload, by executor, since the server was started.",
+    );
     for (by, bytes) in [("device", told.device_input_bytes), ("software", told.software_input_bytes)] {
         out.sample(&[("by", by)], bytes as f64);
     }
     out.family(
         "pumice_offload_output_bytes_total",
         Type::Counter,
-        "Bytes stored for those that the device did.",
+        "Compressed bytes produced by the offload device, since the server was started.",
     );
     out.sample(&[("by", "device")], told.device_output_bytes as f64);
     out.family(
         "pumice_offload_refusals_total",
         Type::Counter,
-        "Times that the device did not do what it was given, by reason.",
+        "Jobs that the offload device did not complete, by reason.",
     );
     for (reason, count) in
         [("busy", told.busy_count), ("failed", told.failed_count), ("queue-full", told.queue_full_count)]

@@ -52,7 +52,7 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The address is open to the network.
-    #[error("{0}: anyone on the network could ask about the drives: listen on 127.0.0.1, or say --insecure")]
+    #[error("{0}: anyone on the network could read the status: listen on 127.0.0.1, or use --insecure")]
     Insecure(HttpAddress),
     /// The system refuses.
     #[error("{0}: cannot listen for HTTP: {1}")]

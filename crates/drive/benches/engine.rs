@@ -2,7 +2,7 @@
 //!
 //! Where requests are long enough that the drive compresses blocks together, the bare side compresses the same frames.
 //!
-//! `cargo bench -p drive` prints the table of docs/performance.md. Each figure is the median of several rounds in which
+//! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several rounds in which
 //! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and
 //! kind of data, `-- engine` and `-- cores` the other tables.
 #![allow(clippy::print_stdout)]

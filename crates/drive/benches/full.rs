@@ -1,7 +1,7 @@
 //! A drive that is nearly full of text, written in order, and then overwritten a block at a time at random: the frames that it
 //! was written in die block by block, and cleaning has to pack anew what is left of them.
 //!
-//! `cargo bench -p drive --bench full` prints the table of docs/performance.md: how long writes take, and what is written to the medium for
+//! `cargo bench -p drive --bench full` prints the table of docs/lab/cleaning.md: how long writes take, and what is written to the medium for
 //! each byte of the host's. One thread; the background has a turn after each few writes, as on a server that is busy.
 #![allow(clippy::print_stdout)]
 

@@ -2,7 +2,7 @@
 //!
 //! It knows no threads, no clock, no randomness and no sockets: they are passed in. All state is in [`core`], behind one
 //! lock that is only held for short, bounded work; compressing, summing, decompressing and waiting for the medium happen
-//! in the futures of the requests, on whatever thread polls them. `docs/design.md` tells the whole story.
+//! in the futures of the requests, on whatever thread polls them. `docs/design.md` is the introduction, `docs/design/` the reference.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Bytes on the backing: superblock, checkpoint, pack, record, map node. Pure encode and decode.
 //!
-//! `docs/format.md` gives the same format as tables, `docs/design.md` the reasons. All integers are little-endian. Every
+//! `docs/format.md` gives the same format as tables, `docs/design/format-overview.md` the reasons. All integers are little-endian. Every
 //! decoder takes bytes from outside: it answers an error for anything malformed and never panics.
 
 #![forbid(unsafe_code)]

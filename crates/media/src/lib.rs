@@ -2,7 +2,7 @@
 //!
 //! The engine sees a [`Media`]: reads, writes, a durability barrier and discard, all in whole 4 KiB pages.
 //! Behind it stands a file or block device ([`FileMedia`]), memory ([`MemoryMedia`]) or the simulator's
-//! fault-injecting backing. What a drive may assume of its media is written down in `docs/design.md`.
+//! fault-injecting backing. What a drive may assume of its media is written down in `docs/design/durability.md`.
 
 mod any;
 mod buffer;

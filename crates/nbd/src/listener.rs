@@ -34,7 +34,7 @@ pub enum ListenError {
     InUse(Address),
     #[error("{0}: exists and is not a socket: choose another path, or remove it")]
     NotASocket(Address),
-    #[error("{0}: anyone on the network could use the drive: set up TLS, or say --insecure")]
+    #[error("{0}: anyone on the network could use the drive: configure TLS, or use --insecure")]
     Insecure(Address),
     #[error("{0}: {1}")]
     Io(Address, io::Error),

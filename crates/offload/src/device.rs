@@ -61,7 +61,7 @@ pub enum OpenError {
         reason: &'static str,
     },
     /// There is a library and no device behind it.
-    #[error("{step} says {code}: {meaning}; check the device and its driver, or leave --offload away")]
+    #[error("{step} failed with {code}: {meaning}; check the device and its driver, or omit --offload")]
     Device {
         /// The call that failed.
         step: &'static str,

@@ -20,13 +20,13 @@ const COLUMNS: [&str; 6] =
 #[command(
     after_help = "Columns, in sectors of 512 bytes: free_space: physical space left for data, physical_size: physical \
     space in use, logical_size: data stored, comp_ratio: logical_size / physical_size, provisioned_cap: logical capacity, \
-    space_flag: 1 if out of physical space. Where no PATH is given, a last column tells the drive.\n\n\
+    space_flag: 1 if out of physical space. Without PATH, a last column shows the path of the drive.\n\n\
     Example: pumice capacity /srv/drive | awk 'NR > 1 && $6 == 1 { print \"out of space\" }'"
 )]
 pub(crate) struct Args {
-    /// File or block device; without it, all drives that are being served, a line each
+    /// Drive (file or block device) [default: all drives being served]
     path: Option<PathBuf>,
-    /// No line with the names of the columns
+    /// Omit the header line
     #[arg(long)]
     no_header: bool,
 }

@@ -21,22 +21,22 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice check /srv/drive --deep\n\
-    A drive that is being served is scrubbed by its server: with --deep every record is read and verified in the \
-    background, at --rate; interrupting this command leaves the scrub running.\n\
-    Exit code: 0 no fault, 1 faults (each a line), 2 wrong usage")]
+    If the drive is being served, --deep starts a scrub in its server: all records are read and verified in the \
+    background, at --rate. Interrupting this command does not stop the scrub (use --stop).\n\
+    Exit code: 0 no faults, 1 faults found (one line each), 2 usage error")]
 pub(crate) struct Args {
-    /// File or block device
+    /// Drive (file or block device)
     path: PathBuf,
-    /// Also read, verify and decompress every record
+    /// Also read, verify and decompress all records
     #[arg(long)]
     deep: bool,
-    /// Of a drive that is being served: records read and verified a second, in bytes
+    /// Read rate of the scrub of a drive being served, in bytes per second
     #[arg(long, value_name = "SIZE", default_value = "64M", requires = "deep")]
     rate: Size,
-    /// Of a drive that is being served: end the scrub that is running
+    /// Stop the running scrub of a drive being served
     #[arg(long, conflicts_with_all = ["deep", "accept_damage", "json"])]
     stop: bool,
-    /// Check what is left of a drive whose log is damaged
+    /// Check a drive with a damaged log in the state before the damage
     #[arg(long)]
     accept_damage: bool,
     /// Print JSON: {"path": ..., "faults": [{...}], ...}
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return scrub::run(args, &drive);
     }
     if args.stop {
-        bail!("{path}: nobody serves it, so nobody scrubs it");
+        bail!("{path}: the drive is not being served");
     }
     let found = run_here(IoChoice::Auto, |spawner| async move {
         let drive = match inspect(&args.path, args.accept_damage, spawner).await {

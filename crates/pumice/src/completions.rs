@@ -9,7 +9,7 @@ use clap_complete::Shell;
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice completions bash > /usr/share/bash-completion/completions/pumice")]
 pub(crate) struct Args {
-    /// Which shell
+    /// Shell
     shell: Shell,
 }
 

@@ -19,31 +19,30 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice create /srv/drive --size 10G --capacity 30G")]
 pub(crate) struct Args {
-    /// File (made if it does not exist) or block device
+    /// File (created if missing) or block device
     path: PathBuf,
     /// Physical space the drive may use [default: all of a block device or existing file]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Logical capacity, what hosts see [default: the physical size]
+    /// Logical capacity, as hosts see it [default: the physical size]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
-    /// Bytes of a sector
+    /// Sector size in bytes
     #[arg(long, default_value = "512", value_parser = ["512", "4096"])]
     sector: String,
-    /// How data is compressed: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
+    /// Codec: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
-    /// Bytes that may be written to the backing over its life, as its maker promises (TBW), such as 600TB: status then
-    /// tells how much of it is used
+    /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share that is used
     #[arg(long, value_name = "TBW")]
     endurance: Option<Size>,
-    /// Take all space of a new file from the filesystem now, and keep it: what the drive frees is not given back
+    /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the filesystem
     #[arg(long)]
     preallocate: bool,
-    /// Overwrite what is there
+    /// Overwrite existing data
     #[arg(long)]
     force: bool,
-    /// Bytes of a segment
+    /// Segment size in bytes
     #[arg(long, value_name = "SIZE", hide = true)]
     segment: Option<Size>,
 }
@@ -89,7 +88,7 @@ fn look(path: &Path) -> Result<bool> {
 
 fn create_file(args: &Args) -> Result<AnyMedia> {
     let Some(Size(size)) = args.size else {
-        bail!("{}: no such file; say --size to make it", args.path.display());
+        bail!("{}: no such file; use --size to create it", args.path.display());
     };
     let allocation = if args.preallocate { Allocation::Preallocated } else { Allocation::Sparse };
     Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))

@@ -62,7 +62,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     let folder = tempfile::Builder::new()
         .prefix("pumice-demo-")
         .tempdir()
-        .context("cannot make a temporary directory; TMPDIR says where")?;
+        .context("cannot create a temporary directory (set TMPDIR)")?;
     room_for_the_drive(folder.path())?;
     let drive = folder.path().join("drive");
     let created = ["create", path_text(&drive)?, "--size", PHYSICAL_SIZE, "--capacity", LOGICAL_CAPACITY];

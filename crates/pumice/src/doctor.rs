@@ -26,15 +26,15 @@ use root::Root;
     pumice doctor /srv/drive --json | jq '.checks[] | select(.verdict != \"ok\")'\n\
     Exit code: 0 if no check fails, 1 if one does, 2 wrong usage")]
 pub(crate) struct Args {
-    /// A drive, served or not; or where one is still to be made
+    /// Drive (served or not), or the path of a drive to be created
     path: PathBuf,
-    /// Physical size of the drive that is still to be made
+    /// Physical size of the drive to be created
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Print JSON: {"path": ..., "checks": [{...}], ...}
     #[arg(long)]
     json: bool,
-    /// Directory that stands for / when the kernel's files are read
+    /// Root directory for kernel files (default: /)
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
 }

@@ -35,12 +35,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A drive that compresses what is written to it: a file, partition or disk as a larger block device.
+/// Transparently compressing block device on a file, partition or disk.
 #[derive(Parser)]
 #[command(name = "pumice", version, disable_help_subcommand = true)]
 #[command(
-    after_help = "`pumice COMMAND --help` tells more, with examples; `pumice man DIR` writes a manual page of each command, \
-    `pumice completions SHELL` prints completions."
+    after_help = "`pumice COMMAND --help` shows details and examples; `pumice man DIR` writes a manual page for each command; \
+    `pumice completions SHELL` prints shell completions."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -49,43 +49,43 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a new drive in a file or on a block device
+    /// Create a drive in a file or on a block device
     Create(create::Args),
-    /// Serve drives to NBD clients until told to stop
+    /// Serve drives over NBD until stopped
     Serve(serve::Args),
-    /// Tell how drives are: space, ratio, wear, errors
+    /// Show drive status: space, compression ratio, wear, errors
     Status(status::Args),
-    /// Tell the space of drives in one line each, for scripts
+    /// Show capacity in one line per drive, for scripts
     Capacity(capacity::Args),
-    /// Check every structure of a drive that is not being served; nothing is written
+    /// Check all structures of a drive that is not being served (read-only)
     Check(check::Args),
-    /// Let hosts see more
+    /// Increase logical capacity
     SetCapacity(resize::CapacityArgs),
-    /// Let a drive use more of its backing
+    /// Increase physical size
     SetSize(resize::SizeArgs),
-    /// Change how a drive compresses what is written from now on
+    /// Change the codec for future writes
     SetCodec(set_codec::Args),
-    /// Compress what lies on a drive again, as well as it can, now
+    /// Recompress stored data now
     Settle(settle::Args),
-    /// Learn a dictionary from what was written to a drive, now
+    /// Train compression dictionaries now
     Train(train::Args),
-    /// Reset a drive to how it was made: all data and statistics go
+    /// Erase all data and statistics (factory reset)
     Wipe(wipe::WipeArgs),
-    /// Change a drive's sector size, which wipes it
+    /// Change the sector size; erases all data
     Format(wipe::FormatArgs),
-    /// Tell how compressible data is, and what a drive would make of it
+    /// Estimate how well data compresses on a drive
     Scan(scan::Args),
-    /// Tell what capacity may be advertised safely
+    /// Calculate the logical capacity that is safe to advertise
     Plan(plan::Args),
-    /// Tell what storage costs over its life, by the SNIA storage TCO model
+    /// Calculate total cost of ownership with the SNIA model
     Tco(tco::Args),
-    /// Look at a drive's surroundings: disks, filesystems, memory, limits, processors; with advice
+    /// Check the environment of a drive: disks, filesystems, memory, limits, processors
     Doctor(doctor::Args),
-    /// All of it in a minute, on a temporary drive
+    /// Run a one-minute demo on a temporary drive
     Demo(demo::Args),
-    /// Write a manual page of each command
+    /// Write manual pages
     Man(man::Args),
-    /// Print completions for a shell: bash, zsh, fish and others
+    /// Print shell completions (bash, zsh, fish and others)
     Completions(completions::Args),
 }
 

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 #[command(after_help = "Example: pumice man /usr/local/share/man/man1\n\
     to look at one: pumice man pages && man -l pages/pumice-serve.1")]
 pub(crate) struct Args {
-    /// Directory for the pages, made if need be
+    /// Output directory, created if missing
     dir: PathBuf,
 }
 

@@ -19,19 +19,19 @@ use crate::size::Size;
     pumice plan --ratio 2.4 --physical 7680GB\n  \
     pumice scan /srv/data --json > scan.json && pumice plan --scan scan.json --physical 2T --policy balanced")]
 pub(crate) struct Args {
-    /// Compression ratio to plan for, headers and map counted, as `pumice status` tells it
+    /// Expected compression ratio including headers and map, as shown by `pumice status`
     #[arg(long, value_parser = ratio_argument, required_unless_present = "scan", conflicts_with = "scan")]
     ratio: Option<f64>,
-    /// Result of `pumice scan --json`: the lower end of the ratio's interval is planned for
+    /// Output of `pumice scan --json`; the lower bound of the ratio is used
     #[arg(long, value_name = "FILE")]
     scan: Option<PathBuf>,
     /// Physical size of the drive
     #[arg(long, value_name = "SIZE")]
     physical: Size,
-    /// performance, balanced or capacity [default: all three]
+    /// Policy: performance, balanced or capacity [default: all three]
     #[arg(long)]
     policy: Option<Policy>,
-    /// Memory for the map, as of `pumice serve`
+    /// Memory for the map, as --map-cache of `pumice serve`
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     map_cache: Size,
     /// Print JSON
@@ -66,7 +66,7 @@ struct Source {
 impl Args {
     fn source(&self) -> Result<Source> {
         let Some(path) = &self.scan else {
-            let ratio = self.ratio.ok_or_else(|| anyhow!("say --ratio or --scan"))?;
+            let ratio = self.ratio.ok_or_else(|| anyhow!("--ratio or --scan is required"))?;
             return Ok(Source { ratio, interval: None, text: "as given".to_string() });
         };
         let shown = path.display();

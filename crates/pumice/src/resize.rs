@@ -14,24 +14,24 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-capacity /srv/drive 40G\n\
-    Clients see it when they connect again; then the filesystem on it can be grown (resize2fs, xfs_growfs).\n\
-    It only grows: a smaller capacity needs `pumice wipe --capacity`.")]
+    Clients see the new capacity when they reconnect; then grow the filesystem (resize2fs, xfs_growfs).\n\
+    Capacity cannot be reduced, except by `pumice wipe --capacity`.")]
 pub(crate) struct CapacityArgs {
-    /// File or block device with the drive, served or not
+    /// Drive (file or block device), served or not
     path: PathBuf,
-    /// What hosts shall see
+    /// New logical capacity
     capacity: Size,
 }
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-size /srv/drive 20G\n\
-    A file is made longer; a block device must have grown before. Up to four times the size the drive was made with.")]
+    Extends a file as needed; a block device must be grown first. The limit is four times the size at creation.")]
 pub(crate) struct SizeArgs {
-    /// File or block device with the drive, served or not
+    /// Drive (file or block device), served or not
     path: PathBuf,
-    /// Physical space the drive may use from now on
+    /// New physical size
     size: Size,
-    /// Take the space of a longer file from the filesystem now; kept only by a drive that was created so
+    /// Allocate the added space of a file now; it stays allocated only if the drive was created with --preallocate
     #[arg(long)]
     preallocate: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
         human::bytes(room)
     );
     if drive.logical_used_bytes < TELLING_BYTES {
-        return Some(format!("{before}; too little was written to tell the ratio of the data"));
+        return Some(format!("{before}; too little data was written to estimate its ratio"));
     }
     (drive.compression_ratio < needed).then(|| {
         let reaches = room as f64 * drive.compression_ratio;

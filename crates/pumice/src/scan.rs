@@ -26,23 +26,23 @@ pub(crate) struct Args {
     /// standard input
     #[arg(required = true, value_name = "PATH")]
     sources: Vec<String>,
-    /// Half-width of the interval to reach, in percentage points of the stored share, for 4 KiB blocks and for what the drive
-    /// stores
+    /// Target half-width of the confidence intervals for 4 KiB blocks and for the predicted drive, in percentage points of
+    /// the stored share
     #[arg(long, value_name = "POINTS", default_value = "1", value_parser = points)]
     precision: f64,
-    /// The same for units of up to 128 KiB (rival layouts, settled data); 0 leaves them out
+    /// Target half-width for units of up to 128 KiB (rival layouts, settled data), in percentage points; 0 skips them
     #[arg(long, value_name = "POINTS", default_value = "5", value_parser = points_or_none)]
     unit_precision: f64,
-    /// Probability that an interval holds the truth, in per cent
+    /// Confidence level of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = percent)]
     confidence: f64,
-    /// Read everything
+    /// Read all data instead of samples
     #[arg(long)]
     full: bool,
-    /// How the drive compresses that is predicted: as --codec of `pumice create`
+    /// Codec of the predicted drive, as --codec of `pumice create`
     #[arg(long, default_value = "auto")]
     codec: Policy,
-    /// Codecs to compare it with: auto, lz4, zstd:LEVEL, deflate:LEVEL, none
+    /// Codecs to compare: auto, lz4, zstd:LEVEL, deflate:LEVEL, none
     #[arg(
         long,
         value_name = "LIST",
@@ -53,37 +53,37 @@ pub(crate) struct Args {
     /// Codecs of the rival layouts
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "lz4,zstd:3")]
     rival_codecs: Vec<Policy>,
-    /// Bytes read a second at most
+    /// Maximum read rate, in bytes per second
     #[arg(long, value_name = "SIZE")]
     max_rate: Option<Size>,
-    /// Threads that read and measure [default: one a core, at least 4]
+    /// Number of threads [default: one per core, at least 4]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Draw the samples that this number gives [default: another one each time]
+    /// Seed of the random samples, for repeatable results [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// Levels of directories told apart
+    /// Directory levels reported separately
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..))]
     depth: u8,
-    /// Go into other filesystems too
+    /// Cross filesystem boundaries
     #[arg(long)]
     cross_filesystems: bool,
-    /// URL of the S3 endpoint [default: Amazon's of the region]
+    /// S3 endpoint URL [default: Amazon's endpoint for the region]
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
     s3_endpoint: Option<String>,
-    /// Region of the bucket
+    /// S3 region of the bucket
     #[arg(long, value_name = "NAME", env = "AWS_REGION")]
     s3_region: Option<String>,
-    /// Ask without credentials, even if AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set
+    /// Send unsigned S3 requests even if AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set
     #[arg(long)]
     s3_anonymous: bool,
-    /// The bucket in the endpoint's host name instead of the path
+    /// Use virtual-hosted-style S3 URLs (bucket in the host name)
     #[arg(long)]
     s3_virtual_host: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with charts, all in one file
+    /// Write a self-contained HTML report with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

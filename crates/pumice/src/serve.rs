@@ -23,80 +23,80 @@ use daemon::Daemon;
 #[command(after_help = "Example: pumice serve /srv/drive --nbd unix:/run/drive.sock\n\
     then:    nbdinfo 'nbd+unix:///?socket=/run/drive.sock'\n\
     or:      pumice serve --config /etc/pumice/pumice.toml\n\
-    SIGTERM ends it, SIGHUP reads the configuration file again.")]
+    SIGTERM stops the server; SIGHUP reloads the configuration file.")]
 pub(crate) struct Args {
-    /// Files or block devices with drives; each is an export named like its file [default: those of the configuration file]
+    /// Drives (files or block devices); each is exported under its file name [default: drives of the configuration file]
     paths: Vec<PathBuf>,
-    /// Configuration file; options given here beat what it says [default: /etc/pumice/pumice.toml, if no PATH is given]
+    /// Configuration file; command-line options take precedence [default: /etc/pumice/pumice.toml, if no PATH is given]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where NBD clients connect: unix:SOCKET or tcp:HOST:PORT; may be repeated [default: unix:PATH.nbd for each PATH]
+    /// NBD listening address, unix:SOCKET or tcp:HOST:PORT; may be repeated [default: unix:PATH.nbd for each PATH]
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<nbd::Address>,
-    /// A further admin socket for all drives, as unix:SOCKET
+    /// Additional admin socket for all drives, as unix:SOCKET
     #[arg(long, value_name = "ADDRESS", value_parser = config::parse_unix_socket)]
     admin: Option<PathBuf>,
-    /// Where monitoring asks, as HOST:PORT: /metrics for Prometheus, /healthz, /status; nothing can be changed there
+    /// HTTP listening address for monitoring (read-only): /metrics for Prometheus, /healthz, /status
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<admin::HttpAddress>,
-    /// Worker threads [default: one a core]
+    /// Number of worker threads [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(config::THREADS_MAX)))]
     threads: Option<u16>,
     /// Memory for the map of each drive [default: 128M]
     #[arg(long, value_name = "SIZE", value_parser = config::parse_map_cache)]
     map_cache: Option<Size>,
-    /// Off: every write is durable before it is acknowledged [default: on]
+    /// Write cache; off: acknowledge writes only when they are durable [default: on]
     #[arg(long, value_parser = ["on", "off"])]
     write_cache: Option<String>,
-    /// Refuse changes; nothing is written to the drives
+    /// Serve the drives read-only; write nothing to their backing
     #[arg(long)]
     read_only: bool,
-    /// Serve drives whose log is damaged as they were before the damage
+    /// Serve drives with a damaged log in the state before the damage
     #[arg(long, requires = "read_only")]
     accept_damage: bool,
-    /// Slow writes down once so many percent of the space for data are used, more and more until the drive is full
+    /// Throttle writes from this usage of the space for data on, progressively until the drive is full
     #[arg(long, value_name = "PERCENT", value_parser = config::parse_percent)]
     throttle_at: Option<f64>,
-    /// The rate they are slowed down to just before it is full, a second [default: 4M]
+    /// Lowest write rate that throttling enforces, in bytes per second [default: 4M]
     #[arg(long, value_name = "SIZE", value_parser = config::parse_throttle_floor)]
     throttle_floor: Option<Size>,
-    /// Share of a processor that each drive takes to compress its data better in the background; 0: none [default: 10]
+    /// Share of one processor, per drive, for recompression in the background; 0 disables it [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = config::parse_background_cpu)]
     background_cpu: Option<f64>,
-    /// Compress by a device: none, qat, or qat:PATH with the path of libqatzip.so [default: none]
+    /// Compression device: none, qat, or qat:PATH with the path of libqatzip.so [default: none]
     #[arg(long, value_name = "DEVICE")]
     offload: Option<offload::Choice>,
-    /// Certificate chain of the server, PEM
+    /// Server certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its key, PEM
+    /// Server private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Authorities that clients must have a certificate of, PEM
+    /// Require client certificates issued by these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
-    /// Allow TCP without TLS beyond this machine, for NBD and HTTP
+    /// Allow NBD and HTTP over TCP without TLS on non-loopback addresses
     #[arg(long)]
     insecure: bool,
-    /// NBD connections at a time [default: 1024]
+    /// Maximum number of NBD connections [default: 1024]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(config::CONNECTIONS_MAX)))]
     max_connections: Option<u32>,
-    /// The same for one IP address, or one user of a Unix socket [default: half of all]
+    /// Maximum number of NBD connections per IP address, or per user of a Unix socket [default: half of --max-connections]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(config::CONNECTIONS_MAX)))]
     max_connections_per_peer: Option<u32>,
-    /// Levels of physical space in use, in percent, at which there is an event; or off [default: 80,90,95]
+    /// Physical space usage levels that raise an event, in percent, or off [default: 80,90,95]
     #[arg(long, value_name = "LEVELS")]
     warn_at: Option<WarnAt>,
-    /// Run for each event by `sh -c`, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
+    /// Command run by `sh -c` for each event, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
     #[arg(long, value_name = "COMMAND")]
     on_event: Option<String>,
-    /// How log lines look [default: text]
+    /// Log format [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<logging::Format>,
-    /// How the backing is reached: auto, uring or plain [default: auto]
+    /// I/O engine for the backing: auto, uring or plain [default: auto]
     #[arg(long, value_name = "HOW", env = "PUMICE_IO", value_parser = config::parse_io)]
     io: Option<IoChoice>,
-    /// Go around the page cache: auto, on or off [default: auto]
+    /// Direct I/O (bypass the page cache): auto, on or off [default: auto]
     #[arg(long, value_name = "WHETHER", value_parser = config::parse_direct)]
     direct: Option<Direct>,
 }

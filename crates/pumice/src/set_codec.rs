@@ -8,13 +8,12 @@ use service::{IoChoice, run_here};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
-    What is written from now on is compressed so, while hosts go on. What is there stays as it is, can always be read, and \
-    changes as it is overwritten or settled (pumice settle, which takes zstd whatever the codec is; with none there is no \
-    settling).")]
+    Applies to future writes; hosts can use the drive meanwhile. Stored data remains readable and keeps its codec until it \
+    is overwritten or recompressed by settling, which uses zstd with every codec except none (no settling).")]
 pub(crate) struct Args {
-    /// File or block device with the drive, served or not
+    /// Drive (file or block device), served or not
     path: PathBuf,
-    /// auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
+    /// Codec: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
     codec: codec::Policy,
     /// Print JSON: {"path": ..., "codec_before": ..., "codec": ...}
     #[arg(long)]

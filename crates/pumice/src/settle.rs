@@ -17,15 +17,16 @@ const POLL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice settle /srv/drive\n\
-    What was not compressed as well as the drive can is compressed again: harder, with the dictionary in use, neighbours \
-    together. A server does so with cold data by itself, at --background-cpu; this does it now, with all data, on one \
-    processor. Hosts may go on; interrupting this command leaves a server at it. A drive that is not served is opened for it; \
-    Ctrl-C or SIGTERM ends that, closes the drive, and what was settled until then stays. The space of what lay there before \
-    comes back as cleaning passes over it.")]
+    Recompresses all data that can be stored smaller: at a higher level, with the current dictionary, and with neighbouring \
+    blocks in one frame. A server does this with cold data in the background (see --background-cpu of `pumice serve`); this \
+    command does it now, with all data, on one processor. Hosts can use the drive meanwhile. If the drive is being served, \
+    interrupting this command does not stop the run (use --stop). If it is not, the command opens the drive; Ctrl-C or \
+    SIGTERM stops the run, keeps what was recompressed so far and closes the drive. The space that is saved becomes free as \
+    cleaning reaches it.")]
 pub(crate) struct Args {
-    /// File or block device with the drive, served or not
+    /// Drive (file or block device), served or not
     path: PathBuf,
-    /// Of a drive that is being served: end the run that is under way
+    /// Stop the current run (drive being served)
     #[arg(long)]
     stop: bool,
     /// Print JSON: {"path": ..., "settle": {...}, ...}
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match find_served(Some(&args.path)).into_iter().next() {
         Some(drive) if args.stop => {
             if running(&drive).is_none() {
-                bail!("{path}: no run of settling is under way");
+                bail!("{path}: no settling run is active");
             }
             let stopped = ask(&args.path, &Change::StopSettle)?;
             tell(args, drive.compression_ratio, &stopped)
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(drive) => served(args, &drive),
         None if args.stop => {
             crate::status::idle(&args.path)?;
-            bail!("{path}: nobody serves it, so nobody settles it")
+            bail!("{path}: the drive is not being served")
         }
         None => unserved(args),
     }

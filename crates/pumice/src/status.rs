@@ -13,12 +13,12 @@ use service::{IoChoice, ServiceError, StatusAnswer, StatusReport, find_served, i
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'")]
 pub(crate) struct Args {
-    /// File or block device; without it, all drives that are being served
+    /// Drive (file or block device) [default: all drives being served]
     path: Option<PathBuf>,
     /// Print JSON: {"drives": [{...}]}
     #[arg(long)]
     json: bool,
-    /// A live view on the terminal, of drives that are being served; asks every SECONDS
+    /// Live view of the drives being served, updated every SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     #[arg(conflicts_with = "json")]
     watch: Option<watch::Interval>,

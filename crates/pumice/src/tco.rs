@@ -14,50 +14,50 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Sweep, SweepRange};
 
-/// Total cost of ownership, by the SNIA storage TCO model and beyond it: docs/tco.md tells how
+/// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/tco.md
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     pumice tco --preset snia-2023\n  \
     pumice tco --preset four-ways --print > mine.toml\n  \
     pumice tco mine.toml --from-scan scan.json --html tco.html")]
 pub(crate) struct Args {
-    /// Scenario in TOML; `-` reads it from the standard input
+    /// Scenario in TOML; `-` reads standard input
     #[arg(required_unless_present_any = ["preset", "fields"], conflicts_with_all = ["preset", "fields"])]
     file: Option<PathBuf>,
-    /// Scenario that comes with the program
+    /// Built-in scenario
     #[arg(long, value_parser = PossibleValuesParser::new(PRESETS.iter().map(|preset| preset.name)))]
     preset: Option<String>,
-    /// Print the preset's TOML, to start a scenario of your own from
+    /// Print the TOML of the preset, as a template
     #[arg(long, requires = "preset", conflicts_with_all = ["json", "csv", "html"])]
     print: bool,
-    /// List the fields that a scenario may hold, with units and defaults
+    /// List all scenario fields with units and defaults
     #[arg(long, exclusive = true)]
     fields: bool,
-    /// Put the compression ratio that `pumice scan --json` found in place of the assumed ones: the low end of its interval
+    /// Use the compression ratio from `pumice scan --json` (lower bound) instead of the assumed one
     #[arg(long, value_name = "FILE")]
     from_scan: Option<PathBuf>,
-    /// Put what a benchmark measured (docs/tco.md gives the JSON) in place of what is assumed
+    /// Use benchmark results (JSON described in docs/tco.md) instead of assumed values
     #[arg(long, value_name = "FILE")]
     from_bench: Option<PathBuf>,
-    /// Set a field in all columns, or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`
+    /// Set a field in all columns or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`
     #[arg(long, value_name = "[COLUMN:]FIELD=VALUE")]
     set: Vec<Setting>,
-    /// Move a field over a range: `ratio=1.0..4.0`, `drive.capacity_gb=3840..30720:8` for eight values
+    /// Vary a field over a range: `ratio=1.0..4.0`, `drive.capacity_gb=3840..30720:8` for eight values
     #[arg(long, value_name = "FIELD=LOW..HIGH[:POINTS]")]
     sweep: Vec<SweepRange>,
-    /// Tell which inputs matter most: each is moved alone
+    /// Show which inputs matter most (one-at-a-time sensitivity)
     #[arg(long)]
     tornado: bool,
-    /// How far the tornado moves inputs, in percent of their value
+    /// Variation of each input for --tornado, in percent of its value
     #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u8).range(1..=99))]
     vary: u8,
-    /// Print JSON, a stable interface
+    /// Print JSON (stable interface)
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// Write a page with charts, one file that needs nothing else
+    /// Write a self-contained HTML report with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

@@ -10,12 +10,12 @@ use crate::alone::with_drive;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
-    What the drive's blocks have in common is learned, as a dictionary or several, from a sample of what was written since the server \
-    opened the drive, or since the last training; if too little was, from blocks read all over the drive. They are taken for new \
-    data if another sample becomes at least 3 % smaller. A server does so by itself, when enough was written; this does it \
-    now. A drive that is not served is opened for it, and closed.")]
+    Trains one or more compression dictionaries from a sample of the data written since the server opened the drive or since \
+    the last training, or from blocks all over the drive if too little was written. The dictionaries are used for new data \
+    if they make a second sample at least 3 % smaller. A server trains by itself once enough was written; this command does \
+    it now. A drive that is not being served is opened for the training.")]
 pub(crate) struct Args {
-    /// File or block device with the drive, served or not
+    /// Drive (file or block device), served or not
     path: PathBuf,
     /// Print JSON: {"path": ..., "training": {...}, "dictionaries": [{...}]}
     #[arg(long)]
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         change(&args.path, &Change::Train)?.ok_or_else(|| anyhow!("{path}: its server is gone"))?
     };
     let Some(training) = drive.server.and_then(|server| server.training) else {
-        bail!("{path}: its server tells nothing of the training; is it of another version?");
+        bail!("{path}: no training status from its server (different version?)");
     };
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -28,7 +28,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(2);
     }
-    complain(&format!("{}; `pumice --help` tells more", first_paragraph(&error.render().to_string())));
+    complain(&format!("{}; see `pumice --help`", first_paragraph(&error.render().to_string())));
     ExitCode::from(2)
 }
 

@@ -14,33 +14,33 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice wipe /srv/drive --yes\n\
-    All data and statistics go at once, bytes written over the drive's life are still known afterwards. A power cut on the \
-    way leaves the drive as it was, or wiped. The old contents can no longer be reached through the drive, but lie on the \
-    backing until it discards or overwrites them.")]
+    Erases all data and statistics at once, except the bytes written over the life of the drive. After a power loss the \
+    drive is either unchanged or wiped. The old contents cannot be read through the drive any more, but remain on the \
+    backing until they are discarded or overwritten.")]
 pub(crate) struct WipeArgs {
-    /// File or block device with the drive; no server may have it
+    /// Drive (file or block device) that is not being served
     path: PathBuf,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    /// Logical capacity from then on, smaller or larger than before
+    /// New logical capacity, smaller or larger than before
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
-    /// Leave the space of the old contents with the backing
+    /// Do not discard the space of the old contents
     #[arg(long)]
     no_discard: bool,
 }
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice format /srv/drive --sector 4096 --yes\n\
-    This wipes the drive.")]
+    Erases all data, like `pumice wipe`.")]
 pub(crate) struct FormatArgs {
-    /// File or block device with the drive; no server may have it
+    /// Drive (file or block device) that is not being served
     path: PathBuf,
-    /// Bytes of a sector from then on
+    /// New sector size in bytes
     #[arg(long, value_parser = ["512", "4096"])]
     sector: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -83,7 +83,7 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
 fn ask(path: &Path) -> Result<()> {
     let mut answer = String::new();
     if !std::io::stdin().is_terminal() {
-        bail!("{}: everything on it would be lost; say --yes if that is wanted", path.display());
+        bail!("{}: this erases all data; confirm with --yes", path.display());
     }
     write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", path.display())?;
     std::io::stdin().lock().read_line(&mut answer)?;

@@ -240,7 +240,7 @@ async fn answer_one(line: &[u8], drives: &[Arc<ServedDrive>]) -> Answer {
                 },
                 Change::StartScrub { bytes_per_second: 0 } => {
                     return Answer::Error {
-                        error: "0 bytes a second never end: say more, or stop-scrub".into(),
+                        error: "rate must be greater than 0 (use stop-scrub to stop)".into(),
                     };
                 }
                 Change::StartScrub { bytes_per_second } => {

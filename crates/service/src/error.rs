@@ -43,7 +43,7 @@ pub enum ServiceError {
     #[error("the system's random number generator failed: {0}; try again")]
     Entropy(String),
     /// A worker thread is gone.
-    #[error("a worker thread has stopped; the log before this says why")]
+    #[error("a worker thread has stopped (see the preceding log messages)")]
     WorkerGone,
     /// A server did not do what it was asked.
     #[error("{0}")]

@@ -44,10 +44,7 @@ fn make_private(dir: &Path) -> io::Result<()> {
         _ => {}
     }
     if !is_own(dir) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the directory belongs to somebody else",
-        ));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user"));
     }
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?;
     Ok(())

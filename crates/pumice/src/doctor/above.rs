@@ -18,7 +18,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let check = "trim-above";
     let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
     let Some(pid) = patient.server_pid() else {
-        return vec![Finding::unknown(check, "not served: nobody uses it now", advice)];
+        return vec![Finding::unknown(check, "not being served", advice)];
     };
     let devices = devices(patient, &sockets(patient, pid));
     let all = mounts(&patient.root);

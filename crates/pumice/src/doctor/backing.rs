@@ -103,17 +103,17 @@ fn promised_space(patient: &Patient) -> Finding {
                 Ok(free) => {
                     Finding::ok(check, format!("{} free; --size checks against it", human::bytes(free)))
                 }
-                Err(error) => Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+                Err(error) => Finding::unknown(check, format!("not available: {error}"), "see df"),
             };
         }
         _ => match std::fs::metadata(&patient.path) {
             Ok(metadata) => (metadata.len(), metadata.blocks() * 512),
-            Err(error) => return Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+            Err(error) => return Finding::unknown(check, format!("not available: {error}"), "see df"),
         },
     };
     let free = match free_bytes(patient.directory()) {
         Ok(free) => free,
-        Err(error) => return Finding::unknown(check, format!("cannot be told: {error}"), "look at df"),
+        Err(error) => return Finding::unknown(check, format!("not available: {error}"), "see df"),
     };
     let missing = size.saturating_sub(taken);
     let told = format!(
@@ -131,7 +131,7 @@ fn promised_space(patient: &Patient) -> Finding {
             "the filesystem can run full under the drive, which makes it read-only: free some, or make it smaller",
         )
     } else if patient.target == Target::New {
-        Finding::ok(check, format!("{told}; pumice create --preallocate takes it at once"))
+        Finding::ok(check, format!("{told}; use pumice create --preallocate to allocate it now"))
     } else {
         Finding::warn(check, told, "others may take it first: fallocate --length SIZE FILE reserves it")
     }
@@ -181,7 +181,7 @@ fn discard(patient: &Patient) -> Finding {
     let advice = "space that the drive frees stays taken in the backing";
     if patient.target == Target::BlockDevice {
         let Some(queue) = queue_of(patient) else {
-            return Finding::unknown(check, "sysfs does not know the device", "lsblk --discard tells");
+            return Finding::unknown(check, "sysfs does not know the device", "see lsblk --discard");
         };
         return match patient.root_number(&queue.join("discard_max_bytes")) {
             Some(0) => Finding::warn(check, "the device takes no discards", advice),
@@ -193,7 +193,7 @@ fn discard(patient: &Patient) -> Finding {
                     format!("the device takes discards in steps of {grain}, up to {most} at once"),
                 )
             }
-            None => Finding::unknown(check, "sysfs does not tell", "lsblk --discard tells"),
+            None => Finding::unknown(check, "not available in sysfs", "see lsblk --discard"),
         };
     }
     let punched = on_trial(patient, Direct::Off, |file| {
@@ -246,7 +246,7 @@ fn on_trial<T>(
 fn alignment(patient: &Patient) -> Finding {
     let check = "alignment";
     let unknown =
-        || Finding::unknown(check, "sysfs does not know the device", "parted DEVICE unit B print tells");
+        || Finding::unknown(check, "sysfs does not know the device", "see parted DEVICE unit B print");
     let Some(device) = device_of(patient, patient.place()) else { return unknown() };
     let Some(queue) = queue_of(patient) else { return unknown() };
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -303,7 +303,7 @@ fn rotational(patient: &Patient) -> Finding {
             },
         ),
         (_, solid) if !solid.is_empty() => Finding::ok(check, format!("{} does not spin", solid.join(", "))),
-        _ => Finding::unknown(check, "no disk under it tells", "lsblk -o NAME,ROTA may"),
+        _ => Finding::unknown(check, "not reported by any backing disk", "see lsblk -o NAME,ROTA"),
     }
 }
 
@@ -312,9 +312,11 @@ fn temperature(patient: &Patient) -> Finding {
     let devices = devices_under(patient.root.directory(), patient.place());
     let hottest = devices.iter().filter_map(|it| Some((it.temperature_celsius?, it)));
     match hottest.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        None => {
-            Finding::unknown(check, "no disk under it tells", "smartctl -a DEVICE may; see to ventilation")
-        }
+        None => Finding::unknown(
+            check,
+            "not reported by any backing disk",
+            "see smartctl -a DEVICE; check the cooling",
+        ),
         Some((celsius, device)) => {
             let limit = device.temperature_limit_celsius;
             let told = format!("{} is at {celsius:.0} °C", device.name);

@@ -12,7 +12,7 @@ const MEANINGFUL_BYTES: u64 = 64 << 20;
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let Some(status) = &patient.status else {
         return vec![match (&patient.no_status, patient.target) {
-            (Some(why), _) => Finding::fail("drive", why.as_str(), "nothing can be told of it"),
+            (Some(why), _) => Finding::fail("drive", why.as_str(), "status not available"),
             (None, Target::New) => Finding::ok("drive", "none yet: it can be made here"),
             (None, _) => Finding::unknown("drive", "not looked at", "try again"),
         }];
@@ -32,7 +32,7 @@ fn state(status: &StatusReport) -> Finding {
         "damaged" => Finding::fail(
             "drive",
             format!("damaged: {why}"),
-            "copy off what can be read; pumice check tells more",
+            "copy the readable data; run pumice check for details",
         ),
         _ if errors.corrupt_records_count > 0 => Finding::warn(
             "drive",
@@ -63,7 +63,7 @@ fn capacity_plan(status: &StatusReport) -> Finding {
         );
     }
     if room == 0 {
-        return Finding::unknown(check, "no space for data is told", "look at pumice status");
+        return Finding::unknown(check, "space for data not available", "see pumice status");
     }
     let needed = status.logical_capacity_bytes as f64 / room as f64;
     let plan = format!("the capacity of {} needs {needed:.2}:1", human::bytes(status.logical_capacity_bytes));
@@ -73,7 +73,7 @@ fn capacity_plan(status: &StatusReport) -> Finding {
     if status.logical_used_bytes < MEANINGFUL_BYTES {
         return Finding::unknown(
             check,
-            format!("{plan}; there is too little data to tell what it reaches"),
+            format!("{plan}; too little data to estimate the ratio"),
             "measure yours with pumice scan",
         );
     }
@@ -85,6 +85,6 @@ fn capacity_plan(status: &StatusReport) -> Finding {
     Finding::warn(
         check,
         format!("{plan}, its data shows {shown:.2}:1: full at {}", human::bytes(reach as u64)),
-        "watch physical_free_bytes, keep filesystems above smaller, or grow it (pumice set-size)",
+        "watch physical_used_ratio, keep filesystems above smaller, or grow it (pumice set-size)",
     )
 }

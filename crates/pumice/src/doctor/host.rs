@@ -68,7 +68,7 @@ fn memory(patient: &Patient) -> Finding {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
     };
     let Some(mut total) = value("MemTotal") else {
-        return Finding::unknown(check, "/proc/meminfo does not tell", "free -h may");
+        return Finding::unknown(check, "not available in /proc/meminfo", "see free -h");
     };
     let mut available = value("MemAvailable").unwrap_or(total);
     let status = patient.status.as_ref();
@@ -97,7 +97,7 @@ fn memory(patient: &Patient) -> Finding {
     if need > total {
         Finding::fail(check, told, "give it more memory, or --map-cache less")
     } else if need > available {
-        Finding::warn(check, told, "others use it: it may be killed for want of memory")
+        Finding::warn(check, told, "other processes use memory: it may be killed when memory runs out")
     } else {
         Finding::ok(check, told)
     }
@@ -181,14 +181,14 @@ fn open_files(patient: &Patient) -> Finding {
     let whose = whose(patient);
     let advice = "LimitNOFILE=65536 in its unit, or ulimit -n 65536";
     match limit(patient, "Max open files") {
-        None => Finding::unknown(check, "the limit is not told", advice),
+        None => Finding::unknown(check, "limit not available", advice),
         Some(None) => Finding::ok(check, format!("{whose} may open any number")),
         Some(Some(files)) if files >= FILES_WANTED => Finding::ok(check, format!("{whose} may open {files}")),
         Some(Some(files)) if files < FILES_MIN => {
             Finding::fail(check, format!("{whose} may open {files}: too few for drives and clients"), advice)
         }
         Some(Some(files)) => {
-            Finding::warn(check, format!("{whose} may open {files}, 1024 clients want more"), advice)
+            Finding::warn(check, format!("{whose} may open {files}: not enough for 1024 clients"), advice)
         }
     }
 }
@@ -201,7 +201,7 @@ fn locked_memory(patient: &Patient) -> Finding {
     let (Some(major), Some(minor)) = version else {
         return Finding::unknown(
             check,
-            "the kernel's version is not told",
+            "kernel version not available",
             "LimitMEMLOCK=infinity in its unit does no harm",
         );
     };
@@ -221,7 +221,7 @@ fn locked_memory(patient: &Patient) -> Finding {
             "LimitMEMLOCK=infinity in its unit, or ulimit -l unlimited",
         ),
         None => {
-            Finding::unknown(check, "the limit is not told", "LimitMEMLOCK=infinity in its unit does no harm")
+            Finding::unknown(check, "limit not available", "LimitMEMLOCK=infinity in its unit does no harm")
         }
     }
 }

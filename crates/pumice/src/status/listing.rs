@@ -61,7 +61,7 @@ fn percentage_used(drive: &StatusReport) -> String {
     let Some(percent) = drive.wear.percentage_used else { return UNKNOWN.to_string() };
     match drive.wear.endurance_bytes {
         Some(endurance) => format!("{percent:.0}% (of {} endurance)", human::gb(endurance)),
-        None => format!("{percent:.0}% (as the device says)"),
+        None => format!("{percent:.0}% (reported by the device)"),
     }
 }
 

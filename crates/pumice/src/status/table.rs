@@ -79,7 +79,7 @@ pub(super) fn render(drive: &StatusReport) -> String {
         table.count("flushes", requests.flushes_count);
         table.count("trims", requests.trims_count);
         table.count("failed", requests.errors_count);
-        table.count("  of it for want of space", requests.no_space_count);
+        table.count("  out of space", requests.no_space_count);
         latencies(&mut table, &server.latency_recent);
         if !server.events.recent.is_empty() {
             table.group("Events");

@@ -158,7 +158,7 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     }
     let drive = Drive::create(&["--size", "64M", "--codec", "none"]);
     let path = text(&drive.path());
-    fails(&drive.pumice(&["check", &path, "--stop"]), &["nobody serves it"]);
+    fails(&drive.pumice(&["check", &path, "--stop"]), &["the drive is not being served"]);
     std::fs::write(drive.file("random"), codec::testdata::random(5, 1 << 20)).expect("write");
     let server = drive.serve(&[]);
     let write = format!("write -s {} 0 8M", drive.file("random"));

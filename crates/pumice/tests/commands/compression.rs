@@ -279,7 +279,7 @@ fn a_run_of_settling_is_stopped() {
     let server = drive.serve(&["--background-cpu", "0"]);
     // Long enough to be stopped: the strong levels take seconds over it.
     write(&drive, &server, "data", &sample(3, 128 << 20));
-    fails(&drive.pumice(&["settle", &path, "--stop"]), &["no run of settling"]);
+    fails(&drive.pumice(&["settle", &path, "--stop"]), &["no settling run"]);
     let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(["settle", &path])
         .env("PUMICE_RUNTIME_DIR", drive.folder())
@@ -404,7 +404,7 @@ fn bad_input_changes_nothing() -> Outcome {
         assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
         assert!(run.stderr.contains(says) && run.stderr.lines().count() == 1, "{arguments:?}: {run:?}");
     }
-    fails(&drive.pumice(&["settle", &path, "--stop"]), &["nobody serves it"]);
+    fails(&drive.pumice(&["settle", &path, "--stop"]), &["the drive is not being served"]);
     assert!(std::fs::read(drive.path())? == before, "something was changed");
     Ok(())
 }

@@ -148,7 +148,7 @@ fn a_reload_with_a_bad_file_changes_nothing_and_says_so_once() {
         (good.clone() + "[server.tls]\ncert = \"/none\"\nkey = \"/none\"\n", "/none"),
         (
             socket(&drive, "all").replace("\"]", "\", \"tcp:0.0.0.0:0\"]") + &table(&drive.path(), ""),
-            "set up TLS",
+            "configure TLS",
         ),
     ];
     for (config, what) in cases {

@@ -375,7 +375,7 @@ fn with_device(server: &Server, device: &str, client: &str) -> Machine {
 fn filesystems_above() {
     let drive = Drive::create(&["--size", "64M"]);
     let machine = Machine::new();
-    assert_verdict(&machine.check(&drive, &drive.path(), "trim-above"), "unknown", &["not served"]);
+    assert_verdict(&machine.check(&drive, &drive.path(), "trim-above"), "unknown", &["not being served"]);
     let server = drive.serve(&[]);
     let check = |machine: &Machine| machine.check(&drive, &drive.path(), "trim-above");
     assert_verdict(&check(&machine), "unknown", &["no block device"]);

@@ -1,4 +1,4 @@
-//! Memory that serving a drive takes on the host: `docs/design.md`, Memory, as numbers.
+//! Memory that serving a drive takes on the host: `docs/design/runtime.md`, *Memory*, as numbers.
 
 use layout::{Geometry, NODE_ENTRIES};
 use serde::{Deserialize, Serialize};

@@ -281,7 +281,7 @@ impl Connection {
         match reply.kind {
             wire::REP_ACK => Ok(()),
             wire::REP_ERR_UNKNOWN => Err(protocol(format!("no export named {name:?}"))),
-            wire::REP_ERR_TLS_REQD => Err(protocol("the server wants TLS, which is not supported here")),
+            wire::REP_ERR_TLS_REQD => Err(protocol("the server requires TLS, which is not supported")),
             kind if said.is_empty() => Err(protocol(format!("the server refuses (error {kind:#x})"))),
             _ => Err(protocol(format!("the server refuses: {said}"))),
         }

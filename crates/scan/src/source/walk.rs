@@ -55,7 +55,7 @@ impl Population {
             let item = Item { place, bytes, group, alone: true, stamp: Stamp::default() };
             self.push(item, &[(0, blocks)]);
         } else {
-            let why = "neither a file, a directory nor a block device; for a stream say - and pipe it in";
+            let why = "not a file, directory or block device; to scan a stream, pipe it in and use -";
             return Err(SourceError::new(shown, why));
         }
         Ok(())

@@ -1,10 +1,18 @@
-//! The log, on standard error: one line an event, and nothing in it of what is stored on a drive.
+//! The log, on standard error: one line per event, without any data stored on a drive. A thread of its own writes it, so that a
+//! log nobody reads, or a full disk under it, delays no request and stops no server: lines that find no room are dropped.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
+use parking_lot::Mutex;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait to be written, at most.
+const LINES_MAX: usize = 4096;
+
+/// Waits for the thread that writes, when dropped: for a second at most.
+static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -19,17 +27,28 @@ pub(crate) enum Format {
 /// Logs from now on: warnings and notices, or what `PUMICE_LOG` says (`debug`, `nbd=trace`, ...).
 pub(crate) fn start(format: Format) {
     let filter = EnvFilter::try_from_env("PUMICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("pumice-log")
+        .finish(OneLine);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(OneLine)
+        .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal() && format == Format::Text)
         .with_target(false);
     let started = match format {
         Format::Text => log.try_init(),
         Format::Json => log.json().flatten_event(true).try_init(),
     };
-    // Somebody else logs already: so be it.
-    drop(started);
+    if started.is_ok() {
+        *WRITER.lock() = Some(guard);
+    }
+}
+
+/// Writes out what was logged so far, if that takes no longer than a second; what is logged later may be lost.
+pub(crate) fn finish() {
+    let guard = WRITER.lock().take();
+    drop(guard);
 }
 
 /// Standard error, on which what is written at once is one line, whatever names of files it holds.
@@ -55,14 +74,6 @@ impl Write for OneLine {
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
-    }
-}
-
-impl MakeWriter<'_> for OneLine {
-    type Writer = OneLine;
-
-    fn make_writer(&self) -> OneLine {
-        OneLine
     }
 }
 

@@ -121,6 +121,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Man(args) => man::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
+    logging::finish();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

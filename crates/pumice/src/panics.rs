@@ -53,6 +53,7 @@ fn log(panic: &PanicHookInfo<'_>) {
             location,
             "panic: {message}; ending at once, drives recover when opened again"
         );
+        crate::logging::finish();
     } else {
         let line = format!("pumice: panic in thread {thread} at {location}: {message}").replace('\n', " ");
         // There is nobody to tell that nobody can be told.

@@ -198,7 +198,10 @@ const NONSENSE: [(&str, &str); 26] = [
         r#"{"command":"change","drive":"ID","change":{"set-size":{"bytes":100000000,"prealocate":true}}}"#,
         "prealocate",
     ),
-    (r#"{"command":"change","drive":"ID","change":{"start-scrub":{"bytes_per_second":0}}}"#, "greater than 0"),
+    (
+        r#"{"command":"change","drive":"ID","change":{"start-scrub":{"bytes_per_second":0}}}"#,
+        "greater than 0",
+    ),
     (
         r#"{"command":"change","drive":"00000000","change":{"set-size":{"bytes":100000000}}}"#,
         "not served here",

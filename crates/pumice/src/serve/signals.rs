@@ -1,5 +1,7 @@
 //! Being told to stop, or to read the configuration again.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use nbd::{Shutdown, ShutdownTrigger};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -12,7 +14,11 @@ pub(super) struct Signals {
     pub(super) reload: Signal,
 }
 
-/// From now on SIGTERM and SIGINT do not kill the process: the first requests shutdown, the second ends it at once.
+/// How long after the first signal others say the same: `timeout` and some terminals send it twice.
+const SAME_WITHIN: Duration = Duration::from_secs(1);
+
+/// From now on SIGTERM and SIGINT do not kill the process: the first requests shutdown, a second one, later than
+/// [`SAME_WITHIN`], ends it at once.
 pub(super) fn watch() -> Result<Signals> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let mut terminate = listen(SignalKind::terminate())?;
@@ -21,17 +27,21 @@ pub(super) fn watch() -> Result<Signals> {
     let trigger = ShutdownTrigger::new();
     let stop = trigger.subscribe();
     tokio::spawn(async move {
-        for again in [false, true] {
+        let mut next = async || {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            if again {
-                tracing::warn!("stopped at once; the drives recover at their next opening");
-                std::process::exit(1);
-            }
-            trigger.trigger();
+        };
+        next().await;
+        let first = Instant::now();
+        trigger.trigger();
+        while first.elapsed() < SAME_WITHIN {
+            next().await;
         }
+        tracing::warn!("stopped at once; the drives recover at their next opening");
+        crate::logging::finish();
+        std::process::exit(1);
     });
     Ok(Signals { stop, reload })
 }

@@ -83,6 +83,22 @@ fn a_client_that_stays_does_not_keep_the_server() -> Outcome {
     Ok(())
 }
 
+/// As `timeout` sends them. Two kinds, because equal ones that wait become one.
+#[test]
+fn two_signals_in_one_instant_are_one() -> Outcome {
+    use rustix::process::{Pid, Signal, kill_process};
+    for _ in 0..5 {
+        let drive = Drive::create(&["--size", "64M"]);
+        let mut server = drive.serve(&[]);
+        let pid = Pid::from_raw(server.pid() as i32).ok_or("no pid")?;
+        kill_process(pid, Signal::TERM)?;
+        kill_process(pid, Signal::INT)?;
+        assert!(server.wait().success(), "{}", drive.log());
+        assert_eq!(drive.status()["recovery"]["clean"], true);
+    }
+    Ok(())
+}
+
 #[test]
 fn several_drives_several_addresses() {
     if !needs(&["nbdinfo"]) {
@@ -220,6 +236,30 @@ fn what_is_no_drive_is_refused() -> Outcome {
             let last = run.stderr.lines().last().unwrap_or_default();
             assert!(last.starts_with("pumice: ") && last.contains("no-drive"), "{command}: {run:?}");
         }
+    }
+    Ok(())
+}
+
+/// A full disk under the log, and a pipe that nobody reads.
+#[test]
+fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
+    let full_disk = std::fs::File::options().write(true).open("/dev/full")?;
+    let (_unread, pipe) = std::io::pipe()?;
+    let pipe = std::os::fd::OwnedFd::from(pipe);
+    let flags = rustix::fs::fcntl_getfl(&pipe)?;
+    rustix::fs::fcntl_setfl(&pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
+    for len in [1 << 16, 1] {
+        while rustix::io::write(&pipe, &vec![b'.'; len]).is_ok() {}
+    }
+    rustix::fs::fcntl_setfl(&pipe, flags)?;
+    for log in [std::process::Stdio::from(full_disk), std::process::Stdio::from(pipe)] {
+        let drive = Drive::create(&["--size", "64M"]);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+        command.args(["serve", &text(&drive.path())]).env("PUMICE_LOG", "debug");
+        let server = drive.start_logging_to(command, 1, log);
+        UnixStream::connect(server.socket())?;
+        assert_eq!(drive.status()["state"], "online");
+        assert!(server.stop().success());
     }
     Ok(())
 }

@@ -91,8 +91,13 @@ impl Drive {
     }
 
     /// Starts a server; ready when it has told `count` addresses.
-    pub(crate) fn start(&self, mut command: Command, count: usize) -> Server {
+    pub(crate) fn start(&self, command: Command, count: usize) -> Server {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).expect("a log");
+        self.start_logging_to(command, count, log.into())
+    }
+
+    /// The same, with its log somewhere else.
+    pub(crate) fn start_logging_to(&self, mut command: Command, count: usize, log: Stdio) -> Server {
         let child = command
             .env("PUMICE_RUNTIME_DIR", self.folder())
             .stdin(Stdio::null())

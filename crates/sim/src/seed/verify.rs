@@ -14,6 +14,8 @@ const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
 
 /// Attempts at opening a drive some pages of which take no write.
 const OPEN_ERRORS_MAX: u32 = 4;
+/// Segments that any drive can lose to writes that fail; of a larger one, an eighth of all.
+const BAD_SEGMENTS_MIN: u64 = 6;
 
 /// Problems found by a check that are worth printing.
 const PROBLEMS_SHOWN_MAX: usize = 6;
@@ -70,12 +72,18 @@ impl<S: Subject> Run<S> {
             return self.rescue();
         }
         if self.stays_full {
-            self.read_while_full()?;
+            self.read_while_shut("a full backing")?;
             self.lift_fullness();
             return Ok(());
         }
         if self.media.bad_pages() > 0 && errors < OPEN_ERRORS_MAX {
             return Ok(());
+        }
+        // Each write that failed may have cost a segment, whether its page takes the next or not.
+        let segments = self.config.physical_bytes / u64::from(self.config.segment_bytes);
+        if self.media.bad_pages() as u64 + counts.write_errors > (segments / 8).max(BAD_SEGMENTS_MIN) {
+            self.read_while_shut("a backing that takes few writes any more")?;
+            return Err(Stop::Refused);
         }
         let well = match self.media.bad_pages() {
             0 => "the backing is well again",
@@ -84,20 +92,20 @@ impl<S: Subject> Run<S> {
         Err(Stop::Failed(format!("open still fails although {well}: {error}")))
     }
 
-    /// On a backing that is full a drive can be opened to be read.
-    fn read_while_full(&mut self) -> Result<(), Stop> {
+    /// Where a drive cannot be opened for writing it can be opened to be read.
+    fn read_while_shut(&mut self, on: &str) -> Result<(), Stop> {
         self.crash();
         let opening = Opening { read_only: true, ..self.opening(false) };
         let (media, config) = (self.media.clone(), self.config.clone());
         let open = async move { S::open(media, &config, opening).await };
         let opened = self.do_now("open to read", open)?;
-        self.count("restart: opened to read on a full backing");
+        self.count("restart: opened to be read");
         self.drive = Some(opened.map_err(|error| {
-            Stop::Failed(format!("open to read fails on a full backing, and nothing excuses it: {error}"))
+            Stop::Failed(format!("open to read fails on {on}, and nothing excuses it: {error}"))
         })?);
         for (first, count) in self.ranges() {
             let data = self.read(first, count)?.map_err(|error| {
-                Stop::Failed(format!("read fails on a full backing, and nothing excuses it: {error}"))
+                Stop::Failed(format!("read fails on {on}, and nothing excuses it: {error}"))
             })?;
             self.oracle.lock().must_have_been_written(first, &data)?;
         }

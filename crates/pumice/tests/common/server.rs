@@ -85,9 +85,18 @@ impl Drive {
         std::fs::write(self.file("pumice.toml"), config).expect("written");
     }
 
-    /// What the servers logged so far.
+    /// What the servers logged so far. A thread of theirs writes it: read until nothing more comes.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+        let read = || std::fs::read_to_string(self.folder().join("log")).unwrap_or_default();
+        let mut log = read();
+        loop {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = read();
+            if now == log {
+                return log;
+            }
+            log = now;
+        }
     }
 
     /// Starts a server; ready when it has told `count` addresses.

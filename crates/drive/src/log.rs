@@ -551,8 +551,8 @@ impl Log {
         })
     }
 
-    /// Whether so much more map can be written, of so many free segments, with one left that nothing was written to: a crash
-    /// meanwhile leaves no other to the opening.
+    /// Whether this many bytes of map can be written, with `free` free segments, and still leave one segment untouched. Recovery
+    /// after a crash meanwhile needs that one for its own checkpoint.
     pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
         let next = u64::from(self.heads[Head::Map as usize].next.is_some());
         let whole = (u64::from(free) + next).checked_sub(1);

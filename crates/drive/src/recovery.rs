@@ -57,8 +57,8 @@ impl<M: Media> Drive<M> {
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
-        // Where there may be a newer checkpoint that could not be read, nothing behind that need be damaged; and it may be what makes
-        // a pack unnecessary that the medium did not take.
+        // A newer checkpoint may exist that could not be read. It would explain damage in the log, and a gap too: it may replace a
+        // pack whose write failed, and durable data may lie behind that.
         let unread = found.unread.filter(|_| found.alone && !accepts);
         if let Some(error) = unread.as_ref().filter(|_| tail.damage.is_some() || tail.goes_on) {
             return Err(error.clone());

@@ -65,8 +65,8 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// A pack is missing that was durable once: which, and who says so.
     pub(crate) damage: Option<String>,
-    /// There are packs behind the first that is missing. A crash leaves such, and so does a medium that did not take a pack: then a
-    /// checkpoint made that one unnecessary before anything behind it was called durable.
+    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a pack: then a newer
+    /// checkpoint replaced that pack before anything behind it was reported durable.
     pub(crate) goes_on: bool,
 }
 

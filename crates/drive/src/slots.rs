@@ -76,7 +76,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     }
 }
 
-/// A copy that may be the only one that is up to date, the other having taken no write: what passes is waited for.
+/// Reads a copy, and retries I/O errors: if a write to the other copy failed, this one alone is up to date.
 async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     const ATTEMPTS: usize = 4;
     let mut result = read_pages(media, offset, len).await;

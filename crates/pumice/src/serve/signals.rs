@@ -14,7 +14,7 @@ pub(super) struct Signals {
     pub(super) reload: Signal,
 }
 
-/// How long after the first signal others say the same: `timeout` and some terminals send it twice.
+/// Signals that arrive this soon after the first count as the same request: `timeout` sends SIGTERM twice.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
 /// From now on SIGTERM and SIGINT do not kill the process: the first requests shutdown, a second one, later than

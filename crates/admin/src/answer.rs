@@ -4,7 +4,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
-use service::{StatusAnswer, StatusReport};
+use service::{DriveState, StatusAnswer, StatusReport, Warning};
 
 use crate::metrics;
 
@@ -50,9 +50,13 @@ fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
 /// 200 while all drives take the requests they should; 503 if one does not. A drive that is full is well: it is read,
 /// trimmed and overwritten. One that is read-only because it was asked to be is well, too.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
-    let sick = |drive: &&StatusReport| {
-        !matches!(drive.state.as_str(), "online" | "read-only")
-            || drive.critical_warning.has(service::Warning::ReadOnly)
+    let sick = |drive: &&StatusReport| match drive.state {
+        DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),
+        DriveState::Poisoned
+        | DriveState::Closed
+        | DriveState::Idle
+        | DriveState::Damaged
+        | DriveState::Unknown => true,
     };
     let lines: Vec<String> = drives
         .iter()

@@ -1,11 +1,12 @@
 //! What each metric is called and means. `docs/monitoring.md` lists them; a test holds the two together.
 
-use service::{KindReport, LatencyReport, ServerReport, StatusReport, Warning};
+use service::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport, Warning};
 
 use crate::exposition::{Exposition, Label, Type};
 
 /// States that a served drive can be in.
-const STATES: [&str; 4] = ["online", "read-only", "poisoned", "closed"];
+const STATES: [DriveState; 4] =
+    [DriveState::Online, DriveState::ReadOnly, DriveState::Poisoned, DriveState::Closed];
 
 /// A metric with one value a drive, or none where it is not known.
 type Single = (&'static str, Type, &'static str, fn(&StatusReport) -> Option<f64>);
@@ -205,7 +206,7 @@ fn states_and_warnings(out: &mut Exposition, drives: &Drives<'_>) {
     out.family("pumice_state", Type::Gauge, "1 for the current state of the drive, 0 for the others.");
     for (drive, path) in drives {
         for state in STATES {
-            out.sample(&[("drive", path), ("state", state)], flag(drive.state == state));
+            out.sample(&[("drive", path), ("state", state.as_str())], flag(drive.state == state));
         }
     }
     out.family(
@@ -257,7 +258,7 @@ fn live(out: &mut Exposition, drives: &Drives<'_>) {
             for live in &drive.compression.live {
                 let blocks = live.frame_blocks.to_string();
                 let labels: [Label<'_>; 3] =
-                    [("drive", path), ("kind", &live.kind), ("frame_blocks", &blocks)];
+                    [("drive", path), ("kind", live.kind.as_str()), ("frame_blocks", &blocks)];
                 out.sample(&labels, of(live) as f64);
             }
         }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use service::{
-    BackingReport, BucketReport, CompressionReport, DeviceReport, EventCount, EventsReport, KindReport,
-    LatencyReport, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport, SurveyedReport,
-    TimeToFull, WearReport, WrittenReport,
+    BackingReport, BucketReport, CompressionReport, DeviceReport, DriveState, EventCount, EventsReport,
+    KindReport, LatencyReport, LiveKind, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport,
+    SurveyedReport, TimeToFull, WearReport, WrittenReport,
 };
 
 /// A file of the project.
@@ -40,7 +40,7 @@ pub fn full_report(path: &str) -> StatusReport {
     };
     StatusReport {
         path: PathBuf::from(path),
-        state: "online".into(),
+        state: DriveState::Online,
         compression_ratio: 2.5,
         waf: 0.5,
         wear: WearReport {
@@ -50,7 +50,7 @@ pub fn full_report(path: &str) -> StatusReport {
         },
         compression: CompressionReport {
             live: vec![LiveReport {
-                kind: "settled".into(),
+                kind: LiveKind::Settled,
                 frame_blocks: 8,
                 logical_bytes: 32_768,
                 physical_bytes: 9000,

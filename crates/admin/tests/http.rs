@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admin::{HttpServer, Limits, Reports};
-use service::{ServerReport, StatusReport};
+use service::{DriveState, ServerReport, StatusReport};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// No answer takes so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn report(path: &str, state: &str) -> StatusReport {
+fn report(path: &str, state: DriveState) -> StatusReport {
     StatusReport {
         path: PathBuf::from(path),
-        state: state.to_string(),
-        state_reason: (state != "online").then(|| "a\nreason".to_string()),
+        state,
+        state_reason: (state != DriveState::Online).then(|| "a\nreason".to_string()),
         server: Some(ServerReport::default()),
         ..StatusReport::default()
     }
@@ -56,7 +56,7 @@ impl Server {
     }
 
     fn usual() -> Result<Server, Box<dyn std::error::Error>> {
-        Server::start(Limits::default(), vec![report("/srv/a", "online")])
+        Server::start(Limits::default(), vec![report("/srv/a", DriveState::Online)])
     }
 
     fn connect(&self) -> std::io::Result<TcpStream> {
@@ -135,20 +135,20 @@ fn head_is_an_answer_without_its_body() -> Outcome {
 
 #[test]
 fn health_is_that_of_all_drives() -> Outcome {
-    let drives = |states: [&str; 2]| vec![report("/srv/a", states[0]), report("/srv/b", states[1])];
+    let drives = |states: [DriveState; 2]| vec![report("/srv/a", states[0]), report("/srv/b", states[1])];
     for (states, code) in [
-        (["online", "online"], 200),
-        (["online", "read-only"], 200),
-        (["online", "poisoned"], 503),
-        (["closed", "online"], 503),
+        ([DriveState::Online, DriveState::Online], 200),
+        ([DriveState::Online, DriveState::ReadOnly], 200),
+        ([DriveState::Online, DriveState::Poisoned], 503),
+        ([DriveState::Closed, DriveState::Online], 503),
     ] {
         let server = Server::start(Limits::default(), drives(states))?;
         assert_code(&server.get("/healthz")?, code);
     }
-    let server = Server::start(Limits::default(), drives(["online", "poisoned"]))?;
+    let server = Server::start(Limits::default(), drives([DriveState::Online, DriveState::Poisoned]))?;
     let answer = server.get("/healthz")?;
     assert!(answer.ends_with("\r\n\r\n/srv/b: poisoned: a reason\n"), "{answer}");
-    let mut damaged = report("/srv/c", "read-only");
+    let mut damaged = report("/srv/c", DriveState::ReadOnly);
     damaged.critical_warning.bits = 0xc;
     let server = Server::start(Limits::default(), vec![damaged])?;
     assert_code(&server.get("/healthz")?, 503);
@@ -246,7 +246,7 @@ fn slow_clients_are_disconnected() -> Outcome {
         connection: Duration::from_millis(200),
         ..Limits::default()
     };
-    let server = Server::start(limits, vec![report("/srv/a", "online")])?;
+    let server = Server::start(limits, vec![report("/srv/a", DriveState::Online)])?;
     // Says nothing; says a part; hangs up half way.
     let mut silent = server.connect()?;
     let mut part = server.connect()?;
@@ -265,7 +265,7 @@ fn slow_clients_are_disconnected() -> Outcome {
 fn who_does_not_take_the_answer_is_disconnected() -> Outcome {
     let limits = Limits { connection: Duration::from_millis(300), ..Limits::default() };
     // More than the buffers of a connection hold.
-    let drives = (0..2000).map(|n| report(&format!("/srv/{n}"), "online")).collect();
+    let drives = (0..2000).map(|n| report(&format!("/srv/{n}"), DriveState::Online)).collect();
     let server = Server::start(limits, drives)?;
     let mut stream = server.connect()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
@@ -282,7 +282,7 @@ fn who_does_not_take_the_answer_is_disconnected() -> Outcome {
 #[test]
 fn many_idle_connections_keep_nobody_out() -> Outcome {
     let limits = Limits { connections: 8, headers: PATIENCE, connection: PATIENCE };
-    let server = Server::start(limits, vec![report("/srv/a", "online")])?;
+    let server = Server::start(limits, vec![report("/srv/a", DriveState::Online)])?;
     let mut idle = Vec::new();
     for _ in 0..100 {
         idle.push(server.connect()?);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{Change, ServedDrive, SettleRunReport, StatusReport, change, find_served};
+use service::{Change, RunState, ServedDrive, SettleRunReport, StatusReport, change, find_served};
 
 use crate::alone::with_drive;
 use crate::human;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The run that is under way.
 fn running(drive: &StatusReport) -> Option<&SettleRunReport> {
-    of(drive).filter(|run| run.state == "running")
+    of(drive).filter(|run| run.state == RunState::Running)
 }
 
 fn of(drive: &StatusReport) -> Option<&SettleRunReport> {
@@ -152,11 +152,11 @@ fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
             drive.compression_ratio,
         )?;
     }
-    match run.state.as_str() {
-        "finished" => Ok(()),
-        "stopped" if args.stop => Ok(()),
-        "stopped" => bail!("{path}: stopped before its end; what was settled until then stays"),
-        _ => bail!(
+    match run.state {
+        RunState::Finished => Ok(()),
+        RunState::Stopped if args.stop => Ok(()),
+        RunState::Stopped => bail!("{path}: stopped before its end; what was settled until then stays"),
+        RunState::Running | RunState::Failed | RunState::Unknown => bail!(
             "{path}: {}; what was settled until then stays",
             run.reason.as_deref().unwrap_or("it did not come to its end")
         ),

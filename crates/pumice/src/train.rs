@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, StatusReport, change, find_served};
+use service::{Change, SampleSource, StatusReport, change, find_served};
 
 use crate::alone::with_drive;
 
@@ -43,7 +43,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
-    let of = if training.sample == "live" { "what it holds" } else { "what was written" };
+    let of = match training.sample {
+        SampleSource::Live => "what it holds",
+        SampleSource::Written => "what was written",
+        SampleSource::Unknown => "the drive",
+    };
     let outcome = format!("{} (from {} blocks of {of})", training.outcome, training.sample_blocks_count);
     match training.dictionary_ids.len() {
         0 => writeln!(out, "{path}: no new dictionary; {outcome}")?,

@@ -3,6 +3,8 @@
 use drive::{Composition, DictionaryStatus, Share, Survey, Trained, Written};
 use serde::{Deserialize, Serialize};
 
+use crate::states::{LiveKind, RunState, SampleSource, SettlingState};
+
 /// How what a drive holds is compressed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -81,8 +83,7 @@ impl SurveyReport {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct LiveReport {
-    /// `raw` (does not compress), `fresh` (as it was written) or `settled`.
-    pub kind: String,
+    pub kind: LiveKind,
     /// Blocks of a record: 1, 2, 4 or 8.
     pub frame_blocks: u64,
     pub logical_bytes: u64,
@@ -105,8 +106,8 @@ impl CompressionReport {
             physical_bytes: it.share.physical_bytes,
         });
         let Composition { raw, fresh, settled } = composition;
-        let live = |kind: &str, class: usize, share: &Share| LiveReport {
-            kind: kind.to_string(),
+        let live = |kind: LiveKind, class: usize, share: &Share| LiveReport {
+            kind,
             frame_blocks: 1 << class,
             logical_bytes: share.logical_bytes,
             physical_bytes: share.physical_bytes,
@@ -124,7 +125,12 @@ impl CompressionReport {
             |logical: u64| (logical as f64 * settled_physical as f64 / settled_logical as f64) as u64;
         CompressionReport {
             dictionaries: dictionaries.iter().map(DictionaryReport::from).collect(),
-            live: [vec![live("raw", 0, raw)], classes("fresh", fresh), classes("settled", settled)].concat(),
+            live: [
+                vec![live(LiveKind::Raw, 0, raw)],
+                classes(LiveKind::Fresh, fresh),
+                classes(LiveKind::Settled, settled),
+            ]
+            .concat(),
             written: written.collect(),
             unsettled_bytes: fresh_physical,
             to_gain_bytes: (settled_logical > 0)
@@ -182,9 +188,7 @@ pub struct TrainingReport {
     pub gain_before: f64,
     /// Blocks of the sample that compress.
     pub sample_blocks_count: u64,
-    /// What it is a sample of: `written` (what was written since the drive was opened, or since the training before) or `live`
-    /// (what the drive holds, read back).
-    pub sample: String,
+    pub sample: SampleSource,
     /// One line for people.
     pub outcome: String,
 }
@@ -198,7 +202,7 @@ impl TrainingReport {
             gain: trained.gain,
             gain_before: trained.gain_before,
             sample_blocks_count: trained.sample_blocks as u64,
-            sample: if trained.sample_read { "live" } else { "written" }.to_string(),
+            sample: if trained.sample_read { SampleSource::Live } else { SampleSource::Written },
             outcome: trained.outcome.clone(),
         }
     }
@@ -209,9 +213,7 @@ impl TrainingReport {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct SettlingReport {
-    /// `off`, `resting` (all that may be settled is), `working`, `waiting` (for space: cleaning and writers come first) or
-    /// `asked` (a user's run is under way).
-    pub state: String,
+    pub state: SettlingState,
     /// Share of a processor it may take, in percent.
     pub background_cpu_percent: f64,
     /// Processor time taken, by training too, since the drive was opened.
@@ -235,8 +237,7 @@ pub struct SettlingReport {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct SettleRunReport {
-    /// `running`, `finished`, `stopped` or `failed`.
-    pub state: String,
+    pub state: RunState,
     /// Why it failed.
     pub reason: Option<String>,
     pub started_unix_seconds: u64,
@@ -283,12 +284,12 @@ mod tests {
     #[test]
     fn every_kind_has_its_line() {
         let report = CompressionReport::new(&[], &composition(), &[]);
-        let lines: Vec<(&str, u64, u64)> =
-            report.live.iter().map(|it| (&*it.kind, it.frame_blocks, it.physical_bytes)).collect();
+        let lines: Vec<(LiveKind, u64, u64)> =
+            report.live.iter().map(|it| (it.kind, it.frame_blocks, it.physical_bytes)).collect();
         assert_eq!(lines.len(), 9);
         assert_eq!(
             (lines[0], lines[4], lines[5]),
-            (("raw", 1, 4112), ("fresh", 8, 12_000), ("settled", 1, 400))
+            ((LiveKind::Raw, 1, 4112), (LiveKind::Fresh, 8, 12_000), (LiveKind::Settled, 1, 400))
         );
     }
 }

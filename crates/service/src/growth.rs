@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::states::NoTime;
+
 /// Time between looks.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Times over which growth is told.
@@ -35,15 +37,14 @@ pub struct TimeToFull {
     pub growth_bytes_per_second: Option<f64>,
     /// What the present rate was taken over.
     pub window_seconds: Option<f64>,
-    /// Why there is no time: `full`, `not growing`, `capacity first` (all of the logical capacity fits at the ratio of
-    /// what is written now), `seen too short`, `not served`.
-    pub reason: Option<String>,
+    /// Why there is no time.
+    pub reason: Option<NoTime>,
 }
 
 impl TimeToFull {
     /// No time, and why.
-    pub(crate) fn unknown(reason: &str) -> TimeToFull {
-        TimeToFull { reason: Some(reason.to_string()), ..TimeToFull::default() }
+    pub(crate) fn unknown(reason: NoTime) -> TimeToFull {
+        TimeToFull { reason: Some(reason), ..TimeToFull::default() }
     }
 }
 
@@ -96,7 +97,7 @@ impl Growth {
     pub(crate) fn predict(&self, now: &Sample, limits: Limits) -> TimeToFull {
         let room = limits.physical_limit_bytes.saturating_sub(now.physical_used_bytes) as f64;
         if room == 0.0 {
-            return TimeToFull { seconds: Some(0.0), ..TimeToFull::unknown("full") };
+            return TimeToFull { seconds: Some(0.0), ..TimeToFull::unknown(NoTime::Full) };
         }
         let rates: Vec<(Duration, f64, f64, Sample)> = WINDOWS
             .iter()
@@ -108,7 +109,7 @@ impl Growth {
             .collect();
         let Some(&(_, rate, seconds, then)) = rates.iter().rev().find(|(window, ..)| *window <= PRESENT)
         else {
-            return TimeToFull::unknown("seen too short");
+            return TimeToFull::unknown(NoTime::SeenTooShort);
         };
         let told = TimeToFull {
             growth_bytes_per_second: Some(rate),
@@ -121,14 +122,14 @@ impl Growth {
         let range =
             TimeToFull { soonest_seconds: after(fastest), latest_seconds: after(slowest), ..told.clone() };
         if rate <= 0.0 {
-            return TimeToFull { reason: Some("not growing".into()), latest_seconds: None, ..range };
+            return TimeToFull { reason: Some(NoTime::NotGrowing), latest_seconds: None, ..range };
         }
         let written = now.logical_used_bytes as f64 - then.logical_used_bytes as f64;
         if written > 0.0 {
             let ratio = written / (now.physical_used_bytes as f64 - then.physical_used_bytes as f64);
             let left = limits.logical_capacity_bytes.saturating_sub(now.logical_used_bytes) as f64;
             if left / ratio <= room {
-                return TimeToFull { reason: Some("capacity first".into()), ..told };
+                return TimeToFull { reason: Some(NoTime::CapacityFirst), ..told };
             }
         }
         TimeToFull { seconds: after(rate), ..range }
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn nothing_is_told_of_less_than_a_minute() {
         let (growth, now) = seen(50, |s| s << 20, |s| s << 20);
-        assert_eq!(growth.predict(&now, LIMITS), TimeToFull::unknown("seen too short"));
+        assert_eq!(growth.predict(&now, LIMITS), TimeToFull::unknown(NoTime::SeenTooShort));
         let (growth, now) = seen(60, |s| s << 20, |s| s << 20);
         assert_eq!(growth.predict(&now, LIMITS).window_seconds, Some(60.0));
     }
@@ -192,14 +193,14 @@ mod tests {
         let (growth, now) = seen(600, |s| (1000 - s) << 20, |_| 0);
         let told = growth.predict(&now, LIMITS);
         assert_eq!((told.seconds, told.soonest_seconds, told.latest_seconds), (None, None, None));
-        assert_eq!(told.reason.as_deref(), Some("not growing"));
+        assert_eq!(told.reason, Some(NoTime::NotGrowing));
     }
 
     #[test]
     fn one_that_stands_still_now_may_fill_as_it_did_before() {
         let (growth, now) = seen(3600, |s| s.min(3000) << 20, |s| s << 20);
         let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason.as_deref()), (None, Some("not growing")));
+        assert_eq!((told.seconds, told.reason), (None, Some(NoTime::NotGrowing)));
         assert!(told.soonest_seconds.is_some(), "{told:?}");
         assert_eq!(told.latest_seconds, None);
     }
@@ -208,7 +209,7 @@ mod tests {
     fn full_is_now() {
         let (growth, now) = seen(600, |_| 100 * GIB, |_| 0);
         let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason.as_deref()), (Some(0.0), Some("full")));
+        assert_eq!((told.seconds, told.reason), (Some(0.0), Some(NoTime::Full)));
     }
 
     #[test]
@@ -216,7 +217,7 @@ mod tests {
         // 20:1 on a drive that promises ten times its size.
         let (growth, now) = seen(600, |s| s << 20, |s| (s << 20) * 20);
         let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason.as_deref()), (None, Some("capacity first")));
+        assert_eq!((told.seconds, told.reason), (None, Some(NoTime::CapacityFirst)));
         // Overwritten with what compresses worse: no capacity is in the way.
         let (growth, now) = seen(600, |s| s << 20, |_| 50 * GIB);
         assert!(growth.predict(&now, LIMITS).seconds.is_some());

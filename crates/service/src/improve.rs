@@ -26,6 +26,7 @@ use crate::compute::{Meter, thread_time};
 use crate::events::{EventKind, Tell};
 use crate::pause::{rest, rest_after};
 use crate::requests::Requests;
+use crate::states::{RunState, SettlingState};
 use crate::workers::Workers;
 
 /// How often it is looked whether there is something to do.
@@ -66,7 +67,6 @@ pub(crate) struct Shared<M: Media> {
     memory: Mutex<Memory>,
 }
 
-#[derive(Default)]
 struct Memory {
     wanted: Vec<Answer>,
     training: Option<TrainingReport>,
@@ -129,7 +129,7 @@ impl Improver {
 
     /// Ends the run that is under way, if one is.
     pub(crate) fn stop_run(&self) {
-        self.shared.end_run("stopped", None);
+        self.shared.end_run(RunState::Stopped, None);
     }
 
     pub(crate) fn training_report(&self) -> Option<TrainingReport> {
@@ -145,20 +145,29 @@ impl Improver {
         let mut report = memory.settling.clone();
         report.background_cpu_percent = self.shared.percent();
         report.cpu_seconds = (memory.worker_time + self.shared.meter.busy()).as_secs_f64();
-        if report.state.is_empty() {
-            report.state = "resting".to_string();
-        }
-        if report.run.as_ref().is_some_and(|run| run.state == "running") {
-            report.state = "asked".to_string();
+        if report.run.as_ref().is_some_and(|run| run.state == RunState::Running) {
+            report.state = SettlingState::Asked;
         }
         report
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            wanted: Vec::new(),
+            training: None,
+            settling: SettlingReport { state: SettlingState::Resting, ..SettlingReport::default() },
+            survey: None,
+            worker_time: Duration::ZERO,
+        }
     }
 }
 
 impl Memory {
     /// The run that is under way.
     fn run(&mut self) -> Option<&mut SettleRunReport> {
-        self.settling.run.as_mut().filter(|run| run.state == "running")
+        self.settling.run.as_mut().filter(|run| run.state == RunState::Running)
     }
 }
 
@@ -185,7 +194,7 @@ pub(crate) async fn improve<M: Media>(shared: Arc<Shared<M>>, mut stopped: watch
             () = rest(pause) => {}
         }
     }
-    shared.end_run("stopped", Some("the drive was closed".into()));
+    shared.end_run(RunState::Stopped, Some("the drive was closed".into()));
     // Whoever waits for training is told by its answer being dropped.
     shared.memory.lock().wanted.clear();
 }
@@ -267,7 +276,7 @@ impl<M: Media> Shared<M> {
                 return;
             }
             memory.settling.run = Some(SettleRunReport {
-                state: "running".to_string(),
+                state: RunState::Running,
                 started_unix_seconds: unix_seconds(),
                 total_bytes: self.drive.logical_capacity_bytes(),
                 ..SettleRunReport::default()
@@ -319,22 +328,19 @@ impl<M: Media> Shared<M> {
         self.memory.lock().worker_time + self.meter.busy()
     }
 
-    fn set_state(&self, state: &str) {
-        let settling = &mut self.memory.lock().settling;
-        if settling.state != state {
-            settling.state = state.to_string();
-        }
+    fn set_state(&self, state: SettlingState) {
+        self.memory.lock().settling.state = state;
     }
 
-    fn end_run(&self, state: &str, reason: Option<String>) {
+    fn end_run(&self, state: RunState, reason: Option<String>) {
         let mut memory = self.memory.lock();
         let Some(run) = memory.run() else { return };
-        run.state = state.to_string();
+        run.state = state;
         run.reason = reason;
         run.finished_unix_seconds = Some(unix_seconds());
         tracing::info!(
             drive = %self.path.display(),
-            state,
+            %state,
             reason = run.reason,
             bytes = run.settled_bytes,
             before = run.before_bytes,
@@ -372,7 +378,7 @@ impl<M: Media> Shared<M> {
                 Ok::<(), Error>(())
             };
             if let Err(error) = begun.await {
-                self.end_run("failed", Some(error.to_string()));
+                self.end_run(RunState::Failed, Some(error.to_string()));
                 return Duration::ZERO;
             }
         }
@@ -385,7 +391,7 @@ impl<M: Media> Shared<M> {
         let (step, more) = match settled.await {
             Ok(done) => done,
             Err(error) => {
-                self.end_run("failed", Some(error.to_string()));
+                self.end_run(RunState::Failed, Some(error.to_string()));
                 return Duration::ZERO;
             }
         };
@@ -401,7 +407,7 @@ impl<M: Media> Shared<M> {
             report.after_bytes += step.after_bytes;
         }
         if step.next_block.is_none() && !more {
-            self.end_run("finished", None);
+            self.end_run(RunState::Finished, None);
             return Duration::ZERO;
         }
         if !step.no_room || step.blocks_count > 0 {
@@ -411,7 +417,7 @@ impl<M: Media> Shared<M> {
         if run.no_room_since.get_or_insert_with(Instant::now).elapsed() > ROOM_PATIENCE {
             let why =
                 "free segments are few and cleaning finds no more; trim, or let the drive grow (set-size)";
-            self.end_run("failed", Some(why.into()));
+            self.end_run(RunState::Failed, Some(why.into()));
         }
         ROOM_POLL
     }
@@ -421,7 +427,7 @@ impl<M: Media> Shared<M> {
         let share = self.percent() / 100.0;
         pass.look_at_hosts(&self.requests, now);
         if share <= 0.0 || self.drive.writable().is_err() {
-            self.set_state("off");
+            self.set_state(SettlingState::Off);
             *pass = pass.switched_off();
             return LOOK;
         }
@@ -431,13 +437,13 @@ impl<M: Media> Shared<M> {
         }
         pass.not_before = None;
         if self.drive.pace().writers.is_some() && !pass.is_quiet(now) {
-            self.set_state("waiting");
+            self.set_state(SettlingState::Waiting);
             return LOOK;
         }
         let rest = match self.next_in_background(pass, now).await {
             Ok(rest) => rest,
             Err(Error::NoSpace) => {
-                self.set_state("waiting");
+                self.set_state(SettlingState::Waiting);
                 LOOK
             }
             Err(error) => {
@@ -475,14 +481,14 @@ impl<M: Media> Shared<M> {
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {
             return self.settle_again(pass).await;
         };
-        self.set_state("working");
+        self.set_state(SettlingState::Working);
         let step = self.settle(block, which).await?;
         pass.found |= step.blocks_count > 0;
         pass.next = step.next_block;
         let mut memory = self.memory.lock();
         memory.settling.position_bytes = step.next_block.unwrap_or(0) * BLOCK_BYTES as u64;
         if step.no_room {
-            memory.settling.state = "waiting".to_string();
+            memory.settling.state = SettlingState::Waiting;
             return Ok(LOOK);
         }
         if pass.next.is_some() {
@@ -492,7 +498,7 @@ impl<M: Media> Shared<M> {
         if pass.found {
             return Ok(Duration::ZERO);
         }
-        memory.settling.state = "resting".to_string();
+        memory.settling.state = SettlingState::Resting;
         pass.nothing = pass.begun;
         pass.rest_until = Some(Instant::now() + REST);
         Ok(LOOK)

@@ -40,6 +40,7 @@ mod resize;
 mod runtime_dir;
 mod scrub;
 mod served;
+mod states;
 mod throttle;
 mod unthreaded;
 mod workers;
@@ -71,6 +72,9 @@ pub use resize::{set_capacity, set_codec, set_size, wipe};
 pub use runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use served::ServedDrive;
+pub use states::{
+    DriveState, LiveKind, NoTime, RunState, SampleSource, ScrubState, SettlingState, WearSource,
+};
 pub use throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use unthreaded::{BackgroundFuture, Unthreaded};
 pub use workers::{IoBackend, IoChoice, Workers, run_here};

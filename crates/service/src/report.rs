@@ -16,6 +16,7 @@ use crate::health::{CriticalWarning, Warning};
 use crate::latency::{Snapshot, Timed};
 use crate::offload_report::OffloadReport;
 use crate::requests::Requests;
+use crate::states::{DriveState, NoTime, ScrubState, WearSource};
 
 /// Model that every drive tells.
 const MODEL: &str = "Pumice";
@@ -54,10 +55,11 @@ fn logical_available_bytes(status: &Status) -> u64 {
 #[allow(missing_docs, reason = "the names are the interface and say it")]
 pub struct StatusReport {
     pub path: PathBuf,
-    /// `online`, `read-only`, `poisoned`, `closed`; `idle` where no server has the drive.
-    pub state: String,
+    pub state: DriveState,
     /// Why it is not online.
     pub state_reason: Option<String>,
+    /// Read-only because a user requested that.
+    pub read_only_requested: bool,
     pub uuid: String,
     pub model: String,
     /// The beginning of `uuid`, without its dashes.
@@ -185,8 +187,7 @@ pub struct WearReport {
     pub written_bytes: u64,
     /// Life used: written of endurance; without endurance, what the most worn device says of itself. May exceed 100.
     pub percentage_used: Option<f64>,
-    /// `endurance` or `device`.
-    pub source: Option<String>,
+    pub source: Option<WearSource>,
 }
 
 /// How the last opening went.
@@ -236,8 +237,7 @@ pub struct ServerReport {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ScrubReport {
-    /// `running`, `finished` or `stopped`.
-    pub state: String,
+    pub state: ScrubState,
     pub started_unix_seconds: u64,
     pub finished_unix_seconds: Option<u64>,
     /// The rate it keeps to, counted in bytes of records.
@@ -365,17 +365,19 @@ impl StatusReport {
         keep_allocated: bool,
     ) -> StatusReport {
         let (state, state_reason) = match &status.state {
-            State::Online => ("online", None),
-            State::ReadOnly(why) => ("read-only", Some(why.clone())),
-            State::Poisoned(why) => ("poisoned", Some(why.clone())),
-            State::Closed => ("closed", None),
+            State::Online => (DriveState::Online, None),
+            State::ReadOnly(why) => (DriveState::ReadOnly, Some(why.clone())),
+            State::Poisoned(why) => (DriveState::Poisoned, Some(why.clone())),
+            State::Closed => (DriveState::Closed, None),
         };
         let counters = &status.counters;
         let uuid = uuid::Uuid::from_bytes(status.uuid);
         let limit = limit_bytes(status);
         StatusReport {
             path: path.to_path_buf(),
-            state: state.to_string(),
+            state,
+            // The engine has one state for both, and this text where it was requested.
+            read_only_requested: matches!(&status.state, State::ReadOnly(why) if why == drive::READ_ONLY_REQUESTED),
             state_reason,
             uuid: uuid.to_string(),
             model: MODEL.to_string(),
@@ -422,7 +424,7 @@ impl StatusReport {
                 written_bytes: status.lifetime_written_bytes,
                 ..WearReport::default()
             },
-            time_to_full: TimeToFull::unknown("not served"),
+            time_to_full: TimeToFull::unknown(NoTime::NotServed),
             backing: BackingReport::default(),
             compression: CompressionReport::new(&drive.dictionaries(), &status.composition, &status.written),
             map_cache: CacheReport {
@@ -475,9 +477,9 @@ impl StatusReport {
     ) -> StatusReport {
         let mut report = StatusReport::new(path, &drive.status(), drive, keep_allocated);
         if damaged {
-            report.state = "damaged".to_string();
+            report.state = DriveState::Damaged;
         } else {
-            report.state = "idle".to_string();
+            report.state = DriveState::Idle;
             report.state_reason = None;
         }
         report.assess(Prober::new().look(path), &WarnAt::default());
@@ -488,15 +490,18 @@ impl StatusReport {
     pub(crate) fn assess(&mut self, backing: BackingReport, warn_at: &WarnAt) {
         let endured =
             self.wear.endurance_bytes.map(|bytes| 100.0 * self.wear.written_bytes as f64 / bytes as f64);
-        let source = match (endured, backing.percentage_used) {
-            (Some(_), _) => Some("endurance"),
-            (None, Some(_)) => Some("device"),
+        self.wear.source = match (endured, backing.percentage_used) {
+            (Some(_), _) => Some(WearSource::Endurance),
+            (None, Some(_)) => Some(WearSource::Device),
             (None, None) => None,
         };
         self.wear.percentage_used = endured.or(backing.percentage_used);
-        self.wear.source = source.map(str::to_string);
         self.backing = backing;
-        let broken = matches!(self.state.as_str(), "poisoned" | "damaged") || self.unasked_read_only();
+        let broken = match self.state {
+            DriveState::Poisoned | DriveState::Damaged => true,
+            DriveState::ReadOnly => !self.read_only_requested,
+            DriveState::Online | DriveState::Closed | DriveState::Idle | DriveState::Unknown => false,
+        };
         let worn = [self.wear.percentage_used, self.backing.percentage_used];
         let doubtful = self.errors.corrupt_records_count > 0 || self.backing.unreliable();
         self.critical_warning = CriticalWarning::of(&[
@@ -511,10 +516,5 @@ impl StatusReport {
                 self.cleaning.segments_bad_count + self.cleaning.segments_damaged_count > 0,
             ),
         ]);
-    }
-
-    /// Read-only for its damage, not because it was asked for.
-    fn unasked_read_only(&self) -> bool {
-        self.state == "read-only" && self.state_reason.as_deref() != Some(drive::READ_ONLY_REQUESTED)
     }
 }

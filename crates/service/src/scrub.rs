@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::pause::rest_unless_stopped;
 use crate::report::ScrubReport;
+use crate::states::ScrubState;
 
 /// Bytes of records a second, unless told otherwise: little beside what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;
@@ -45,13 +46,13 @@ impl Scrubber {
         let bytes_per_second = bytes_per_second.max(1);
         let mut stop = self.stop.lock();
         let mut report = self.report.lock();
-        if let Some(report) = report.as_mut().filter(|report| report.state == "running") {
+        if let Some(report) = report.as_mut().filter(|report| report.state == ScrubState::Running) {
             report.bytes_per_second = bytes_per_second;
             return;
         }
         let status = self.drive.status();
         *report = Some(ScrubReport {
-            state: "running".to_string(),
+            state: ScrubState::Running,
             started_unix_seconds: unix_seconds(),
             finished_unix_seconds: None,
             bytes_per_second,
@@ -68,8 +69,9 @@ impl Scrubber {
     /// Ends the one that is running, if one is.
     pub(crate) fn stop(&self) {
         self.stop.lock().send_replace(true);
-        if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == "running") {
-            report.state = "stopped".to_string();
+        if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == ScrubState::Running)
+        {
+            report.state = ScrubState::Stopped;
             report.finished_unix_seconds = Some(unix_seconds());
         }
     }
@@ -82,12 +84,12 @@ async fn scrub(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut next = Some(0);
-    let mut state = "finished";
+    let mut state = ScrubState::Finished;
     while let Some(block) = next {
         let begun = Instant::now();
         let Ok(step) = drive.scrub_step(block).await else {
             // The drive is closing.
-            state = "stopped";
+            state = ScrubState::Stopped;
             break;
         };
         if *stopped.borrow() {
@@ -115,11 +117,11 @@ async fn scrub(
         }
     }
     if let Some(report) = report.lock().as_mut() {
-        report.state = state.to_string();
+        report.state = state;
         report.finished_unix_seconds = Some(unix_seconds());
         tracing::info!(
             drive = %path.display(),
-            state,
+            %state,
             records = report.records_verified_count,
             bytes = report.read_bytes,
             faults = report.faults_count,

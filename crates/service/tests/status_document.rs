@@ -128,7 +128,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
     report.wear = service::WearReport {
         endurance_bytes: Some(1),
         percentage_used: Some(1.0),
-        source: Some("device".into()),
+        source: Some(service::WearSource::Device),
         ..report.wear
     };
     report.time_to_full = service::TimeToFull {
@@ -137,7 +137,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         latest_seconds: Some(1.0),
         growth_bytes_per_second: Some(1.0),
         window_seconds: Some(1.0),
-        reason: Some("x".into()),
+        reason: Some(service::NoTime::Full),
     };
     let device = DeviceReport {
         name: "x".into(),

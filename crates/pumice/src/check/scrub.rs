@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     bar.set_style(ProgressStyle::with_template(
         "{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
     )?);
-    while report.state == "running" {
+    while report.state == service::ScrubState::Running {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);
         std::thread::sleep(POLL);

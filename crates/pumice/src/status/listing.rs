@@ -2,7 +2,7 @@
 //! CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022,
 //! figure 6), as far as they have a meaning here. `docs/status.md` says what each is.
 
-use service::StatusReport;
+use service::{DriveState, StatusReport};
 
 use crate::human;
 
@@ -66,10 +66,14 @@ fn percentage_used(drive: &StatusReport) -> String {
 }
 
 fn device_status(drive: &StatusReport) -> String {
-    match (drive.critical_warning.bits, drive.state.as_str()) {
-        (0, "online" | "idle" | "read-only" | "closed") => "Good".to_string(),
-        (0, state) => state.to_string(),
-        _ => format!("Warning: {}", drive.critical_warning.names.join(", ")),
+    if drive.critical_warning.bits != 0 {
+        return format!("Warning: {}", drive.critical_warning.names.join(", "));
+    }
+    match drive.state {
+        DriveState::Online | DriveState::Idle | DriveState::ReadOnly | DriveState::Closed => {
+            "Good".to_string()
+        }
+        DriveState::Poisoned | DriveState::Damaged | DriveState::Unknown => drive.state.to_string(),
     }
 }
 
@@ -110,7 +114,7 @@ mod tests {
     #[test]
     fn a_drive_like_that_of_the_document() {
         let drive = StatusReport {
-            state: "online".into(),
+            state: DriveState::Online,
             atomic_write_bytes: 256 << 10,
             logical_capacity_bytes: 9_600_000_000_000,
             physical_limit_bytes: 6_400_000_000_000,
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn warnings_are_told_by_number_and_name() {
         let drive = StatusReport {
-            state: "poisoned".into(),
+            state: DriveState::Poisoned,
             critical_warning: CriticalWarning {
                 bits: 0xc,
                 names: vec!["reliability".into(), "read-only".into()],

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::{LatencyReport, StatusReport, TimeToFull};
+use service::{LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull};
 
 use super::listing;
 use crate::human;
@@ -132,8 +132,8 @@ fn compression(table: &mut Table, drive: &StatusReport) {
         );
     }
     for live in drive.compression.live.iter().filter(|live| live.logical_bytes > 0) {
-        let name = match (live.kind.as_str(), live.frame_blocks) {
-            ("raw", _) => "stored as it came".to_string(),
+        let name = match (live.kind, live.frame_blocks) {
+            (LiveKind::Raw, _) => "stored as it came".to_string(),
             (kind, 1) => format!("{kind}, single blocks"),
             (kind, blocks) => format!("{kind}, frames of {blocks}"),
         };
@@ -204,20 +204,21 @@ pub(super) fn time_to_full(told: &TimeToFull) -> String {
         let latest = told.latest_seconds.map_or("never".to_string(), human::duration);
         told.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))
     };
-    let reason = match told.reason.as_deref() {
-        Some("full") => "none: it is full",
-        Some("not growing") => "not growing",
-        Some("capacity first") => "never: all of the capacity fits at the ratio of what is written now",
-        Some("seen too short") => "known after a minute of serving",
-        Some("not served") => "known while it is served",
-        _ => "",
+    let reason = match told.reason {
+        None => {
+            let seconds = told.seconds.map_or("unknown".to_string(), human::duration);
+            return range(told).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
+        }
+        Some(NoTime::Full) => "none: it is full",
+        Some(NoTime::NotGrowing) => "not growing",
+        Some(NoTime::CapacityFirst) => "never: all of the capacity fits at the ratio of what is written now",
+        Some(NoTime::SeenTooShort) => "known after a minute of serving",
+        Some(NoTime::NotServed) => "known while it is served",
+        Some(NoTime::Unknown) => "unknown",
     };
     match (told.seconds, range(told)) {
-        (Some(seconds), Some(range)) if reason.is_empty() => {
-            format!("{} ({range})", human::duration(seconds))
-        }
         (None, Some(range)) => format!("{reason} now; {range} as it grew before"),
-        _ => reason.to_string(),
+        (Some(_), _) | (None, None) => reason.to_string(),
     }
 }
 

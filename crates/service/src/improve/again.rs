@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
 use crate::compression::SurveyReport;
+use crate::states::SettlingState;
 
 /// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
 const GAIN_MIN: f64 = 1.03;
@@ -34,7 +35,7 @@ impl<M: Media> Shared<M> {
     pub(super) async fn settle_again(&self, pass: &mut Pass) -> Result<Duration, Error> {
         let adopted = self.drive.dictionaries_adopted_at();
         if adopted == pass.again_done {
-            self.set_state("resting");
+            self.set_state(SettlingState::Resting);
             return Ok(LOOK);
         }
         let block = match pass.again {
@@ -45,7 +46,7 @@ impl<M: Media> Shared<M> {
                 return Ok(Duration::ZERO);
             }
         };
-        self.set_state("working");
+        self.set_state(SettlingState::Working);
         let step = self.settle(block, Settle::Again).await?;
         pass.again = step.next_block;
         if step.next_block.is_none() {
@@ -53,7 +54,7 @@ impl<M: Media> Shared<M> {
             self.memory.lock().settling.passes_count += 1;
         }
         if step.no_room {
-            self.set_state("waiting");
+            self.set_state(SettlingState::Waiting);
             return Ok(LOOK);
         }
         Ok(Duration::ZERO)
@@ -61,11 +62,11 @@ impl<M: Media> Shared<M> {
 
     /// Looks for what needs the dictionaries that were retired first, so that they can be forgotten.
     pub(super) async fn make_places(&self) -> Result<Duration, Error> {
-        self.set_state("working");
+        self.set_state(SettlingState::Working);
         let step = self.timed(self.drive.free_dictionaries_step()).await?;
         self.count(&step, true);
         if step.no_room {
-            self.set_state("waiting");
+            self.set_state(SettlingState::Waiting);
             return Ok(LOOK);
         }
         // Still wanted after the last step: those that were retired just now have to wait for their segments.

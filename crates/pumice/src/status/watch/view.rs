@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
-use service::{KindReport, StatusReport};
+use service::{DriveState, KindReport, RunState, StatusReport};
 
 use super::history::{History, Rates, Watched};
 use crate::human;
@@ -154,8 +154,8 @@ fn settling(report: &StatusReport) -> String {
     let Some(server) = &report.server else { return left };
     let settling = &server.settling;
     let gained = settling.before_bytes.saturating_sub(settling.after_bytes);
-    let run = settling.run.as_ref().filter(|run| run.state == "running");
-    let state = run.map_or(settling.state.clone(), |run| {
+    let run = settling.run.as_ref().filter(|run| run.state == RunState::Running);
+    let state = run.map_or(settling.state.to_string(), |run| {
         format!("asked, at {:.0} %", run.position_bytes as f64 * 100.0 / run.total_bytes.max(1) as f64)
     });
     format!(
@@ -209,16 +209,20 @@ fn draw_latencies(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
 }
 
 fn state(drive: &Watched) -> String {
-    if drive.gone { "not served".to_string() } else { drive.report.state.clone() }
+    if drive.gone { "not served".to_string() } else { drive.report.state.to_string() }
 }
 
 fn state_style(drive: &Watched) -> Style {
-    match (drive.gone, drive.report.state.as_str(), drive.report.critical_warning.bits) {
-        (true, ..) => Style::new().fg(Color::DarkGray),
-        (_, "poisoned", _) => Style::new().fg(Color::Red),
-        (_, _, 0) => Style::new().fg(Color::Green),
-        _ => Style::new().fg(Color::Yellow),
-    }
+    let healthy = if drive.report.critical_warning.bits == 0 { Color::Green } else { Color::Yellow };
+    Style::new().fg(match drive.report.state {
+        _ if drive.gone => Color::DarkGray,
+        DriveState::Poisoned | DriveState::Damaged => Color::Red,
+        DriveState::Online
+        | DriveState::ReadOnly
+        | DriveState::Closed
+        | DriveState::Idle
+        | DriveState::Unknown => healthy,
+    })
 }
 
 /// Of the warning levels, red from the highest on.
@@ -268,7 +272,7 @@ mod tests {
         let event = RecentEvent { message: "space is getting low".into(), ..RecentEvent::default() };
         StatusReport {
             path: path.into(),
-            state: "online".into(),
+            state: DriveState::Online,
             physical_used_ratio: used,
             compression_ratio: 2.5,
             host_written_bytes: u64::from(seconds) << 20,

@@ -1,0 +1,175 @@
+//! States in the status, by the names that JSON has for them.
+//!
+//! A name that this program does not know (of a newer server) is read as `Unknown`, so that the rest of the status can be
+//! shown.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! states {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $text)] $variant,)+
+            /// Of a newer program.
+            #[default]
+            #[serde(other, rename = "unknown")]
+            Unknown,
+        }
+
+        impl $name {
+            /// The name in JSON.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text,)+
+                    $name::Unknown => "unknown",
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+states! {
+    /// State of a drive.
+    DriveState {
+        /// Served, reads and writes.
+        Online = "online",
+        /// Served, refuses writes: by request, or because it is damaged.
+        ReadOnly = "read-only",
+        /// Served, refuses writes since a write or sync of the backing failed.
+        Poisoned = "poisoned",
+        /// Does not take requests any more.
+        Closed = "closed",
+        /// Not served.
+        Idle = "idle",
+        /// Not served, and opened only by giving up a part of its log.
+        Damaged = "damaged",
+    }
+}
+
+states! {
+    /// Why there is no time to full.
+    NoTime {
+        /// Nothing is available.
+        Full = "full",
+        /// Used space did not grow over the last five minutes.
+        NotGrowing = "not growing",
+        /// All of the logical capacity fits at the ratio of recently written data.
+        CapacityFirst = "capacity first",
+        /// The drive was opened less than a minute ago.
+        SeenTooShort = "seen too short",
+        /// No server has the drive.
+        NotServed = "not served",
+    }
+}
+
+states! {
+    /// Source of the percentage of life used.
+    WearSource {
+        /// Bytes written, of the endurance given at creation.
+        Endurance = "endurance",
+        /// The value that the most worn disk reports.
+        Device = "device",
+    }
+}
+
+states! {
+    /// State of a scrub.
+    ScrubState {
+        /// In progress.
+        Running = "running",
+        /// Every record was read.
+        Finished = "finished",
+        /// Ended by a user, or because the drive was closed.
+        Stopped = "stopped",
+    }
+}
+
+states! {
+    /// What settling does.
+    SettlingState {
+        /// Switched off, or the drive refuses writes.
+        Off = "off",
+        /// Nothing is left to settle.
+        Resting = "resting",
+        /// In progress.
+        Working = "working",
+        /// Waits for space: cleaning and writers come first.
+        Waiting = "waiting",
+        /// A run started by a user is in progress.
+        Asked = "asked",
+    }
+}
+
+states! {
+    /// State of a settling run that a user started.
+    RunState {
+        /// In progress.
+        Running = "running",
+        /// Reached the end of the drive.
+        Finished = "finished",
+        /// Ended by a user, or because the drive was closed.
+        Stopped = "stopped",
+        /// Ended by an error, or for lack of space.
+        Failed = "failed",
+    }
+}
+
+states! {
+    /// How live data is stored.
+    LiveKind {
+        /// Uncompressed: it does not compress.
+        Raw = "raw",
+        /// Compressed when it was written.
+        Fresh = "fresh",
+        /// Recompressed as well as the drive can.
+        Settled = "settled",
+    }
+}
+
+states! {
+    /// Source of the sample that dictionaries are trained on.
+    SampleSource {
+        /// Data written since the drive was opened, or since the training before.
+        Written = "written",
+        /// Data that the drive holds, read back.
+        Live = "live",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_json_are_those_that_are_printed() {
+        let states = [
+            DriveState::Online,
+            DriveState::ReadOnly,
+            DriveState::Poisoned,
+            DriveState::Closed,
+            DriveState::Idle,
+            DriveState::Damaged,
+        ];
+        for state in states {
+            assert_eq!(serde_json::to_value(state).expect("JSON"), state.as_str());
+            assert_eq!(serde_json::from_value::<DriveState>(state.as_str().into()).expect("a state"), state);
+        }
+        assert_eq!(serde_json::to_value(NoTime::CapacityFirst).expect("JSON"), "capacity first");
+        assert_eq!(format!("{:>10}|", DriveState::ReadOnly), " read-only|");
+    }
+
+    #[test]
+    fn a_state_of_a_newer_program_is_unknown() {
+        let state: DriveState = serde_json::from_str("\"hibernating\"").expect("any name");
+        assert_eq!((state, state.as_str()), (DriveState::Unknown, "unknown"));
+    }
+}

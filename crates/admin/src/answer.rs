@@ -56,6 +56,7 @@ fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
         | DriveState::Closed
         | DriveState::Idle
         | DriveState::Damaged
+        | DriveState::Down
         | DriveState::Unknown => true,
     };
     let lines: Vec<String> = drives

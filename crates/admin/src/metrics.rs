@@ -4,9 +4,9 @@ use service::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport,
 
 use crate::exposition::{Exposition, Label, Type};
 
-/// States that a served drive can be in.
-const STATES: [DriveState; 4] =
-    [DriveState::Online, DriveState::ReadOnly, DriveState::Poisoned, DriveState::Closed];
+/// States that a drive of a server can be in.
+const STATES: [DriveState; 5] =
+    [DriveState::Online, DriveState::ReadOnly, DriveState::Poisoned, DriveState::Closed, DriveState::Down];
 
 /// A metric with one value a drive, or none where it is not known.
 type Single = (&'static str, Type, &'static str, fn(&StatusReport) -> Option<f64>);
@@ -162,8 +162,10 @@ const SINGLES: &[Single] = singles! {
 
 /// Metrics of some drives, in the text format of Prometheus.
 pub fn render(drives: &[StatusReport]) -> String {
-    let drives: Vec<_> = drives.iter().map(|drive| (drive, drive.path.display().to_string())).collect();
-    let drives: &Drives<'_> = &drives;
+    let all: Vec<_> = drives.iter().map(|drive| (drive, drive.path.display().to_string())).collect();
+    // Of a drive that is down only the state is known.
+    let up: Vec<_> = all.iter().filter(|(drive, _)| drive.state != DriveState::Down).cloned().collect();
+    let (all, drives): (&Drives<'_>, &Drives<'_>) = (&all, &up);
     let mut out = Exposition::default();
     out.family("pumice_build_info", Type::Gauge, "Always 1; label: program version.");
     out.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -187,13 +189,15 @@ pub fn render(drives: &[StatusReport]) -> String {
             }
         }
     }
-    states_and_warnings(&mut out, drives);
+    states(&mut out, all);
+    warnings(&mut out, drives);
     estimates(&mut out, drives);
     live(&mut out, drives);
     written(&mut out, drives);
     survey(&mut out, drives);
     devices(&mut out, drives);
     requests(&mut out, drives);
+    events(&mut out, all);
     offload(&mut out, drives);
     out.into_text()
 }
@@ -201,14 +205,28 @@ pub fn render(drives: &[StatusReport]) -> String {
 /// Drives with their paths.
 type Drives<'a> = [(&'a StatusReport, String)];
 
-fn states_and_warnings(out: &mut Exposition, drives: &Drives<'_>) {
-    let flag = |holds: bool| f64::from(u8::from(holds));
+fn flag(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+fn states(out: &mut Exposition, drives: &Drives<'_>) {
+    out.family(
+        "pumice_drive_up",
+        Type::Gauge,
+        "1 if the server has opened the drive, 0 if it could not; most other metrics are absent then.",
+    );
+    for (drive, path) in drives {
+        out.sample(&[("drive", path)], flag(drive.state != DriveState::Down));
+    }
     out.family("pumice_state", Type::Gauge, "1 for the current state of the drive, 0 for the others.");
     for (drive, path) in drives {
         for state in STATES {
             out.sample(&[("drive", path), ("state", state.as_str())], flag(drive.state == state));
         }
     }
+}
+
+fn warnings(out: &mut Exposition, drives: &Drives<'_>) {
     out.family(
         "pumice_critical_warning",
         Type::Gauge,
@@ -394,8 +412,11 @@ fn requests(out: &mut Exposition, drives: &Drives<'_>) {
     for (server, path) in served() {
         histograms(out, path, &server.latency);
     }
+}
+
+fn events(out: &mut Exposition, drives: &Drives<'_>) {
     out.family("pumice_events_total", Type::Counter, "Events since the drive was opened.");
-    for (server, path) in served() {
+    for (server, path) in drives.iter().filter_map(|(drive, path)| Some((drive.server.as_ref()?, path))) {
         for count in &server.events.counts {
             out.sample(&[("drive", path), ("event", &count.event)], count.count as f64);
         }

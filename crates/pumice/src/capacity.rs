@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::StatusReport;
+use service::{DriveState, StatusReport};
 
-use crate::status;
+use crate::{status, usage};
 
 /// The report counts in sectors of this size, whatever the drive's own are.
 const SECTOR_BYTES: u64 = 512;
@@ -33,6 +33,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let drives = status::find(args.path.as_deref())?;
+    if args.path.is_none() {
+        for down in service::find_drives(None).iter().filter(|drive| drive.state == DriveState::Down) {
+            let why = down.state_reason.as_deref().unwrap_or("no reason given");
+            usage::complain(&usage::printable(&format!("warning: {}: down: {why}", down.path.display())));
+        }
+    }
     let mut out = std::io::stdout().lock();
     if !args.no_header {
         let path = if args.path.is_none() { "\tpath" } else { "" };

@@ -8,12 +8,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use service::{IoChoice, ServiceError, StatusAnswer, StatusReport, find_served, inspect_status, run_here};
+use service::{
+    IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
+};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'")]
 pub(crate) struct Args {
-    /// Drive (file or block device) [default: all drives being served]
+    /// Drive (file or block device) [default: all drives of running servers]
     path: Option<PathBuf>,
     /// Print JSON: {"drives": [{...}]}
     #[arg(long)]
@@ -28,7 +30,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(interval) = args.watch {
         return watch::run(args.path.as_deref(), interval);
     }
-    let drives = find(args.path.as_deref())?;
+    let drives = match (args.path.as_deref(), find_drives(args.path.as_deref())) {
+        (Some(path), found) if found.is_empty() => vec![idle(path)?],
+        (Some(_), mut found) => {
+            found.truncate(1);
+            found
+        }
+        (None, found) => found,
+    };
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &StatusAnswer { drives }).map_err(std::io::Error::from)?;

@@ -53,7 +53,7 @@ fn first_paragraph(text: &str) -> String {
 }
 
 /// Text from outside as it may be shown on a terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

@@ -28,6 +28,7 @@ use crate::report::StatusReport;
 use crate::resize::allocation;
 use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::served::ServedDrive;
+use crate::states::DriveState;
 
 /// Longest request line taken.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
@@ -155,11 +156,7 @@ impl AdminSocket {
     /// # Errors
     /// As [`AdminSocket::listen`].
     pub fn listen_for(drive: &Arc<ServedDrive>) -> Result<AdminSocket, ServiceError> {
-        let dir = make_runtime_dir().map_err(|source| ServiceError::Admin {
-            path: runtime_dirs().into_iter().next().unwrap_or_default(),
-            action: "make a directory for",
-            source,
-        })?;
+        let dir = runtime_dir()?;
         let uuid = drive.uuid();
         let usual = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
         usual.or_else(|_| {
@@ -169,10 +166,27 @@ impl AdminSocket {
         })
     }
 
+    /// Listens for questions about the drives of a server that could not be opened, where [`find_drives`] looks.
+    ///
+    /// # Errors
+    /// As [`AdminSocket::listen`].
+    pub fn listen_for_down(drives: &Drives) -> Result<AdminSocket, ServiceError> {
+        let path = runtime_dir()?.join(format!("down-{}.sock", std::process::id()));
+        AdminSocket::listen(&path, drives.only_down())
+    }
+
     /// Where it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn runtime_dir() -> Result<PathBuf, ServiceError> {
+    make_runtime_dir().map_err(|source| ServiceError::Admin {
+        path: runtime_dirs().into_iter().next().unwrap_or_default(),
+        action: "make a directory for",
+        source,
+    })
 }
 
 /// Removes a socket that nobody listens at; fails if somebody does, or if it is no socket.
@@ -204,7 +218,7 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
         let whole = line.ends_with(b"\n");
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
-            _ => answer_one(&line, &drives.all()).await,
+            _ => answer_one(&line, drives).await,
         };
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
@@ -219,14 +233,13 @@ fn too_long() -> String {
     format!("a request is one line of at most {REQUEST_MAX_BYTES} bytes")
 }
 
-async fn answer_one(line: &[u8], drives: &[Arc<ServedDrive>]) -> Answer {
+async fn answer_one(line: &[u8], drives: &Drives) -> Answer {
     let request = serde_json::from_slice(line);
     match request {
-        Ok(Request::Status) => {
-            Answer::Status(StatusAnswer { drives: drives.iter().map(|drive| drive.report()).collect() })
-        }
+        Ok(Request::Status) => Answer::Status(StatusAnswer { drives: drives.reports() }),
         Ok(Request::Change { drive, change }) => {
-            let Some(found) = drives.iter().find(|served| served.uuid().to_string() == drive) else {
+            let served = drives.all();
+            let Some(found) = served.iter().find(|served| served.uuid().to_string() == drive) else {
                 return Answer::Error { error: format!("drive {drive} is not served here") };
             };
             let changed = match change {
@@ -286,7 +299,8 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 /// # Errors
 /// [`ServiceError::Refused`] with what the server said; [`ServiceError::Admin`] if it said nothing.
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
-    let Some((socket, report)) = find_sockets(Some(path)).into_iter().next() else { return Ok(None) };
+    let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
+    let Some((socket, report)) = found else { return Ok(None) };
     match ask(&socket, &Request::Change { drive: report.uuid, change: change.clone() }, CHANGE_TIMEOUT)? {
         Answer::Changed { drive } => Ok(Some(*drive)),
         Answer::Error { error } => Err(ServiceError::Refused(error)),
@@ -314,10 +328,18 @@ fn ask(socket: &Path, request: &Request, timeout: Duration) -> Result<Answer, Se
     ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
 }
 
-/// Asks all servers of this machine (that this user may ask) for their drives; with `path`, only for the drive there.
+/// Drives that the servers of this machine (that this user may ask) have open; with `path`, only the drive there.
 /// Sockets that servers left behind are removed.
 pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
-    find_sockets(path).into_iter().map(|(_, report)| report).collect()
+    find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
+}
+
+/// The same, followed by the drives that a server is configured to serve and could not open.
+pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
+    let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
+    // Stable: otherwise the order of the sockets stays.
+    found.sort_by_key(|report| report.state == DriveState::Down);
+    found
 }
 
 /// The same, with the socket of each.
@@ -337,7 +359,9 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
         }
     }
     if let Some(path) = path {
-        found.retain(|(_, report)| same_file(&report.path, path));
+        // A drive that is down may have no file.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        found.retain(|(_, report)| report.path == absolute || same_file(&report.path, path));
     }
     found
 }

@@ -1,35 +1,88 @@
 //! The drives of a server: a list that grows and shrinks while others look at it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use crate::down::DownDrive;
+use crate::monitor::MonitorSettings;
+use crate::report::StatusReport;
 use crate::served::ServedDrive;
 
-/// Drives that are being served; clones share the list.
+/// Drives that are being served, and those that should be and could not be opened; clones share the list.
 #[derive(Clone, Default)]
-pub struct Drives(Arc<RwLock<Vec<Arc<ServedDrive>>>>);
+pub struct Drives {
+    list: Arc<RwLock<List>>,
+    /// Shows only those that could not be opened.
+    only_down: bool,
+}
+
+#[derive(Default)]
+struct List {
+    up: Vec<Arc<ServedDrive>>,
+    down: Vec<Arc<DownDrive>>,
+}
 
 impl Drives {
-    /// All of them now.
+    /// All that are served now.
     pub fn all(&self) -> Vec<Arc<ServedDrive>> {
-        self.0.read().clone()
+        if self.only_down { Vec::new() } else { self.list.read().up.clone() }
+    }
+
+    /// Those that could not be opened.
+    pub fn down(&self) -> Vec<Arc<DownDrive>> {
+        self.list.read().down.clone()
+    }
+
+    /// The same list, showing only drives that could not be opened.
+    pub fn only_down(&self) -> Drives {
+        Drives { list: self.list.clone(), only_down: true }
+    }
+
+    /// Status of each drive: those that are served, then those that could not be opened.
+    pub fn reports(&self) -> Vec<StatusReport> {
+        let up = self.all().into_iter().map(|drive| drive.report());
+        up.chain(self.down().into_iter().map(|drive| drive.report())).collect()
     }
 
     /// Adds one at the end.
     pub fn add(&self, drive: Arc<ServedDrive>) {
-        self.0.write().push(drive);
+        self.list.write().up.push(drive);
     }
 
     /// Takes one off; it goes on living where it is used.
     pub fn remove(&self, drive: &Arc<ServedDrive>) {
-        self.0.write().retain(|other| !Arc::ptr_eq(other, drive));
+        self.list.write().up.retain(|other| !Arc::ptr_eq(other, drive));
+    }
+
+    /// Records that the drive at `path` could not be opened, on the current runtime. It is down from now on.
+    pub fn fail(&self, path: &Path, settings: &MonitorSettings, error: &str) {
+        let drive = {
+            let mut list = self.list.write();
+            list.down.retain(|drive| drive.path() != path || drive.is_watched_by(settings));
+            match list.down.iter().find(|drive| drive.path() == path) {
+                Some(known) => known.clone(),
+                None => {
+                    let new = Arc::new(DownDrive::new(path, settings));
+                    list.down.push(new.clone());
+                    new
+                }
+            }
+        };
+        drive.fail(error);
+    }
+
+    /// Takes off the drives that are down for which `stays` does not hold.
+    pub fn retain_down(&self, stays: impl Fn(&Path) -> bool) {
+        self.list.write().down.retain(|drive| stays(drive.path()));
     }
 }
 
 impl From<Vec<Arc<ServedDrive>>> for Drives {
     fn from(drives: Vec<Arc<ServedDrive>>) -> Drives {
-        Drives(Arc::new(RwLock::new(drives)))
+        let list = List { up: drives, down: Vec::new() };
+        Drives { list: Arc::new(RwLock::new(list)), only_down: false }
     }
 }
 

@@ -47,11 +47,13 @@ pub enum EventKind {
     BadSegment,
     /// A segment holds records that cannot be read: it is set aside.
     DamagedSegment,
+    /// The drive could not be opened.
+    OpenFailed,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [EventKind; 11] = [
+    pub const ALL: [EventKind; 12] = [
         EventKind::Opened,
         EventKind::Closed,
         EventKind::SpaceWarning,
@@ -63,6 +65,7 @@ impl EventKind {
         EventKind::DictionaryAdopted,
         EventKind::BadSegment,
         EventKind::DamagedSegment,
+        EventKind::OpenFailed,
     ];
 
     /// As logs, metrics and hooks call it.
@@ -79,6 +82,7 @@ impl EventKind {
             EventKind::DictionaryAdopted => "dictionary-adopted",
             EventKind::BadSegment => "bad-segment",
             EventKind::DamagedSegment => "damaged-segment",
+            EventKind::OpenFailed => "open-failed",
         }
     }
 }

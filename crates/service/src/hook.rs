@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::events::{Event, unix_seconds};
+use crate::events::{Event, EventKind, unix_seconds};
 
 /// A command that takes longer is killed, with all that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,15 +94,17 @@ impl Hook {
 /// The environment of the command.
 fn environment(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
     let level = event.level_percent.map(|level| level.to_string()).unwrap_or_default();
+    // Of a drive that is not open nothing is known.
+    let known = |text: String| if event.kind == EventKind::OpenFailed { String::new() } else { text };
     vec![
         ("PUMICE_EVENT", event.kind.name().into()),
         ("PUMICE_DRIVE", told.drive.clone().into()),
         ("PUMICE_ID", told.id.clone().into()),
         ("PUMICE_TIME", unix_seconds(event.at).to_string().into()),
         ("PUMICE_MESSAGE", event.message.clone().into()),
-        ("PUMICE_USED_PERCENT", format!("{:.2}", event.used_percent).into()),
+        ("PUMICE_USED_PERCENT", known(format!("{:.2}", event.used_percent)).into()),
         ("PUMICE_LEVEL_PERCENT", level.into()),
-        ("PUMICE_AVAILABLE_BYTES", event.available_bytes.to_string().into()),
+        ("PUMICE_AVAILABLE_BYTES", known(event.available_bytes.to_string()).into()),
     ]
 }
 
@@ -138,7 +140,6 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::EventKind;
     use std::time::SystemTime;
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;

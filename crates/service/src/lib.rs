@@ -17,6 +17,7 @@ mod busy;
 mod compression;
 mod compute;
 pub mod device;
+mod down;
 mod drives;
 mod error;
 mod error_counts;
@@ -45,13 +46,14 @@ mod throttle;
 mod unthreaded;
 mod workers;
 
-pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_served};
+pub use admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_drives, find_served};
 pub use backing::{BackingReport, DeviceReport, devices_under, disks_under};
 pub use compression::{
     CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
     SurveyedReport, TrainingReport, WrittenReport,
 };
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+pub use down::DownDrive;
 pub use drives::Drives;
 pub use error::ServiceError;
 pub use events::{EventCount, EventKind, EventsReport, RecentEvent, WarnAt};

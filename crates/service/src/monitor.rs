@@ -30,7 +30,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 const RECENT: Duration = Duration::from_secs(60);
 
 /// How a drive is watched.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorSettings {
     /// Levels of physical space in use at which there is an event.
     pub warn_at: WarnAt,
@@ -271,7 +271,8 @@ fn log(path: &Path, event: &Event) {
         EventKind::SpaceWarning | EventKind::BadSegment => {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::OutOfSpace
+        EventKind::OpenFailed
+        | EventKind::OutOfSpace
         | EventKind::Poisoned
         | EventKind::CorruptRecord
         | EventKind::DamagedSegment => {

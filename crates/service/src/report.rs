@@ -500,7 +500,11 @@ impl StatusReport {
         let broken = match self.state {
             DriveState::Poisoned | DriveState::Damaged => true,
             DriveState::ReadOnly => !self.read_only_requested,
-            DriveState::Online | DriveState::Closed | DriveState::Idle | DriveState::Unknown => false,
+            DriveState::Online
+            | DriveState::Closed
+            | DriveState::Idle
+            | DriveState::Down
+            | DriveState::Unknown => false,
         };
         let worn = [self.wear.percentage_used, self.backing.percentage_used];
         let doubtful = self.errors.corrupt_records_count > 0 || self.backing.unreliable();

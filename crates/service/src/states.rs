@@ -52,6 +52,8 @@ states! {
         Idle = "idle",
         /// Not served, and opened only by giving up a part of its log.
         Damaged = "damaged",
+        /// Configured, and could not be opened by its server.
+        Down = "down",
     }
 }
 
@@ -158,6 +160,7 @@ mod tests {
             DriveState::Closed,
             DriveState::Idle,
             DriveState::Damaged,
+            DriveState::Down,
         ];
         for state in states {
             assert_eq!(serde_json::to_value(state).expect("JSON"), state.as_str());

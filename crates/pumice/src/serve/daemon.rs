@@ -2,6 +2,7 @@
 
 mod reload;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub(super) struct Daemon {
     common: Exports,
     endpoints: Endpoints,
     http: Option<HttpServer>,
+    /// Where status finds the drives that could not be opened, while there are any.
+    down_admin: Option<AdminSocket>,
     /// Counts openings: drives are spread over the workers.
     openings: usize,
 }
@@ -81,6 +84,7 @@ impl Daemon {
             common,
             endpoints,
             http: None,
+            down_admin: None,
             openings: 0,
         })
     }
@@ -102,6 +106,9 @@ impl Daemon {
         let mut closed = Ok(());
         for open in &self.open {
             closed = closed.and(close(&open.drive).await);
+        }
+        for drive in self.drives.down() {
+            drive.finish().await;
         }
         result.and(closed)
     }
@@ -129,15 +136,15 @@ impl Daemon {
         })
     }
 
-    /// Opens the drives of the configuration, to be offered alone where `own` tells. One in a file that cannot be opened does not keep the others from being
-    /// served; one that the command line names does.
+    /// Opens the drives of the configuration, to be offered alone at `own`. A drive of a file that cannot be opened is down,
+    /// and the others are served; a drive that the command line names ends the server.
     async fn open_all(&mut self, own: &[Exports]) -> Result<()> {
         let mut last = None;
         for (config, own) in self.config.drives.clone().into_iter().zip(own) {
-            match self.open_drive(config, Some(own.clone())).await {
+            match self.open_drive(config.clone(), Some(own.clone())).await {
                 Ok(()) => {}
                 Err(error) if self.source.file.is_some() && self.source.overrides.paths.is_empty() => {
-                    tracing::error!("not served: {}", crate::usage::one_line(&error));
+                    self.down(&config, &error);
                     last = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -176,6 +183,26 @@ impl Daemon {
         self.drives.add(drive.clone());
         self.open.push(Open { config, drive, own, _admin: admin });
         Ok(())
+    }
+
+    /// Reports a drive as down that could not be opened; a reload tries again.
+    fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
+        let monitor = config.settings.open().monitor;
+        self.drives.fail(&config.path, &monitor, &crate::usage::one_line(error));
+        if self.down_admin.is_none() {
+            let admin = AdminSocket::listen_for_down(&self.drives);
+            // Serving the others matters more.
+            self.down_admin =
+                admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
+        }
+    }
+
+    /// Takes off the list of drives that are down those for which `stays` does not hold.
+    fn retain_down(&mut self, stays: impl Fn(&Path) -> bool) {
+        self.drives.retain_down(stays);
+        if self.drives.down().is_empty() {
+            self.down_admin = None;
+        }
     }
 
     /// Takes a drive away from clients: they get their answers and are disconnected. Then it is closed.
@@ -241,9 +268,13 @@ impl Daemon {
     }
 
     fn summary(&self) -> String {
-        match self.open.len() {
+        let up = match self.open.len() {
             1 => "serving 1 drive".to_string(),
             count => format!("serving {count} drives"),
+        };
+        match self.drives.down().len() {
+            0 => up,
+            count => format!("{up}, {count} down"),
         }
     }
 }

@@ -73,7 +73,9 @@ fn device_status(drive: &StatusReport) -> String {
         DriveState::Online | DriveState::Idle | DriveState::ReadOnly | DriveState::Closed => {
             "Good".to_string()
         }
-        DriveState::Poisoned | DriveState::Damaged | DriveState::Unknown => drive.state.to_string(),
+        DriveState::Poisoned | DriveState::Damaged | DriveState::Down | DriveState::Unknown => {
+            drive.state.to_string()
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::{LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull};
+use service::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull};
 
 use super::listing;
 use crate::human;
@@ -43,6 +43,14 @@ pub(super) fn render(drive: &StatusReport) -> String {
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let full = if drive.out_of_space { " (out of space)" } else { "" };
     let _ = writeln!(table.0, "{}  {}{full}{reason}", drive.path.display(), drive.state);
+    if drive.state == DriveState::Down {
+        let pid = drive.server.as_ref().map_or(0, |server| server.pid);
+        let _ = writeln!(
+            table.0,
+            "  The server (process {pid}) could not open the drive. It tries again at a reload (SIGHUP)."
+        );
+        return table.0;
+    }
     for note in &drive.notes {
         let _ = writeln!(table.0, "  note: {note}");
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::{StatusReport, find_served};
+use service::{StatusReport, find_drives};
 
 use history::History;
 
@@ -42,7 +42,7 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
     }
-    let first = find_served(path);
+    let first = find_drives(path);
     if let Some(path) = path
         && first.is_empty()
     {
@@ -64,7 +64,7 @@ fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusRepo
         loop {
             let since = Instant::now();
             // Nobody watches any more.
-            if sender.send(find_served(path.as_deref())).is_err() {
+            if sender.send(find_drives(path.as_deref())).is_err() {
                 return;
             }
             std::thread::sleep(interval.0.saturating_sub(since.elapsed()));

@@ -28,7 +28,7 @@ fn uri(drive: &Drive, name: &str, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", drive.file(name))
 }
 
-/// Paths of the drives that are served, by their files.
+/// File names of the drives that are served, without those that are down.
 fn served(drive: &Drive) -> Vec<String> {
     let run = drive.pumice(&["status", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -37,7 +37,8 @@ fn served(drive: &Drive) -> Vec<String> {
         let path = Path::new(drive["path"].as_str().expect("a path")).to_path_buf();
         path.file_name().expect("a file").to_string_lossy().into_owned()
     };
-    let mut names: Vec<String> = drives.iter().map(name).collect();
+    let up = drives.iter().filter(|drive| drive["state"] != "down");
+    let mut names: Vec<String> = up.map(name).collect();
     names.sort();
     names
 }

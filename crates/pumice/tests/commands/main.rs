@@ -10,6 +10,7 @@ mod config;
 mod connections;
 mod create;
 mod doctor;
+mod down;
 mod events;
 mod full_backing;
 mod http;

@@ -98,6 +98,7 @@ impl Daemon {
         while let Some(at) = self.open.iter().position(|open| find(&config, open).is_none()) {
             self.close_logged(at).await;
         }
+        self.retain_down(|path| config.drives.iter().any(|drive| drive.path == path));
         self.rename(&config);
         let mut reopened = Vec::new();
         for at in (0..self.open.len()).rev() {
@@ -142,8 +143,9 @@ impl Daemon {
     }
 
     async fn open_logged(&mut self, config: DriveConfig, own: Option<Exports>) {
-        if let Err(error) = self.open_drive(config, own).await {
-            tracing::error!("not served: {}", one_line(&error));
+        match self.open_drive(config.clone(), own).await {
+            Ok(()) => self.retain_down(|path| path != config.path),
+            Err(error) => self.down(&config, &error),
         }
     }
 

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use service::{DriveState, KindReport, RunState, StatusReport};
 
 use super::history::{History, Rates, Watched};
@@ -28,7 +28,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
     .areas(frame.area());
     draw_list(frame, list, history, chosen);
     if let Some(drive) = history.drives.get(chosen) {
-        draw_drive(frame, detail, drive);
+        match drive.report.state {
+            DriveState::Down => draw_down(frame, detail, &drive.report),
+            _ => draw_drive(frame, detail, drive),
+        }
     }
     frame.render_widget(Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)), help);
 }
@@ -39,6 +42,10 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize
         let (report, now) = (&drive.report, drive.now());
         let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
         let full = report.time_to_full.seconds.map_or("-".to_string(), human::duration);
+        if report.state == DriveState::Down {
+            let name = Cell::from(report.path.display().to_string());
+            return Row::new([name, Cell::from(state(drive)).style(state_style(drive))]);
+        }
         let cells = [
             Cell::from(report.path.display().to_string()),
             Cell::from(state(drive)).style(state_style(drive)),
@@ -67,6 +74,17 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize
         .block(Block::bordered().title(" Pumice drives "));
     let mut state = TableState::new().with_selected(Some(chosen));
     frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// A drive of which only the reason is known.
+fn draw_down(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
+    let reason = report.state_reason.clone().unwrap_or_default();
+    let text = vec![
+        Line::from(format!("not opened: {reason}")),
+        Line::from("The server tries again at a reload (SIGHUP)."),
+    ];
+    let block = Block::bordered().title(format!(" {} ", report.path.display()));
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);
 }
 
 fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
@@ -216,7 +234,7 @@ fn state_style(drive: &Watched) -> Style {
     let healthy = if drive.report.critical_warning.bits == 0 { Color::Green } else { Color::Yellow };
     Style::new().fg(match drive.report.state {
         _ if drive.gone => Color::DarkGray,
-        DriveState::Poisoned | DriveState::Damaged => Color::Red,
+        DriveState::Poisoned | DriveState::Damaged | DriveState::Down => Color::Red,
         DriveState::Online
         | DriveState::ReadOnly
         | DriveState::Closed

@@ -1,0 +1,123 @@
+//! A configured drive that cannot be opened: it is reported as down everywhere, until a reload opens it.
+
+use serde_json::Value;
+
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Outcome, in_time, needs, succeed};
+
+/// A configuration with a drive that is there and one that is not.
+fn config(drive: &Drive, more: &str) -> String {
+    let table = |path: &str| format!("[[drive]]\npath = \"{path}\"\n");
+    format!("[server]\n{more}\n{}{}", table(&drive.file("later")), table(&text(&drive.path())))
+}
+
+/// The drives that `pumice status` reports.
+fn statuses(drive: &Drive) -> Vec<Value> {
+    let run = drive.pumice(&["status", "--json"]);
+    let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    answer["drives"].as_array().expect("drives").clone()
+}
+
+#[test]
+fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let told = drive.file("told");
+    let hook = format!(
+        "on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE $PUMICE_ID:$PUMICE_USED_PERCENT:$PUMICE_MESSAGE\" >> {told}'"
+    );
+    let server = drive.serve_config(&config(&drive, &hook), 1);
+    let (up, down) = (text(&drive.path()), drive.file("later"));
+
+    let all = statuses(&drive);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!((&all[0]["path"], &all[0]["state"]), (&up.as_str().into(), &"online".into()));
+    assert_eq!((&all[1]["path"], &all[1]["state"]), (&down.as_str().into(), &"down".into()));
+    let reason = all[1]["state_reason"].as_str().expect("a reason");
+    assert!(reason.contains("o such file"), "{reason}");
+    assert_eq!(all[1]["server"]["pid"], server.pid());
+    let counts = all[1]["server"]["events"]["counts"].as_array().expect("events");
+    assert!(counts.contains(&serde_json::json!({"event": "open-failed", "count": 1})), "{counts:?}");
+
+    // By its path, although there is no file; and for people.
+    let run = drive.pumice(&["status", &down]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.starts_with(&format!("{down}  down: ")) && run.stdout.contains("SIGHUP"), "{run:?}");
+    // Scripts that read space get no invented numbers.
+    let run = drive.pumice(&["capacity"]);
+    assert_eq!(run.stdout.lines().count(), 2, "{run:?}");
+    assert!(run.stderr.starts_with(&format!("pumice: warning: {down}: down: ")), "{run:?}");
+    assert_eq!(drive.pumice(&["capacity", &down]).code, Some(1));
+    // A change does not reach a server that does not have the drive open.
+    let run = drive.pumice(&["set-capacity", &down, "1G"]);
+    assert!(run.code == Some(1) && run.stderr.contains("o such file"), "{run:?}");
+
+    let log = drive.log();
+    let line = log.lines().find(|line| line.contains("open-failed")).unwrap_or_default();
+    assert!(line.contains("ERROR") && line.contains(&down) && line.contains("not served: "), "{log}");
+    let hooked = || std::fs::read_to_string(&told).unwrap_or_default();
+    wait_until("the command", || hooked().contains("open-failed"));
+    assert!(hooked().contains(&format!("open-failed {down} ::not served: ")), "{}", hooked());
+
+    // A reload that fails again is another event; one that opens it ends it.
+    server.ask_to_reload();
+    wait_until("the second attempt", || {
+        statuses(&drive)[1]["server"]["events"]["recent"].as_array().map(Vec::len) == Some(2)
+    });
+    let run = drive.pumice(&["create", &down, "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    server.ask_to_reload();
+    wait_until("the drive is up", || statuses(&drive).iter().all(|drive| drive["state"] == "online"));
+    assert_eq!(statuses(&drive).len(), 2);
+    assert!(server.stop().success());
+    assert_eq!(statuses(&drive), Vec::<Value>::new());
+    Ok(())
+}
+
+#[test]
+fn a_drive_that_left_the_configuration_is_down_no_more() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve_config(&config(&drive, ""), 1);
+    assert_eq!(statuses(&drive).len(), 2);
+    drive.write_config(&format!("[[drive]]\npath = \"{}\"\n", text(&drive.path())));
+    server.ask_to_reload();
+    wait_until("it is forgotten", || statuses(&drive).len() == 1);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_drive_that_cannot_be_opened_is_unhealthy_and_a_metric() {
+    if !needs(&["curl"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve_config(&config(&drive, "http = \"127.0.0.1:0\""), 1);
+    let base = server.http().trim_end_matches("metrics").to_string();
+    let get =
+        |path: &str| in_time("curl", &["--silent", "--max-time", "20", &format!("{base}{path}")]).stdout;
+    let code = |path: &str| {
+        let arguments = ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null"];
+        succeed("curl", &[&arguments[..], &[&format!("{base}{path}")]].concat())
+    };
+    let (up, down) = (text(&drive.path()), drive.file("later"));
+    assert_eq!(code("healthz"), "503");
+    assert!(get("healthz").starts_with(&format!("{down}: down: ")), "{}", get("healthz"));
+    let metrics = get("metrics");
+    for line in [
+        format!("pumice_drive_up{{drive=\"{up}\"}} 1"),
+        format!("pumice_drive_up{{drive=\"{down}\"}} 0"),
+        format!("pumice_state{{drive=\"{down}\",state=\"down\"}} 1"),
+        format!("pumice_state{{drive=\"{up}\",state=\"down\"}} 0"),
+        format!("pumice_events_total{{drive=\"{down}\",event=\"open-failed\"}} 1"),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is missing in {metrics}");
+    }
+    assert!(!metrics.contains(&format!("pumice_physical_used_ratio{{drive=\"{down}\"}}")), "{metrics}");
+    let status: Value = serde_json::from_str(&get("status")).expect("JSON");
+    assert_eq!(status["drives"][1]["state"], "down");
+    let run = drive.pumice(&["create", &down, "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    server.ask_to_reload();
+    wait_until("it is up", || code("healthz") == "200");
+    assert!(get("metrics").contains(&format!("pumice_drive_up{{drive=\"{down}\"}} 1")));
+    assert!(server.stop().success());
+}

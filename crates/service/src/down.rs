@@ -1,0 +1,96 @@
+//! A configured drive that could not be opened: it is reported as down until it is opened, or leaves the configuration.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use crate::events::{Event, EventKind, EventLog};
+use crate::hook::Hook;
+use crate::monitor::MonitorSettings;
+use crate::report::{ServerReport, StatusReport};
+use crate::states::{DriveState, NoTime};
+
+/// A drive that could not be opened, and why.
+pub struct DownDrive {
+    path: PathBuf,
+    settings: MonitorSettings,
+    memory: Mutex<Memory>,
+}
+
+struct Memory {
+    /// Of the last attempt.
+    reason: String,
+    events: EventLog,
+    hook: Option<Hook>,
+}
+
+impl DownDrive {
+    /// Without a failure yet, on the current runtime.
+    pub(crate) fn new(path: &Path, settings: &MonitorSettings) -> DownDrive {
+        // A drive that cannot be read has no id.
+        let hook =
+            settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), String::new()));
+        let memory = Memory { reason: String::new(), events: EventLog::default(), hook };
+        DownDrive { path: path.to_path_buf(), settings: settings.clone(), memory: Mutex::new(memory) }
+    }
+
+    /// Path of the backing, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is watched as these settings say.
+    pub(crate) fn is_watched_by(&self, settings: &MonitorSettings) -> bool {
+        self.settings == *settings
+    }
+
+    /// Records a failed attempt to open the drive: in the log, as an event, and for the command of `--on-event`.
+    pub(crate) fn fail(&self, error: &str) {
+        let path = self.path.display();
+        // Most messages begin with the path, which is reported beside the reason.
+        let reason = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
+        let event = Event {
+            kind: EventKind::OpenFailed,
+            at: SystemTime::now(),
+            message: format!("not served: {reason}"),
+            used_percent: 0.0,
+            available_bytes: 0,
+            level_percent: None,
+        };
+        tracing::error!(drive = %path, event = event.kind.name(), "{}", event.message);
+        let mut memory = self.memory.lock();
+        memory.reason = reason.to_string();
+        memory.events.add(&event);
+        if let Some(hook) = &memory.hook {
+            hook.sender().tell(&event);
+        }
+    }
+
+    /// Waits, for a limited time, for commands that are still to be run.
+    pub async fn finish(&self) {
+        let hook = self.memory.lock().hook.take();
+        if let Some(hook) = hook {
+            hook.finish().await;
+        }
+    }
+
+    /// The status: path, state, reason and events. Everything else is unknown.
+    pub fn report(&self) -> StatusReport {
+        let memory = self.memory.lock();
+        let server = ServerReport {
+            pid: std::process::id(),
+            events: memory.events.report(&self.settings.warn_at),
+            ..ServerReport::default()
+        };
+        StatusReport {
+            path: self.path.clone(),
+            state: DriveState::Down,
+            state_reason: Some(memory.reason.clone()),
+            program_version: env!("CARGO_PKG_VERSION").to_string(),
+            time_to_full: crate::growth::TimeToFull::unknown(NoTime::NotServed),
+            server: Some(server),
+            ..StatusReport::default()
+        }
+    }
+}

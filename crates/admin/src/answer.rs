@@ -4,7 +4,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
-use service::{DriveState, StatusAnswer, StatusReport, Warning};
+use service::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
 use crate::metrics;
 
@@ -64,7 +64,7 @@ fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
         .filter(sick)
         .map(|drive| {
             let reason = drive.state_reason.as_deref().unwrap_or("no reason given");
-            format!("{}: {}: {reason}", drive.path.display(), drive.state).replace('\n', " ")
+            format!("{}: {}: {reason}", shown(&drive.path), drive.state).replace('\n', " ")
         })
         .collect();
     match lines.is_empty() {

@@ -162,7 +162,7 @@ const SINGLES: &[Single] = singles! {
 
 /// Metrics of some drives, in the text format of Prometheus.
 pub fn render(drives: &[StatusReport]) -> String {
-    let all: Vec<_> = drives.iter().map(|drive| (drive, drive.path.display().to_string())).collect();
+    let all: Vec<_> = drives.iter().map(|drive| (drive, service::path_text(&drive.path))).collect();
     // Of a drive that is down only the state is known.
     let up: Vec<_> = all.iter().filter(|(drive, _)| drive.state != DriveState::Down).cloned().collect();
     let (all, drives): (&Drives<'_>, &Drives<'_>) = (&all, &up);

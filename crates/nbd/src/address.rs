@@ -1,6 +1,7 @@
 //! Addresses to listen on: `unix:SOCKET` and `tcp:HOST:PORT`.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -59,10 +60,10 @@ impl fmt::Display for Address {
 impl Address {
     /// The NBD URI that a client uses to reach `export` here (empty: the default export).
     pub fn uri(&self, export: &str) -> String {
-        let export = escape(export);
+        let export = escape(export.as_bytes());
         match self {
             Self::Unix(path) => {
-                format!("nbd+unix:///{export}?socket={}", escape(&path.to_string_lossy()))
+                format!("nbd+unix:///{export}?socket={}", escape(path.as_os_str().as_bytes()))
             }
             Self::Tcp(host, port) if host.contains(':') => format!("nbd://[{host}]:{port}/{export}"),
             Self::Tcp(host, port) => format!("nbd://{host}:{port}/{export}"),
@@ -70,9 +71,10 @@ impl Address {
     }
 }
 
-fn escape(text: &str) -> String {
+fn escape(bytes: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+    bytes
+        .iter()
+        .map(|&byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{DriveState, StatusReport};
+use service::{DriveState, StatusReport, path_text, shown};
 
 use crate::{status, usage};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.path.is_none() {
         for down in service::find_drives(None).iter().filter(|drive| drive.state == DriveState::Down) {
             let why = down.state_reason.as_deref().unwrap_or("no reason given");
-            usage::complain(&usage::printable(&format!("warning: {}: down: {why}", down.path.display())));
+            usage::complain(&usage::printable(&format!("warning: {}: down: {why}", shown(&down.path))));
         }
     }
     let mut out = std::io::stdout().lock();
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         write!(out, "{}", values(drive).join("\t"))?;
         match args.path {
             Some(_) => writeln!(out)?,
-            None => writeln!(out, "\t{}", drive.path.display())?,
+            None => writeln!(out, "\t{}", path_text(&drive.path))?,
         }
     }
     Ok(())

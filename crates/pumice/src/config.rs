@@ -283,14 +283,16 @@ impl DriveConfig {
 }
 
 fn short_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    // Different files have different names, whatever their bytes are.
+    name.to_str().map_or_else(|| service::shown(Path::new(name)).to_string(), str::to_string)
 }
 
 /// Drives that are only paths are named by them where their files have one name.
 fn tell_apart(drives: &mut [DriveConfig]) {
     let mut seen = std::collections::HashSet::new();
     if !drives.iter().all(|drive| seen.insert(drive.name.clone())) {
-        drives.iter_mut().for_each(|drive| drive.name = drive.path.display().to_string());
+        drives.iter_mut().for_each(|drive| drive.name = service::path_text(&drive.path));
     }
 }
 
@@ -316,7 +318,7 @@ impl Config {
             }
         }
         for (at, drive) in self.drives.iter().enumerate() {
-            let path = drive.path.display();
+            let path = service::shown(&drive.path);
             let earlier = &self.drives[..at];
             if earlier.iter().any(|other| target(&other.path) == target(&drive.path)) {
                 bail!("{path} is there twice; leave one out");
@@ -324,7 +326,7 @@ impl Config {
             if let Some(other) = earlier.iter().find(|other| other.name == drive.name) {
                 bail!(
                     "{path} and {} are both named {:?}; give one of them another name",
-                    other.path.display(),
+                    service::shown(&other.path),
                     drive.name
                 );
             }

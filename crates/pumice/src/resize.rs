@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{IoChoice, StatusReport, run_here};
+use service::{IoChoice, StatusReport, run_here, shown};
 
 use crate::human;
 use crate::size::Size;
@@ -56,7 +56,7 @@ fn told(drive: &StatusReport) -> Result<()> {
     writeln!(
         std::io::stdout(),
         "{}: {} logical on {} physical",
-        drive.path.display(),
+        shown(&drive.path),
         human::bytes(drive.logical_capacity_bytes),
         human::bytes(drive.physical_size_bytes),
     )?;

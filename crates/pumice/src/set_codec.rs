@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{IoChoice, run_here};
+use service::{IoChoice, path_text, run_here, shown};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (before, drive) = run_here(IoChoice::Auto, set)??;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let json = serde_json::json!({ "path": args.path, "codec_before": before, "codec": drive.codec });
+        let json = serde_json::json!({ "path": path_text(&args.path), "codec_before": before, "codec": drive.codec });
         serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         out,
         "{}: codec {} for what is written from now on, {before} until now; what is there stays as it is until it is \
          overwritten or settled",
-        args.path.display(),
+        shown(&args.path),
         drive.codec,
     )?;
     Ok(())

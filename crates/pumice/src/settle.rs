@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{Change, RunState, ServedDrive, SettleRunReport, StatusReport, change, find_served};
+use service::{
+    Change, RunState, ServedDrive, SettleRunReport, StatusReport, change, find_served, path_text, shown,
+};
 
 use crate::alone::with_drive;
 use crate::human;
@@ -35,7 +37,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let path = args.path.display();
+    let path = shown(&args.path);
     match find_served(Some(&args.path)).into_iter().next() {
         Some(drive) if args.stop => {
             if running(&drive).is_none() {
@@ -63,7 +65,7 @@ fn of(drive: &StatusReport) -> Option<&SettleRunReport> {
 }
 
 fn ask(path: &Path, what: &Change) -> Result<StatusReport> {
-    change(path, what)?.ok_or_else(|| anyhow!("{}: its server is gone", path.display()))
+    change(path, what)?.ok_or_else(|| anyhow!("{}: its server is gone", shown(path)))
 }
 
 /// Lets its server do it.
@@ -74,7 +76,7 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
         show(&bar, run);
         std::thread::sleep(POLL);
         drive = find_served(Some(&args.path)).into_iter().next().ok_or_else(|| {
-            anyhow!("{}: its server is gone; nothing is lost, settle it again", args.path.display())
+            anyhow!("{}: its server is gone; nothing is lost, settle it again", shown(&args.path))
         })?;
     }
     bar.finish_and_clear();
@@ -126,14 +128,14 @@ fn show(bar: &ProgressBar, run: &SettleRunReport) {
 
 /// What came of it. `before` is the ratio that the drive had.
 fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
-    let path = args.path.display();
+    let path = shown(&args.path);
     let Some(run) = of(drive) else {
         bail!("{path}: its server was started anew meanwhile; nothing is lost, settle it again");
     };
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({
-            "path": args.path,
+            "path": path_text(&args.path),
             "settle": run,
             "compression_ratio_before": before,
             "compression_ratio": drive.compression_ratio,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use service::{
     IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
+    shown,
 };
 
 #[derive(clap::Args)]
@@ -78,7 +79,7 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
         Ok(report) => Ok(report),
         // What a damaged drive can still tell.
         Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-            look(true).map_err(|_| anyhow!("{}: {why}", path.display()))
+            look(true).map_err(|_| anyhow!("{}: {why}", shown(path)))
         }
         Err(error) => Err(error.into()),
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, SampleSource, StatusReport, change, find_served};
+use service::{Change, SampleSource, StatusReport, change, find_served, path_text, shown};
 
 use crate::alone::with_drive;
 
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let path = args.path.display();
+    let path = shown(&args.path);
     let drive: StatusReport = if find_served(Some(&args.path)).is_empty() {
         // Training takes seconds and changes nothing before its end: it is not cut short.
         with_drive(&args.path, |_| {}, async |drive| drive.train().await.map(|_| drive.report()))??
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({
-            "path": args.path,
+            "path": path_text(&args.path),
             "training": training,
             "dictionaries": drive.compression.dictionaries,
         });

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use drive::WipeOptions;
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{IoChoice, run_here};
+use service::{IoChoice, run_here, shown};
 
 use crate::size::Size;
 
@@ -72,10 +72,10 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     bar.finish_and_clear();
     let gave_back = wiped?;
     let mut out = std::io::stdout();
-    writeln!(out, "{}: wiped", path.display())?;
+    writeln!(out, "{}: wiped", shown(path))?;
     if !gave_back && discard {
         let why = "the drive was made with --preallocate, or the backing cannot discard";
-        writeln!(out, "{}: keeps its space: {why}", path.display())?;
+        writeln!(out, "{}: keeps its space: {why}", shown(path))?;
     }
     Ok(())
 }
@@ -83,12 +83,12 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
 fn ask(path: &Path) -> Result<()> {
     let mut answer = String::new();
     if !std::io::stdin().is_terminal() {
-        bail!("{}: this erases all data; confirm with --yes", path.display());
+        bail!("{}: this erases all data; confirm with --yes", shown(path));
     }
-    write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", path.display())?;
+    write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", shown(path))?;
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
-        bail!("{}: left as it is", path.display());
+        bail!("{}: left as it is", shown(path));
     }
     Ok(())
 }

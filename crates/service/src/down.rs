@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::events::{Event, EventKind, EventLog};
 use crate::hook::Hook;
 use crate::monitor::MonitorSettings;
+use crate::path_text::shown;
 use crate::report::{ServerReport, StatusReport};
 use crate::states::{DriveState, NoTime};
 
@@ -47,7 +48,7 @@ impl DownDrive {
 
     /// Records a failed attempt to open the drive: in the log, as an event, and for the command of `--on-event`.
     pub(crate) fn fail(&self, error: &str) {
-        let path = self.path.display();
+        let path = shown(&self.path);
         // Most messages begin with the path, which is reported beside the reason.
         let reason = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
         let event = Event {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::path_text::shown;
+
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -10,7 +12,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Media(#[from] media::MediaError),
     /// The engine refuses the drive.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(path))]
     Drive {
         /// Of the backing.
         path: PathBuf,
@@ -20,7 +22,8 @@ pub enum ServiceError {
     /// The drive cannot be opened for writing, because what its backing lies on has no room.
     #[error(
         "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room there, or \
-        use `pumice serve --read-only`, which writes nothing", path.display()
+        use `pumice serve --read-only`, which writes nothing",
+        shown(path)
     )]
     BackingFull {
         /// Of the backing.
@@ -49,7 +52,7 @@ pub enum ServiceError {
     #[error("{0}")]
     Refused(String),
     /// An admin socket cannot be made or used.
-    #[error("{}: cannot {action} the admin socket: {source}", path.display())]
+    #[error("{}: cannot {action} the admin socket: {source}", shown(path))]
     Admin {
         /// Of the socket.
         path: PathBuf,

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::events::{Event, EventKind, unix_seconds};
+use crate::path_text::shown;
 
 /// A command that takes longer is killed, with all that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,7 +68,7 @@ impl Hook {
             while let Some(event) = queue.recv().await {
                 let _turn = TURN.lock().await;
                 if let Err(why) = run(&told, &event).await {
-                    let (drive, event) = (told.drive.display(), event.kind.name());
+                    let (drive, event) = (shown(&told.drive), event.kind.name());
                     tracing::warn!(%drive, event, %why, "the command of --on-event failed");
                 }
             }

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
 use crate::compute::{Meter, thread_time};
 use crate::events::{EventKind, Tell};
+use crate::path_text::shown;
 use crate::pause::{rest, rest_after};
 use crate::requests::Requests;
 use crate::states::{RunState, SettlingState};
@@ -295,7 +296,7 @@ impl<M: Media> Shared<M> {
             self.memory.lock().training = Some(TrainingReport::new(trained, asked, unix_seconds()));
             match trained.ids.len() {
                 0 => {
-                    tracing::info!(drive = %self.path.display(), outcome = trained.outcome, "no new dictionary");
+                    tracing::info!(drive = %shown(&self.path), outcome = trained.outcome, "no new dictionary");
                 }
                 count => {
                     let new = if count == 1 { "a new dictionary" } else { "new dictionaries" };
@@ -339,7 +340,7 @@ impl<M: Media> Shared<M> {
         run.reason = reason;
         run.finished_unix_seconds = Some(unix_seconds());
         tracing::info!(
-            drive = %self.path.display(),
+            drive = %shown(&self.path),
             %state,
             reason = run.reason,
             bytes = run.settled_bytes,
@@ -447,7 +448,7 @@ impl<M: Media> Shared<M> {
                 LOOK
             }
             Err(error) => {
-                tracing::warn!(drive = %self.path.display(), %error, "background compression failed");
+                tracing::warn!(drive = %shown(&self.path), %error, "background compression failed");
                 REST
             }
         };

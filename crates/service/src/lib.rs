@@ -34,6 +34,7 @@ mod monitor;
 mod offload_report;
 mod open;
 mod pacer;
+mod path_text;
 mod pause;
 mod report;
 mod requests;
@@ -65,6 +66,7 @@ pub use log_limit::LogLimit;
 pub use monitor::MonitorSettings;
 pub use offload_report::OffloadReport;
 pub use open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, inspect_status};
+pub use path_text::{Shown, parse_path, path_text, shown};
 pub use report::{
     BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
     RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,

@@ -19,6 +19,7 @@ use crate::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
 use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::hook::Hook;
 use crate::latency::Snapshot;
+use crate::path_text::shown;
 use crate::report::{LatencyReport, StatusReport, limit_bytes, used_ratio};
 use crate::requests::Requests;
 
@@ -257,7 +258,7 @@ fn limits(status: &Status) -> Limits {
 
 /// One line an event.
 fn log(path: &Path, event: &Event) {
-    let (drive, name, message) = (path.display(), event.kind.name(), &event.message);
+    let (drive, name, message) = (shown(path), event.kind.name(), &event.message);
     let used = (event.used_percent * 100.0).round() / 100.0;
     let level = event.level_percent;
     match event.kind {

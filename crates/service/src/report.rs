@@ -54,6 +54,7 @@ fn logical_available_bytes(status: &Status) -> u64 {
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are the interface and say it")]
 pub struct StatusReport {
+    #[serde(with = "crate::path_text::as_text")]
     pub path: PathBuf,
     pub state: DriveState,
     /// Why it is not online.

@@ -9,6 +9,7 @@ use media::AnyMedia;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::path_text::shown;
 use crate::pause::rest_unless_stopped;
 use crate::report::ScrubReport;
 use crate::states::ScrubState;
@@ -103,7 +104,7 @@ async fn scrub(
             report.read_bytes += step.read_bytes;
             report.total_bytes = report.total_bytes.max(report.read_bytes);
             for fault in &step.faults {
-                tracing::error!(drive = %path.display(), %fault, "the scrub found a fault");
+                tracing::error!(drive = %shown(&path), %fault, "the scrub found a fault");
                 if report.faults.len() < FAULTS_MAX {
                     report.faults.push(fault.to_string());
                 }
@@ -120,7 +121,7 @@ async fn scrub(
         report.state = state;
         report.finished_unix_seconds = Some(unix_seconds());
         tracing::info!(
-            drive = %path.display(),
+            drive = %shown(&path),
             %state,
             records = report.records_verified_count,
             bytes = report.read_bytes,

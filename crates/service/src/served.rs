@@ -19,6 +19,7 @@ use crate::improve::Improver;
 use crate::monitor::Monitor;
 use crate::offload_report::OffloadReport;
 use crate::open::{Helpers, OpenSettings, open};
+use crate::path_text::shown;
 use crate::report::{ServerReport, StatusReport};
 use crate::requests::Requests;
 use crate::resize::grow;
@@ -67,7 +68,7 @@ impl ServedDrive {
             });
             opening.await.map_err(|_| ServiceError::WorkerGone)??
         };
-        let name: Arc<str> = path.display().to_string().into();
+        let name: Arc<str> = shown(&path).to_string().into();
         let requests = Arc::new(Requests::new(workers.count()));
         let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
         let gate = Gate {
@@ -160,7 +161,7 @@ impl ServedDrive {
     pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), ServiceError> {
         let before = self.gate.drive.logical_capacity_bytes();
         self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
-        tracing::info!(drive = %self.path.display(), before, now = bytes, "logical capacity");
+        tracing::info!(drive = %shown(&self.path), before, now = bytes, "logical capacity");
         Ok(())
     }
 
@@ -171,7 +172,7 @@ impl ServedDrive {
     pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), ServiceError> {
         let before = self.gate.drive.status().codec;
         self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
-        tracing::info!(drive = %self.path.display(), %before, now = %policy, "codec");
+        tracing::info!(drive = %shown(&self.path), %before, now = %policy, "codec");
         Ok(())
     }
 
@@ -183,7 +184,7 @@ impl ServedDrive {
     pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
         let before = self.gate.drive.status().physical_size_bytes;
         grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
-        tracing::info!(drive = %self.path.display(), before, now = bytes, "physical size");
+        tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
         Ok(())
     }
 
@@ -241,7 +242,7 @@ impl ServedDrive {
         }
         let left = self.gate.requests.in_flight();
         if left > 0 {
-            tracing::warn!(drive = %self.path.display(), requests = left, "closing over requests still in flight");
+            tracing::warn!(drive = %shown(&self.path), requests = left, "closing over requests still in flight");
         }
         self.scrubber.stop();
         // First: what it waits for may need the others.

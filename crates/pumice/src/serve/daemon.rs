@@ -9,7 +9,7 @@ use std::time::Duration;
 use admin::{HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
-use service::{AdminSocket, Device, Drives, ServedDrive, Workers};
+use service::{AdminSocket, Device, Drives, ServedDrive, Workers, shown};
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::signals::Signals;
@@ -163,7 +163,7 @@ impl Daemon {
         let drive = ServedDrive::open(&config.path, &settings, &self.workers, self.openings - 1).await?;
         let direct = drive.report().server.is_some_and(|server| server.direct_io);
         let io = self.workers.backend().name();
-        tracing::debug!(drive = %config.path.display(), direct, io, "how the backing is reached");
+        tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");
         let offer = || {
             let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;
             own.add(export(&config, &drive))?;
@@ -215,11 +215,11 @@ impl Daemon {
             }
         };
         if tokio::time::timeout(self.nbd.shutdown_grace + PARTING, parted).await.is_err() {
-            tracing::warn!(drive = %open.config.path.display(), "closing under clients that do not leave");
+            tracing::warn!(drive = %shown(&open.config.path), "closing under clients that do not leave");
         }
         self.drives.remove(&open.drive);
         close(&open.drive).await?;
-        tracing::info!(drive = %open.config.path.display(), "closed");
+        tracing::info!(drive = %shown(&open.config.path), "closed");
         Ok(open.own)
     }
 
@@ -302,5 +302,5 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
 }
 
 async fn close(drive: &Arc<ServedDrive>) -> Result<()> {
-    drive.close(PATIENCE).await.with_context(|| format!("{}: not closed properly", drive.path().display()))
+    drive.close(PATIENCE).await.with_context(|| format!("{}: not closed properly", shown(drive.path())))
 }

@@ -10,7 +10,7 @@ use nbd::{
     AcceptFailures, Acceptor, Address, Admitted, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger,
     TlsPolicy,
 };
-use service::{ServedDrive, Workers};
+use service::{ServedDrive, Workers, shown};
 use tokio::task::JoinSet;
 
 /// Exports and the clients that may choose among them.
@@ -118,10 +118,10 @@ impl Endpoints {
                     // `nbds:`, `nbds+unix:`
                     uri.insert("nbd".len(), 's');
                 }
-                let key = (endpoint.bound.to_string(), export.name.clone());
+                let key = (endpoint.bound.uri(""), export.name.clone());
                 if !self.told.contains(&key) {
                     // A server whose output nobody reads serves all the same.
-                    let _ = writeln!(out, "serving {} at {uri}", export.device.path().display());
+                    let _ = writeln!(out, "serving {} at {uri}", shown(export.device.path()));
                 }
                 now.insert(key);
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull};
+use service::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull, shown};
 
 use super::listing;
 use crate::human;
@@ -42,7 +42,7 @@ pub(super) fn render(drive: &StatusReport) -> String {
     let mut table = Table(String::new());
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let full = if drive.out_of_space { " (out of space)" } else { "" };
-    let _ = writeln!(table.0, "{}  {}{full}{reason}", drive.path.display(), drive.state);
+    let _ = writeln!(table.0, "{}  {}{full}{reason}", shown(&drive.path), drive.state);
     if drive.state == DriveState::Down {
         let pid = drive.server.as_ref().map_or(0, |server| server.pid);
         let _ = writeln!(

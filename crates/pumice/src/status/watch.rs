@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::{StatusReport, find_drives};
+use service::{StatusReport, find_drives, shown};
 
 use history::History;
 
@@ -46,7 +46,7 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     if let Some(path) = path
         && first.is_empty()
     {
-        bail!("{}: no server has it: --watch is for drives that are being served", path.display());
+        bail!("{}: no server has it: --watch is for drives that are being served", shown(path));
     }
     let mut history = History::default();
     history.look(first);

@@ -16,6 +16,7 @@ mod full_backing;
 mod http;
 mod install;
 mod loop_device;
+mod odd_paths;
 mod offload;
 mod refusals;
 mod resize;

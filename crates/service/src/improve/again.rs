@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
 use crate::compression::SurveyReport;
+use crate::path_text::shown;
 use crate::states::SettlingState;
 
 /// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
@@ -25,7 +26,7 @@ impl<M: Media> Shared<M> {
     pub(super) async fn pays_again(&self) -> Result<bool, Error> {
         let gain = self.timed(self.drive.gain_of_settling_again()).await?;
         if let Some(gain) = gain {
-            tracing::info!(drive = %self.path.display(), gain, "settling again, by a sample");
+            tracing::info!(drive = %shown(&self.path), gain, "settling again, by a sample");
         }
         Ok(gain.is_some_and(|gain| gain >= GAIN_MIN))
     }

@@ -159,7 +159,7 @@ impl Daemon {
         }
         for open in self.open.iter_mut().filter(renamed) {
             let Some(name) = named(open) else { continue };
-            let drive = open.config.path.display();
+            let drive = shown(&open.config.path);
             tracing::info!(%drive, name, "renamed; clients of the old name are disconnected");
             open.config.name = name;
             for exports in [&self.common, &open.own] {
@@ -185,7 +185,7 @@ impl Open {
     /// Takes over new settings: those that can change while the drive is open at once; whether the drive must be opened
     /// again for the others. It is not while somebody uses it: those settings stay as they are, and are told.
     fn change(&mut self, new: &mut DriveConfig, common: &Exports) -> bool {
-        let path = new.path.display();
+        let path = shown(&new.path);
         self.config.nbd.clone_from(&new.nbd);
         if new.settings.map_cache != self.config.settings.map_cache {
             self.drive.set_map_budget_bytes(new.settings.map_cache.0);

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
-use service::{DriveState, KindReport, RunState, StatusReport};
+use service::{DriveState, KindReport, RunState, StatusReport, shown};
 
 use super::history::{History, Rates, Watched};
 use crate::human;
@@ -43,11 +43,11 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize
         let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
         let full = report.time_to_full.seconds.map_or("-".to_string(), human::duration);
         if report.state == DriveState::Down {
-            let name = Cell::from(report.path.display().to_string());
+            let name = Cell::from(shown(&report.path).to_string());
             return Row::new([name, Cell::from(state(drive)).style(state_style(drive))]);
         }
         let cells = [
-            Cell::from(report.path.display().to_string()),
+            Cell::from(shown(&report.path).to_string()),
             Cell::from(state(drive)).style(state_style(drive)),
             Cell::from(percent(report)).style(space_style(report)),
             Cell::from(ratio(report)),
@@ -83,13 +83,13 @@ fn draw_down(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
         Line::from(format!("not opened: {reason}")),
         Line::from("The server tries again at a reload (SIGHUP)."),
     ];
-    let block = Block::bordered().title(format!(" {} ", report.path.display()));
+    let block = Block::bordered().title(format!(" {} ", shown(&report.path)));
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);
 }
 
 fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
     let report = &drive.report;
-    let block = Block::bordered().title(format!(" {} ", report.path.display()));
+    let block = Block::bordered().title(format!(" {} ", shown(&report.path)));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     let [gauge, facts, charts, latencies, events] = Layout::vertical([

@@ -16,25 +16,6 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// Bytes in GB (powers of 1000), with as many decimals as small sizes need.
-pub(crate) fn gb(bytes: u64) -> String {
-    scaled(bytes as f64 / 1e9, "GB")
-}
-
-/// Bytes in GiB (powers of 1024), likewise.
-pub(crate) fn gib(bytes: u64) -> String {
-    scaled(bytes as f64 / f64::from(1 << 30), "GiB")
-}
-
-fn scaled(value: f64, unit: &str) -> String {
-    match value {
-        0.0 => format!("0 {unit}"),
-        value if value >= 1000.0 => format!("{value:.0} {unit}"),
-        value if value >= 10.0 => format!("{value:.1} {unit}"),
-        value => format!("{value:.3} {unit}"),
-    }
-}
-
 /// A latency, as `85 us`, `1.3 ms` or `2.1 s`.
 pub(crate) fn latency(seconds: f64) -> String {
     let micros = seconds * 1e6;
@@ -74,15 +55,6 @@ mod tests {
         assert_eq!(bytes(3 << 29), "1.50 GiB");
         assert_eq!(bytes((1 << 30) - 1), "1.00 GiB");
         assert_eq!(bytes(u64::MAX), "16.00 EiB");
-    }
-
-    #[test]
-    fn capacities_in_thousands() {
-        assert_eq!(gb(9_600_000_000_000), "9600 GB");
-        assert_eq!(gb(67_108_864), "0.067 GB");
-        assert_eq!(gb(12_345_678_901), "12.3 GB");
-        assert_eq!(gb(0), "0 GB");
-        assert_eq!(gib(1 << 30), "1.000 GiB");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod create;
 mod demo;
 mod doctor;
 mod human;
+mod list;
 mod logging;
 mod man;
 mod panics;
@@ -55,6 +56,8 @@ enum Command {
     Serve(serve::Args),
     /// Show drive status: space, compression ratio, wear, errors
     Status(status::Args),
+    /// List served drives: path, NBD address, capacity, space in use, ratio, state
+    List(list::Args),
     /// Show capacity in one line per drive, for scripts
     Capacity(capacity::Args),
     /// Check all structures of a drive that is not being served (read-only)
@@ -104,6 +107,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Create(args) => create::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::List(args) => list::run(&args),
         Command::Capacity(args) => capacity::run(&args),
         Command::Check(args) => check::run(&args),
         Command::SetCapacity(args) => resize::set_capacity(&args),

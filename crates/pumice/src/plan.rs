@@ -136,7 +136,7 @@ fn text(source: &Source, plans: &[Plan]) -> String {
     let bytes = |value: u64| human::bytes(value);
     row("logical capacity to advertise", &|p| bytes(p.logical_capacity_bytes));
     row("  for pumice create --capacity", &|p| p.logical_capacity_bytes.to_string());
-    row("the document's: provisioned", &|p| bytes(p.document.provisioned_bytes));
+    row("the document's: physical capacity", &|p| bytes(p.document.provisioned_bytes));
     row("the document's: advertised", &|p| {
         let kept = if p.document.keep_defaults { " (defaults)" } else { "" };
         format!("{}{kept}", bytes(p.document.advertised_bytes))

@@ -1,6 +1,7 @@
 //! `pumice status`
 
 mod listing;
+mod names;
 mod table;
 mod watch;
 
@@ -14,11 +15,17 @@ use service::{
 };
 
 #[derive(clap::Args)]
-#[command(after_help = "Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'")]
+#[command(
+    after_help = "Capacity and space are in powers of 1024. Provisioned Capacity is the logical capacity that hosts see.\n\n\
+    Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'"
+)]
 pub(crate) struct Args {
     /// Drive (file or block device) [default: all drives of running servers]
     path: Option<PathBuf>,
-    /// Print JSON: {"drives": [{...}]}
+    /// Show everything; otherwise a summary
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    all: bool,
+    /// Print JSON: {"drives": [{...}]}, always with everything
     #[arg(long)]
     json: bool,
     /// Live view of the drives being served, updated every SECONDS
@@ -48,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         for (index, drive) in drives.iter().enumerate() {
             let gap = if index > 0 { "\n" } else { "" };
-            write!(out, "{gap}{}", table::render(drive))?;
+            write!(out, "{gap}{}", table::render(drive, args.all))?;
         }
     }
     Ok(())

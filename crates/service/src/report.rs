@@ -210,6 +210,8 @@ pub struct ServerReport {
     pub pid: u32,
     pub uptime_seconds: f64,
     pub threads: usize,
+    /// NBD URIs at which clients find the drive.
+    pub nbd_uris: Vec<String>,
     /// `io_uring` or `plain`.
     pub io_backend: String,
     /// Rate that writes are slowed down to; none while they are not.

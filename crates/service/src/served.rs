@@ -39,6 +39,7 @@ pub struct ServedDrive {
     threads: usize,
     monitor: Monitor,
     opened: Instant,
+    nbd_uris: parking_lot::Mutex<Vec<String>>,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
     improver: Improver,
@@ -101,6 +102,7 @@ impl ServedDrive {
             threads: workers.count(),
             monitor,
             opened: Instant::now(),
+            nbd_uris: parking_lot::Mutex::default(),
             background: Mutex::new(Some(background)),
         }))
     }
@@ -113,6 +115,11 @@ impl ServedDrive {
     /// The drive's identity.
     pub fn uuid(&self) -> uuid::Uuid {
         uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
+    }
+
+    /// Sets the NBD URIs that the status shows.
+    pub fn set_nbd_uris(&self, uris: Vec<String>) {
+        *self.nbd_uris.lock() = uris;
     }
 
     /// Requests so far.
@@ -128,6 +135,7 @@ impl ServedDrive {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
+            nbd_uris: self.nbd_uris.lock().clone(),
             io_backend: self.backend.name().to_string(),
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,

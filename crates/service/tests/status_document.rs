@@ -31,6 +31,7 @@ fn sample() -> StatusReport {
     };
     let settling = SettlingReport { run: Some(SettleRunReport::default()), ..SettlingReport::default() };
     report.server = Some(ServerReport {
+        nbd_uris: vec![String::new()],
         latency,
         events,
         scrub: Some(scrub),

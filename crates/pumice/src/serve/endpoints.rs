@@ -104,11 +104,13 @@ impl Endpoints {
         self.open.iter().any(|endpoint| endpoint.is(address, exports))
     }
 
-    /// Tells on standard output what is served where, a line for each export at each address, once.
+    /// Prints what is served where, a line for each export at each address, once, and passes the addresses to the drives for
+    /// their status.
     pub(super) fn announce(&mut self, config: &ServerConfig) {
         let encrypted = matches!(config.tls, TlsPolicy::Required(_));
         let mut out = std::io::stdout().lock();
         let mut now = HashSet::new();
+        let mut uris: Vec<(Arc<ServedDrive>, Vec<String>)> = Vec::new();
         for endpoint in &self.open {
             for (index, export) in endpoint.exports.exports().iter().enumerate() {
                 // The first is also what a client gets who asks for no name.
@@ -118,6 +120,10 @@ impl Endpoints {
                     // `nbds:`, `nbds+unix:`
                     uri.insert("nbd".len(), 's');
                 }
+                match uris.iter_mut().find(|(drive, _)| Arc::ptr_eq(drive, &export.device)) {
+                    Some((_, all)) => all.push(uri.clone()),
+                    None => uris.push((export.device.clone(), vec![uri.clone()])),
+                }
                 let key = (endpoint.bound.uri(""), export.name.clone());
                 if !self.told.contains(&key) {
                     // A server whose output nobody reads serves all the same.
@@ -125,6 +131,9 @@ impl Endpoints {
                 }
                 now.insert(key);
             }
+        }
+        for (drive, all) in uris {
+            drive.set_nbd_uris(all);
         }
         self.told = now;
         let _ = out.flush();

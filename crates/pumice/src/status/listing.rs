@@ -1,13 +1,30 @@
-//! The lines that administrators of compressing drives know: the words and order of the status listing of ScaleFlux's
-//! CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022,
-//! figure 6), as far as they have a meaning here. `docs/status.md` says what each is.
+//! The lines of `pumice status`: a summary, and more with `--all`. Most have the words and the order of the status listing of
+//! ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage
+//! Drives*, 2022, figure 6), as far as they have a meaning here. `docs/status.md` says what each is.
 
 use service::{DriveState, StatusReport};
 
+use super::table::time_to_full;
 use crate::human;
 
 /// What the machine does not tell.
 const UNKNOWN: &str = "unknown";
+
+/// Words of the lines that the summary leaves out.
+const DETAILS: [&str; 7] = [
+    "Model",
+    "Software Revision",
+    "Power Consumption",
+    "Atomic Write mode",
+    "Correctable Error Cnt",
+    "Physical Limit",
+    "Critical Warning",
+];
+
+/// Words and values of the summary, in order.
+pub(super) fn summary(drive: &StatusReport) -> Vec<(&'static str, String)> {
+    lines(drive).into_iter().filter(|(word, _)| !DETAILS.contains(word)).collect()
+}
 
 /// Words and values, in order.
 pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
@@ -26,16 +43,19 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
         ("Power Consumption", known(backing.power_watts, "W")),
         ("Atomic Write mode", format!("ON ({} KiB)", drive.atomic_write_bytes >> 10)),
         ("Percentage Used", percentage_used(drive)),
-        ("Data Read", human::gib(drive.host_read_bytes)),
-        ("Data Written", human::gib(drive.host_written_bytes)),
+        ("Data Read", human::bytes(drive.host_read_bytes)),
+        ("Data Written", human::bytes(drive.host_written_bytes)),
+        ("Write Amplification", amplification(drive)),
         ("Correctable Error Cnt", errors.corrected_reads_count.to_string()),
         ("Uncorrectable Error Cnt", (errors.corrupt_records_count + errors.read_errors_count).to_string()),
         ("Device Status", device_status(drive)),
-        ("Formatted Capacity", human::gb(drive.logical_capacity_bytes)),
-        ("Provisioned Capacity", human::gb(drive.physical_limit_bytes)),
+        ("Provisioned Capacity", human::bytes(drive.logical_capacity_bytes)),
+        ("Logical Used", human::bytes(drive.logical_used_bytes)),
+        ("Physical Limit", human::bytes(drive.physical_limit_bytes)),
         ("Compression Ratio", compression_ratio(drive.compression_ratio)),
-        ("Physical Used Ratio", format!("{:.2}%", 100.0 * drive.physical_used_ratio)),
-        ("Free Physical Space", human::gb(drive.physical_available_bytes)),
+        ("Physical Used Ratio", used_ratio(drive)),
+        ("Free Physical Space", human::bytes(drive.physical_available_bytes)),
+        ("Time to Full", time_to_full(&drive.time_to_full)),
         ("Critical Warning", critical_warning(drive)),
     ]
 }
@@ -57,10 +77,27 @@ fn drive_type(drive: &StatusReport) -> String {
     }
 }
 
+fn used_ratio(drive: &StatusReport) -> String {
+    format!(
+        "{:.2}% ({} of {})",
+        100.0 * drive.physical_used_ratio,
+        human::bytes(drive.physical_used_bytes),
+        human::bytes(drive.physical_limit_bytes)
+    )
+}
+
+fn amplification(drive: &StatusReport) -> String {
+    if drive.host_written_bytes == 0 {
+        "- (nothing written)".to_string()
+    } else {
+        format!("{:.2}", drive.waf)
+    }
+}
+
 fn percentage_used(drive: &StatusReport) -> String {
     let Some(percent) = drive.wear.percentage_used else { return UNKNOWN.to_string() };
     match drive.wear.endurance_bytes {
-        Some(endurance) => format!("{percent:.0}% (of {} endurance)", human::gb(endurance)),
+        Some(endurance) => format!("{percent:.0}% (of {} endurance)", human::bytes(endurance)),
         None => format!("{percent:.0}% (reported by the device)"),
     }
 }
@@ -122,10 +159,11 @@ mod tests {
             physical_limit_bytes: 6_400_000_000_000,
             physical_available_bytes: 6_398_000_000_000,
             physical_used_ratio: 0.000_312_5,
+            physical_used_bytes: 2 << 30,
             host_read_bytes: 48_890 << 30,
             compression_ratio: 8.0,
             wear: WearReport {
-                endurance_bytes: Some(600_000_000_000_000),
+                endurance_bytes: Some(500 << 40),
                 percentage_used: Some(8.2),
                 ..WearReport::default()
             },
@@ -147,17 +185,23 @@ mod tests {
             ("Temperature", "38 C"),
             ("Power Consumption", "12 W"),
             ("Atomic Write mode", "ON (256 KiB)"),
-            ("Percentage Used", "8% (of 600000 GB endurance)"),
-            ("Data Read", "48890 GiB"),
+            ("Percentage Used", "8% (of 500.00 TiB endurance)"),
+            ("Data Read", "47.74 TiB"),
             ("Device Status", "Good"),
-            ("Formatted Capacity", "9600 GB"),
-            ("Provisioned Capacity", "6400 GB"),
+            ("Provisioned Capacity", "8.73 TiB"),
+            ("Physical Limit", "5.82 TiB"),
             ("Compression Ratio", "800% (8.00:1)"),
-            ("Physical Used Ratio", "0.03%"),
-            ("Free Physical Space", "6398 GB"),
+            ("Physical Used Ratio", "0.03% (2.00 GiB of 5.82 TiB)"),
+            ("Free Physical Space", "5.82 TiB"),
         ] {
             assert_eq!(line(&drive, word), value, "{word}");
         }
+    }
+
+    #[test]
+    fn every_detail_is_a_line() {
+        let drive = StatusReport::default();
+        assert_eq!(summary(&drive).len() + DETAILS.len(), lines(&drive).len());
     }
 
     #[test]

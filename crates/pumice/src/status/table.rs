@@ -37,8 +37,8 @@ impl Table {
     }
 }
 
-/// Lines of aligned, grouped facts.
-pub(super) fn render(drive: &StatusReport) -> String {
+/// Lines of aligned facts: a summary, or with `all` everything, in groups.
+pub(super) fn render(drive: &StatusReport, all: bool) -> String {
     let mut table = Table(String::new());
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let full = if drive.out_of_space { " (out of space)" } else { "" };
@@ -54,8 +54,11 @@ pub(super) fn render(drive: &StatusReport) -> String {
     for note in &drive.notes {
         let _ = writeln!(table.0, "  note: {note}");
     }
-    for (word, value) in listing::lines(drive) {
+    for (word, value) in if all { listing::lines(drive) } else { listing::summary(drive) } {
         let _ = writeln!(table.0, "  {:<LISTING_WIDTH$} {value}", format!("{word}:"));
+    }
+    if !all {
+        return table.0;
     }
     space(&mut table, drive);
     compression(&mut table, drive);
@@ -67,6 +70,9 @@ pub(super) fn render(drive: &StatusReport) -> String {
         table.text("up", &human::duration(server.uptime_seconds));
         table.count("process", server.pid.into());
         table.count("threads", server.threads as u64);
+        for uri in &server.nbd_uris {
+            table.text("NBD", uri);
+        }
         table.text("I/O", &server.io_backend);
         table.text("page cache", if server.direct_io { "bypassed" } else { "used" });
         if let Some(rate) = server.throttle_bytes_per_second {

@@ -15,6 +15,7 @@ mod events;
 mod full_backing;
 mod http;
 mod install;
+mod list;
 mod loop_device;
 mod odd_paths;
 mod offload;

@@ -33,7 +33,7 @@ fn what_a_host_writes_is_compressed_by_it_and_read_without_it() {
     assert!(number("device_jobs_count") > 0 && given >= 8 << 20, "{offload}");
     assert!(number("device_output_bytes") < number("device_input_bytes") / 2, "{offload}");
     assert!(status["physical_used_bytes"].as_u64().is_some_and(|used| used < 5 << 20), "{status}");
-    let table = drive.pumice(&["status", &text(&drive.path())]);
+    let table = drive.pumice(&["status", "--all", &text(&drive.path())]);
     assert!(table.stdout.contains("compressed by") && table.stdout.contains("jobs in software"), "{table:?}");
     server.kill();
     let server = drive.serve(&[]);

@@ -64,15 +64,43 @@ fn counts_what_hosts_do() {
 #[test]
 fn for_people() {
     let drive = Drive::create(&["--size", "64M"]);
-    let run = drive.pumice(&["status", &text(&drive.path())]);
+    let run = drive.pumice(&["status", "--all", &text(&drive.path())]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("64.00 MiB") && run.stdout.contains("67108864"), "{}", run.stdout);
+}
+
+/// Served, and not: neither is longer than a screen, and sizes have one kind of units.
+#[test]
+fn a_summary_unless_all_is_asked_for() {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let path = text(&drive.path());
+    for served in [false, true] {
+        let _server = served.then(|| drive.serve(&[]));
+        let run = drive.pumice(&["status", &path]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!((10..=17).contains(&run.stdout.lines().count()), "{}", run.stdout);
+        assert!(run.stdout.contains("Provisioned Capacity:        128.00 MiB\n"), "{}", run.stdout);
+        assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);
+        let all = drive.pumice(&["status", "--all", &path]).stdout;
+        assert!(all.lines().count() > 50, "{all}");
+        for text in [&run.stdout, &all] {
+            assert!(!text.contains(" GB") && !text.contains(" MB"), "{text}");
+        }
+        // What the summary says is said by the whole, too, but for the time that passes.
+        let word = |line: &str| line.split(':').next().map(str::to_string);
+        let words: Vec<Option<String>> = all.lines().map(word).collect();
+        assert!(run.stdout.lines().all(|line| words.contains(&word(line))), "{}\n{all}", run.stdout);
+    }
+    for wrong in [["status", "--all", "--json"], ["status", "--all", "--watch"]] {
+        let run = drive.pumice(&wrong);
+        assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{run:?}");
+    }
 }
 
 #[test]
 fn begins_with_the_lines_that_administrators_know() {
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M", "--endurance", "1GB"]);
-    let run = drive.pumice(&["status", &text(&drive.path())]);
+    let run = drive.pumice(&["status", "--all", &text(&drive.path())]);
     let value = |word: &str| {
         let line = run.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{word}:")));
         line.and_then(|line| line.split_once(':'))
@@ -85,13 +113,13 @@ fn begins_with_the_lines_that_administrators_know() {
         ("Model", "Pumice"),
         ("Software Revision", env!("CARGO_PKG_VERSION")),
         ("Atomic Write mode", "ON (256 KiB)"),
-        ("Percentage Used", "0% (of 1.000 GB endurance)"),
-        ("Data Written", "0 GiB"),
+        ("Percentage Used", "0% (of 953.67 MiB endurance)"),
+        ("Data Written", "0 B"),
         ("Correctable Error Cnt", "0"),
         ("Uncorrectable Error Cnt", "0"),
         ("Device Status", "Good"),
-        ("Formatted Capacity", "0.134 GB"),
-        ("Physical Used Ratio", "0.00%"),
+        ("Provisioned Capacity", "128.00 MiB"),
+        ("Compression Ratio", "- (nothing stored)"),
         ("Critical Warning", "0"),
     ] {
         assert_eq!(value(word), wanted, "{word} in {}", run.stdout);

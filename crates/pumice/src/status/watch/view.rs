@@ -5,10 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
-use service::{DriveState, KindReport, RunState, StatusReport, shown};
+use service::{DriveState, KindReport, RunState, StatusReport};
 
 use super::history::{History, Rates, Watched};
 use crate::human;
+use crate::status::names::{names, tail};
 use crate::status::table::{ago, time_to_full};
 
 const HELP: &str = " q quits, up and down choose a drive ";
@@ -16,6 +17,10 @@ const HELP: &str = " q quits, up and down choose a drive ";
 const FACTS_HEIGHT: u16 = 9;
 /// Lines of latencies with their header.
 const LATENCY_HEIGHT: u16 = 5;
+/// Columns that a border takes.
+const BORDERS: u16 = 2;
+/// Width of names that all columns may leave.
+const NAME_MIN_WIDTH: u16 = 24;
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
@@ -36,38 +41,96 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
     frame.render_widget(Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)), help);
 }
 
-fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize) {
-    let header = ["drive", "state", "used", "ratio", "written/s", "read/s", "write p99", "full in"];
-    let rows = history.drives.iter().map(|drive| {
-        let (report, now) = (&drive.report, drive.now());
-        let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
-        let full = report.time_to_full.seconds.map_or("-".to_string(), human::duration);
-        if report.state == DriveState::Down {
-            let name = Cell::from(shown(&report.path).to_string());
-            return Row::new([name, Cell::from(state(drive)).style(state_style(drive))]);
-        }
-        let cells = [
-            Cell::from(shown(&report.path).to_string()),
-            Cell::from(state(drive)).style(state_style(drive)),
-            Cell::from(percent(report)).style(space_style(report)),
-            Cell::from(ratio(report)),
-            Cell::from(rate(now.written_bytes)),
-            Cell::from(rate(now.read_bytes)),
-            Cell::from(latency(writes.and_then(|writes| writes.p99_seconds))),
-            Cell::from(full),
-        ];
-        Row::new(cells)
-    });
-    let widths = [
-        Constraint::Min(12),
-        Constraint::Length(10),
-        Constraint::Length(7),
-        Constraint::Length(8),
-        Constraint::Length(12),
-        Constraint::Length(12),
-        Constraint::Length(9),
-        Constraint::Length(10),
+/// A column of the table of drives, beside the name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Column {
+    State,
+    Used,
+    Ratio,
+    Written,
+    Read,
+    WriteLatency,
+    Full,
+}
+
+impl Column {
+    const ALL: [Column; 7] = [
+        Column::State,
+        Column::Used,
+        Column::Ratio,
+        Column::Written,
+        Column::Read,
+        Column::WriteLatency,
+        Column::Full,
     ];
+
+    /// Those that leave room for names: on a narrow terminal without those that the detail below shows as well.
+    fn fitting(width: u16) -> Vec<Column> {
+        let mut columns = Column::ALL.to_vec();
+        for dispensable in [Column::WriteLatency, Column::Ratio, Column::Full] {
+            let fixed: u16 = columns.iter().map(|column| column.width() + 1).sum();
+            if fixed + BORDERS + NAME_MIN_WIDTH > width {
+                columns.retain(|column| *column != dispensable);
+            }
+        }
+        columns
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Column::State => "state",
+            Column::Used => "used",
+            Column::Ratio => "ratio",
+            Column::Written => "written/s",
+            Column::Read => "read/s",
+            Column::WriteLatency => "write p99",
+            Column::Full => "full in",
+        }
+    }
+
+    fn width(self) -> u16 {
+        match self {
+            Column::Used => 7,
+            Column::Ratio => 8,
+            Column::WriteLatency => 9,
+            Column::State | Column::Full => 10,
+            Column::Written | Column::Read => 11,
+        }
+    }
+
+    fn cell(self, drive: &Watched) -> Cell<'static> {
+        let (report, now) = (&drive.report, drive.now());
+        if report.state == DriveState::Down && self != Column::State {
+            return Cell::from("-");
+        }
+        match self {
+            Column::State => Cell::from(state(drive)).style(state_style(drive)),
+            Column::Used => Cell::from(percent(report)).style(space_style(report)),
+            Column::Ratio => Cell::from(ratio(report)),
+            Column::Written => Cell::from(rate(now.written_bytes)),
+            Column::Read => Cell::from(rate(now.read_bytes)),
+            Column::WriteLatency => {
+                let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
+                Cell::from(latency(writes.and_then(|writes| writes.p99_seconds)))
+            }
+            Column::Full => Cell::from(report.time_to_full.seconds.map_or("-".to_string(), human::duration)),
+        }
+    }
+}
+
+fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize) {
+    let columns = Column::fitting(area.width);
+    let fixed: u16 = columns.iter().map(|column| column.width() + 1).sum();
+    let width = area.width.saturating_sub(fixed + BORDERS);
+    let names = names(history.drives.iter().map(|drive| drive.report.path.as_path()), usize::from(width));
+    let rows = history.drives.iter().zip(names).map(|(drive, name)| {
+        let cells = columns.iter().map(|column| column.cell(drive));
+        Row::new(std::iter::once(Cell::from(name)).chain(cells).collect::<Vec<_>>())
+    });
+    let header = std::iter::once("drive").chain(columns.iter().map(|column| column.name()));
+    let header: Vec<&str> = header.collect();
+    let widths = std::iter::once(Constraint::Length(width))
+        .chain(columns.iter().map(|column| Constraint::Length(column.width())));
     let table = Table::new(rows, widths)
         .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
@@ -83,13 +146,15 @@ fn draw_down(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
         Line::from(format!("not opened: {reason}")),
         Line::from("The server tries again at a reload (SIGHUP)."),
     ];
-    let block = Block::bordered().title(format!(" {} ", shown(&report.path)));
+    let block = Block::bordered()
+        .title(format!(" {} ", tail(&report.path, usize::from(area.width.saturating_sub(4)))));
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);
 }
 
 fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
     let report = &drive.report;
-    let block = Block::bordered().title(format!(" {} ", shown(&report.path)));
+    let block = Block::bordered()
+        .title(format!(" {} ", tail(&report.path, usize::from(area.width.saturating_sub(4)))));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     let [gauge, facts, charts, latencies, events] = Layout::vertical([
@@ -349,6 +414,27 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn at_80_columns_every_drive_can_be_told_by_its_name() {
+        let mut history = History::default();
+        let paths = [
+            "/var/lib/pumice/pools/first/databases",
+            "/var/lib/pumice/pools/first/archive",
+            "/var/lib/pumice/pools/second/archive",
+        ];
+        history.look(paths.iter().map(|path| report(path, 1, 0.3)).collect());
+        let text = screen(80, 24, &history, 0);
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("online")).collect();
+        assert_eq!(rows.len(), 3, "{text}");
+        for (row, end) in rows.iter().zip(["first/archive", "first/databases", "second/archive"]) {
+            let name = row.trim_start_matches('\u{2502}').split_whitespace().next().unwrap_or_default();
+            assert!(name.ends_with(end), "{end} in\n{text}");
+            assert!(row.contains("30.0 %"), "{text}");
+        }
+        assert!(text.contains(" /var/lib/pumice/pools/first/archive "), "the title of the detail\n{text}");
+        assert!(screen(120, 40, &history, 0).contains("write p99"));
     }
 
     #[test]

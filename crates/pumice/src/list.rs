@@ -1,0 +1,115 @@
+//! `pumice list`: a line for each drive of the servers of this machine.
+
+use std::io::Write;
+
+use anyhow::Result;
+use report::Table;
+use service::{DriveState, StatusReport, find_drives, shown};
+
+use crate::human;
+
+/// What is not known.
+const NONE: &str = "-";
+const COLUMNS: [&str; 6] = ["PATH", "NBD", "CAPACITY", "USED", "RATIO", "STATE"];
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; CAPACITY: logical capacity; USED: \
+    physical space in use, of what data may use; RATIO: compression ratio; STATE: online, read-only, poisoned, closed, or down: \
+    its server could not open it. `pumice status PATH` shows more of a drive, `pumice status --json` is for scripts.\n\n\
+    Example: pumice list"
+)]
+pub(crate) struct Args {
+    /// Omit the header line
+    #[arg(long)]
+    no_header: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut drives = find_drives(None);
+    if drives.is_empty() {
+        crate::usage::complain("no drive is being served");
+        return Ok(());
+    }
+    drives.sort_by(|a, b| a.path.cmp(&b.path));
+    write!(out, "{}", render(&drives, !args.no_header))?;
+    Ok(())
+}
+
+fn render(drives: &[StatusReport], header: bool) -> String {
+    let mut table = Table::new::<String>([]);
+    if header {
+        table.row(COLUMNS);
+    }
+    for drive in drives {
+        table.row(cells(drive));
+    }
+    table.to_text().lines().map(|line| line.trim_start().to_string() + "\n").collect()
+}
+
+fn cells(drive: &StatusReport) -> [String; 6] {
+    let path = shown(&drive.path).to_string();
+    if drive.state == DriveState::Down {
+        let none = || NONE.to_string();
+        return [path, none(), none(), none(), none(), drive.state.to_string()];
+    }
+    let uris = drive.server.as_ref().map(|server| server.nbd_uris.as_slice()).unwrap_or_default();
+    let nbd = match uris {
+        [] => NONE.to_string(),
+        [only] => only.clone(),
+        [first, more @ ..] => format!("{first} +{}", more.len()),
+    };
+    let ratio = match drive.compression_ratio {
+        0.0 => NONE.to_string(),
+        ratio => format!("{ratio:.2}:1"),
+    };
+    let full = if drive.out_of_space { " (out of space)" } else { "" };
+    [
+        path,
+        nbd,
+        human::bytes(drive.logical_capacity_bytes),
+        format!("{:.1} %", 100.0 * drive.physical_used_ratio),
+        ratio,
+        format!("{}{full}", drive.state),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use service::ServerReport;
+
+    #[test]
+    fn an_aligned_line_for_each_drive() {
+        let served = |path: &str, uris: &[&str], state| StatusReport {
+            path: path.into(),
+            state,
+            logical_capacity_bytes: 3 << 30,
+            physical_used_ratio: 0.125,
+            compression_ratio: 2.5,
+            server: Some(ServerReport {
+                nbd_uris: uris.iter().map(ToString::to_string).collect(),
+                ..ServerReport::default()
+            }),
+            ..StatusReport::default()
+        };
+        let drives = [
+            served("/srv/a", &["nbd+unix:///?socket=/srv/a.nbd"], DriveState::Online),
+            served("/srv/longer", &["nbd://h:1/x", "nbd://h:2/x"], DriveState::ReadOnly),
+            served("/srv/down", &[], DriveState::Down),
+        ];
+        let text = render(&drives, true);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(words(lines[0]), "PATH NBD CAPACITY USED RATIO STATE");
+        assert_eq!(words(lines[1]), "/srv/a nbd+unix:///?socket=/srv/a.nbd 3.00 GiB 12.5 % 2.50:1 online");
+        assert_eq!(words(lines[2]), "/srv/longer nbd://h:1/x +1 3.00 GiB 12.5 % 2.50:1 read-only");
+        assert_eq!(words(lines[3]), "/srv/down - - - - down");
+        for (line, state) in lines.iter().zip(["STATE", "online", "read-only", "down"]) {
+            assert_eq!(line.rfind(state), lines[0].find("STATE"), "{text}");
+        }
+        assert_eq!(render(&drives, false).lines().count(), 3);
+    }
+}

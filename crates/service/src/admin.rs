@@ -36,6 +36,8 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a change may take: a file may have to get much space from its filesystem.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Copies of one drive in one server that status finds.
+const COPIES_MAX: usize = 64;
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 64;
 
@@ -157,13 +159,17 @@ impl AdminSocket {
     /// As [`AdminSocket::listen`].
     pub fn listen_for(drive: &Arc<ServedDrive>) -> Result<AdminSocket, ServiceError> {
         let dir = runtime_dir()?;
-        let uuid = drive.uuid();
-        let usual = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
-        usual.or_else(|_| {
-            // A copy of a drive has its identity, and both may be served.
-            let path = dir.join(format!("{uuid}-{}.sock", std::process::id()));
-            AdminSocket::listen(&path, drive.clone())
-        })
+        let (uuid, pid) = (drive.uuid(), std::process::id());
+        // Copies of a drive have its id, and may be served, by this server too.
+        let others = (2..=COPIES_MAX).map(|copy| format!("{uuid}-{pid}-{copy}.sock"));
+        let mut tried = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
+        for name in std::iter::once(format!("{uuid}-{pid}.sock")).chain(others) {
+            if tried.is_ok() {
+                break;
+            }
+            tried = AdminSocket::listen(&dir.join(name), drive.clone());
+        }
+        tried
     }
 
     /// Listens for questions about the drives of a server that could not be opened, where [`find_drives`] looks.
@@ -367,7 +373,7 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
 }
 
 /// Whether two paths lead to the same file or device.
-fn same_file(a: &Path, b: &Path) -> bool {
+pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
         // A device is itself wherever its node lies.

@@ -16,6 +16,7 @@ mod backing;
 mod busy;
 mod compression;
 mod compute;
+mod copies;
 pub mod device;
 mod down;
 mod drives;
@@ -53,6 +54,7 @@ pub use compression::{
     CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
     SurveyedReport, TrainingReport, WrittenReport,
 };
+pub use copies::CopyReport;
 pub use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use down::DownDrive;
 pub use drives::Drives;

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::backing::{BackingReport, Prober};
+use crate::copies::{Copies, CopyReport};
 use crate::error_counts::ErrorCounts;
 use crate::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
 use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
@@ -27,6 +28,8 @@ use crate::requests::Requests;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the devices under the drive are asked.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+/// How often copies of the drive are looked for.
+const COPIES_INTERVAL: Duration = Duration::from_secs(5);
 /// What latencies are told of besides those since the drive was opened.
 const RECENT: Duration = Duration::from_secs(60);
 
@@ -51,6 +54,7 @@ pub(crate) struct Monitor {
 struct Watched {
     drive: Drive<AnyMedia>,
     path: PathBuf,
+    id: String,
     requests: Arc<Requests>,
     opened: Instant,
     memory: Mutex<Memory>,
@@ -63,6 +67,7 @@ struct Memory {
     /// Latencies as they were, oldest first.
     latencies: VecDeque<(Duration, Snapshot)>,
     backing: BackingReport,
+    copies: Vec<CopyReport>,
     /// Time that the drive's own counter has.
     powered: Duration,
     /// What others have told of since the last look.
@@ -79,10 +84,12 @@ impl Monitor {
     ) -> Monitor {
         let status = drive.status();
         let id = uuid::Uuid::from_bytes(status.uuid).to_string();
-        let hook = settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id));
+        let hook =
+            settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id.clone()));
         let watched = Arc::new(Watched {
             drive: drive.clone(),
             path: path.to_path_buf(),
+            id,
             requests,
             opened: Instant::now(),
             memory: Mutex::new(Memory {
@@ -91,7 +98,11 @@ impl Monitor {
                 growth: Growth::default(),
                 latencies: VecDeque::new(),
                 // The quick part; the disks' own programs are asked later.
-                backing: probe(Prober::sysfs_only(), path.to_path_buf()).await.unwrap_or_default(),
+                backing: {
+                    let path = path.to_path_buf();
+                    aside(move || Prober::sysfs_only().look(&path)).await.unwrap_or_default()
+                },
+                copies: Vec::new(),
                 powered: Duration::ZERO,
                 told: Vec::new(),
             }),
@@ -169,6 +180,7 @@ impl Monitor {
         let memory = watched.memory.lock();
         report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
         report.assess(memory.backing.clone(), memory.watcher.warn_at());
+        report.copies.clone_from(&memory.copies);
         report.time_to_full = memory.growth.predict(&sample(at, status), limits(status));
         let Some(server) = &mut report.server else { return };
         server.events = memory.events.report(memory.watcher.warn_at());
@@ -282,12 +294,12 @@ fn log(path: &Path, event: &Event) {
     }
 }
 
-/// Asks the devices, on a thread of its own that nobody has to wait for.
-async fn probe(prober: Prober, path: PathBuf) -> Option<BackingReport> {
+/// Does what may take a while on a thread of its own that nobody has to wait for. `None` if there is no thread.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {
         // Nobody may be waiting any more.
-        let _ = answer.send(prober.look(&path));
+        let _ = answer.send(work());
     });
     asking.ok()?;
     answered.await.ok()
@@ -301,10 +313,25 @@ async fn look(watched: Arc<Watched>, hook: Option<crate::hook::Sender>, mut stop
     samples.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let probing = async {
         loop {
-            if let Some(backing) = probe(Prober::new(), watched.path.clone()).await {
+            let path = watched.path.clone();
+            if let Some(backing) = aside(move || Prober::new().look(&path)).await {
                 watched.memory.lock().backing = backing;
             }
             tokio::time::sleep(PROBE_INTERVAL).await;
+        }
+    };
+    let comparing = async {
+        let mut copies = Copies::new(watched.path.clone(), watched.id.clone());
+        loop {
+            let look = move || {
+                let found = copies.look();
+                (copies, found)
+            };
+            // Without a thread to ask from, nothing more is known.
+            let Some((back, found)) = aside(look).await else { return std::future::pending().await };
+            copies = back;
+            watched.memory.lock().copies = found;
+            tokio::time::sleep(COPIES_INTERVAL).await;
         }
     };
     let looking = async {
@@ -322,6 +349,7 @@ async fn look(watched: Arc<Watched>, hook: Option<crate::hook::Sender>, mut stop
         biased;
         _ = stopped.wait_for(|stop| *stop) => {}
         () = probing => {}
+        () = comparing => {}
         () = looking => {}
     }
 }

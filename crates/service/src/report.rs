@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backing::{BackingReport, Prober};
 use crate::compression::{CompressionReport, SettlingReport, SurveyReport, TrainingReport};
+use crate::copies::CopyReport;
 use crate::events::{EventsReport, WarnAt};
 use crate::growth::TimeToFull;
 use crate::health::{CriticalWarning, Warning};
@@ -121,6 +122,8 @@ pub struct StatusReport {
     pub cleaning: CleaningReport,
     pub errors: ErrorReport,
     pub recovery: RecoveryReport,
+    /// Drives with the same id that are served, too.
+    pub copies: Vec<CopyReport>,
     /// What an administrator should know.
     pub notes: Vec<String>,
     /// Only where a server has the drive.
@@ -466,6 +469,7 @@ impl StatusReport {
                 packs_count: status.recovered.packs_count,
                 log_bytes: status.recovered.log_bytes,
             },
+            copies: Vec::new(),
             notes: status.notes.clone(),
             server: None,
         }

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use service::{
-    BucketReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport, KindReport,
-    LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport, SettleRunReport,
-    SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport, TrainingReport,
+    BucketReport, CopyReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport,
+    KindReport, LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport,
+    SettleRunReport, SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport,
+    TrainingReport,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
 
 /// A report with one element in every array, and nothing known that may be unknown.
 fn sample() -> StatusReport {
-    let mut report = StatusReport { notes: vec![String::new()], ..StatusReport::default() };
+    let mut report = StatusReport {
+        notes: vec![String::new()],
+        copies: vec![CopyReport::default()],
+        ..StatusReport::default()
+    };
     report.critical_warning = CriticalWarning { names: vec![String::new()], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
     report.compression.dictionaries = vec![DictionaryReport::default()];

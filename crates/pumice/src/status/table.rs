@@ -51,6 +51,14 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
         );
         return table.0;
     }
+    for copy in &drive.copies {
+        let _ = writeln!(
+            table.0,
+            "  warning: a copy of this drive (same id) is served from {} by process {}; serve only one of them",
+            shown(&copy.path),
+            copy.pid
+        );
+    }
     for note in &drive.notes {
         let _ = writeln!(table.0, "  note: {note}");
     }

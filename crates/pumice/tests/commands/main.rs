@@ -8,6 +8,7 @@ mod check;
 mod compression;
 mod config;
 mod connections;
+mod copies;
 mod create;
 mod doctor;
 mod down;

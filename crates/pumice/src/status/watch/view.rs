@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
-use service::{DriveState, KindReport, RunState, StatusReport};
+use service::{DriveState, KindReport, RunState, StatusReport, shown};
 
 use super::history::{History, Rates, Watched};
 use crate::human;
@@ -213,10 +213,13 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
             format!("{:.2} now, {:.2} over its life", now.physical_written_bytes / written, report.waf)
         }
     };
-    let warnings = match report.critical_warning.bits {
+    let mut warnings = match report.critical_warning.bits {
         0 => "none".to_string(),
         bits => format!("{bits:#x} {}", report.critical_warning.names.join(", ")),
     };
+    if let Some(copy) = report.copies.first() {
+        warnings = format!("{warnings}; a copy (same id) is served: {}", shown(&copy.path));
+    }
     vec![
         fact("space", space),
         fact("logical", logical),

@@ -1,0 +1,61 @@
+//! A drive and a copy of it, served at the same time.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Outcome};
+
+/// The copies that the status of a drive warns of.
+fn copies(drive: &Drive, path: &Path) -> Value {
+    let run = drive.pumice(&["status", "--json", &text(path)]);
+    let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    answer["drives"][0]["copies"].clone()
+}
+
+#[test]
+fn a_copy_served_by_the_same_server_is_a_warning_of_both() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let (second, third) = (drive.folder().join("second"), drive.folder().join("third"));
+    std::fs::copy(drive.path(), &second)?;
+    std::fs::copy(drive.path(), &third)?;
+    let server = drive.serve_paths(&[&drive.path(), &second, &third], &[]);
+    let paths = [drive.path(), second.clone(), third.clone()];
+    for path in &paths {
+        wait_until("the copies", || copies(&drive, path).as_array().map(Vec::len) == Some(2));
+    }
+    let others = json!([
+        {"path": text(&second), "pid": server.pid()},
+        {"path": text(&third), "pid": server.pid()},
+    ]);
+    let mut found = copies(&drive, &drive.path());
+    found.as_array_mut().ok_or("a list")?.sort_by_key(|copy| copy["path"].to_string());
+    assert_eq!(found, others);
+    let shown = drive.pumice(&["status", &text(&third)]).stdout;
+    let warning =
+        format!("  warning: a copy of this drive (same id) is served from {} by process", text(&second));
+    assert!(shown.contains(&warning), "{shown}");
+    let log = drive.log();
+    assert!(log.contains("WARN a copy of this drive (same id) is served, too"), "{log}");
+    assert!(server.stop().success());
+    Ok(())
+}
+
+#[test]
+fn a_copy_served_by_another_server_is_a_warning_while_it_is_served() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let copy = drive.folder().join("copy");
+    std::fs::copy(drive.path(), &copy)?;
+    let first = drive.serve(&[]);
+    assert_eq!(copies(&drive, &drive.path()), json!([]));
+    let second = drive.serve_paths(&[&copy], &[]);
+    let told = |of: &Path, pid: u32| json!([{"path": text(of), "pid": pid}]);
+    wait_until("the second knows", || copies(&drive, &copy) == told(&drive.path(), first.pid()));
+    wait_until("the first knows", || copies(&drive, &drive.path()) == told(&copy, second.pid()));
+    second.kill();
+    wait_until("it is gone", || copies(&drive, &drive.path()) == json!([]));
+    assert!(drive.log().contains("not served any more"), "{}", drive.log());
+    assert!(first.stop().success());
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Copies of a drive that are served at the same time: a backing that was copied has the id of the original, and whoever
+//! goes by the id cannot tell the two apart.
+//!
+//! They are found by their admin sockets, which have the id in their names: those of this server, and those of other servers
+//! that this one may ask.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::admin::{ask_status, same_file};
+use crate::path_text::shown;
+use crate::runtime_dir::{runtime_dirs, trusted};
+use crate::states::DriveState;
+
+/// A drive with the same id that is served, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyReport {
+    /// Of its backing, absolute.
+    #[serde(with = "crate::path_text::as_text")]
+    pub path: PathBuf,
+    /// Of its server.
+    pub pid: u32,
+}
+
+/// Looks for copies of a drive from time to time.
+pub(crate) struct Copies {
+    path: PathBuf,
+    id: String,
+    /// Sockets at the last look, if all of them answered.
+    sockets: Vec<PathBuf>,
+    found: Vec<CopyReport>,
+}
+
+impl Copies {
+    pub(crate) fn new(path: PathBuf, id: String) -> Copies {
+        Copies { path, id, sockets: Vec::new(), found: Vec::new() }
+    }
+
+    /// The copies that are served now; logs those that came and went. Asks servers, which may take seconds: not for threads
+    /// that carry requests.
+    pub(crate) fn look(&mut self) -> Vec<CopyReport> {
+        let sockets = self.sockets();
+        // As long as nobody came, there is nobody to ask.
+        if sockets == self.sockets && self.found.is_empty() {
+            return Vec::new();
+        }
+        let mut found: Vec<CopyReport> = Vec::new();
+        let answers: Vec<_> = sockets.iter().filter_map(|socket| ask_status(socket).ok()).collect();
+        let all_answered = answers.len() == sockets.len();
+        for drive in answers.into_iter().flat_map(|answer| answer.drives) {
+            let other = drive.uuid == self.id
+                && drive.state != DriveState::Down
+                && drive.path != self.path
+                && !same_file(&drive.path, &self.path);
+            let copy = CopyReport { path: drive.path, pid: drive.server.map_or(0, |server| server.pid) };
+            if other && !found.contains(&copy) {
+                found.push(copy);
+            }
+        }
+        for copy in found.iter().filter(|copy| !self.found.contains(copy)) {
+            tracing::warn!(
+                drive = %shown(&self.path),
+                copy = %shown(&copy.path),
+                pid = copy.pid,
+                id = self.id,
+                "a copy of this drive (same id) is served, too; serve only one of them"
+            );
+        }
+        for copy in self.found.iter().filter(|copy| !found.contains(copy)) {
+            tracing::info!(
+                drive = %shown(&self.path),
+                copy = %shown(&copy.path),
+                "the copy of this drive is not served any more"
+            );
+        }
+        // A server that did not answer may do so the next time.
+        self.sockets = if all_answered { sockets } else { Vec::new() };
+        self.found.clone_from(&found);
+        found
+    }
+
+    /// Sockets of servers that have a drive with this id.
+    fn sockets(&self) -> Vec<PathBuf> {
+        let ours = |socket: &Path| {
+            let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with(&self.id) && name.ends_with(".sock")
+        };
+        let mut sockets: Vec<PathBuf> = runtime_dirs()
+            .iter()
+            .filter(|dir| trusted(dir))
+            .filter_map(|dir| std::fs::read_dir(dir).ok())
+            .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+            .filter(|socket| ours(socket))
+            .collect();
+        sockets.sort();
+        sockets
+    }
+}

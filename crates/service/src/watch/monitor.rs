@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::backing::{BackingReport, Prober};
-use crate::copies::{Copies, CopyReport};
-use crate::error_counts::ErrorCounts;
-use crate::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
-use crate::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
-use crate::hook::Hook;
-use crate::latency::Snapshot;
 use crate::path_text::shown;
-use crate::report::{LatencyReport, StatusReport, limit_bytes, used_ratio};
-use crate::requests::Requests;
+use crate::serving::requests::Requests;
+use crate::watch::backing::{BackingReport, Prober};
+use crate::watch::copies::{Copies, CopyReport};
+use crate::watch::error_counts::ErrorCounts;
+use crate::watch::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
+use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
+use crate::watch::hook::Hook;
+use crate::watch::latency::Snapshot;
+use crate::watch::report::{LatencyReport, StatusReport, limit_bytes, used_ratio};
 
 /// How often events are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -220,7 +220,7 @@ impl Watched {
     }
 
     /// Remembers events, logs them and passes them to the command.
-    fn tell(&self, events: &[Event], hook: Option<&crate::hook::Sender>) {
+    fn tell(&self, events: &[Event], hook: Option<&crate::watch::hook::Sender>) {
         for event in events {
             self.memory.lock().events.add(event);
             log(&self.path, event);
@@ -306,7 +306,11 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// Looks until stopped.
-async fn look(watched: Arc<Watched>, hook: Option<crate::hook::Sender>, mut stopped: watch::Receiver<bool>) {
+async fn look(
+    watched: Arc<Watched>,
+    hook: Option<crate::watch::hook::Sender>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut samples = tokio::time::interval(SAMPLE_INTERVAL);

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::admin::{ask_status, same_file};
+use crate::control::admin::{ask_status, same_file};
+use crate::control::runtime_dir::{runtime_dirs, trusted};
 use crate::path_text::shown;
-use crate::runtime_dir::{runtime_dirs, trusted};
-use crate::states::DriveState;
+use crate::watch::states::DriveState;
 
 /// A drive with the same id that is served, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

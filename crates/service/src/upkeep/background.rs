@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::busy::Hurry;
-use crate::pacer::Pacer;
-use crate::pause::rest_unless_stopped;
-use crate::throttle::{Throttle, ThrottleSettings};
-use crate::workers::Workers;
+use crate::admission::pacer::Pacer;
+use crate::admission::throttle::{Throttle, ThrottleSettings};
+use crate::serving::busy::Hurry;
+use crate::serving::workers::Workers;
+use crate::upkeep::pause::rest_unless_stopped;
 
 /// How often a drive is told that time passes, and asked whether it has work.
 const TICK: Duration = Duration::from_millis(10);

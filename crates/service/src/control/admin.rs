@@ -21,14 +21,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixSocket, UnixStream};
 use tokio::task::JoinHandle;
 
-use crate::drives::Drives;
+use crate::control::resize::allocation;
+use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::error::ServiceError;
 use crate::log_limit::LogLimit;
-use crate::report::StatusReport;
-use crate::resize::allocation;
-use crate::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
-use crate::served::ServedDrive;
-use crate::states::DriveState;
+use crate::serving::drives::Drives;
+use crate::serving::served::ServedDrive;
+use crate::watch::report::StatusReport;
+use crate::watch::states::DriveState;
 
 /// Longest request line taken.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::path_text::shown;
-use crate::pause::rest_unless_stopped;
-use crate::report::ScrubReport;
-use crate::states::ScrubState;
+use crate::upkeep::pause::rest_unless_stopped;
+use crate::watch::report::ScrubReport;
+use crate::watch::states::ScrubState;
 
 /// Bytes of records a second, unless told otherwise: little beside what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::admission::token_bucket::TokenBucket;
 
 /// Where the throttle sets in: as good as none.
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
@@ -38,12 +39,17 @@ impl ThrottleSettings {
 }
 
 /// Makes writers wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Throttle {
     /// Bytes a second; 0: not throttled.
     rate: AtomicU64,
-    /// When the bytes let through so far are worked off at the rate.
-    busy_until: Mutex<Option<Instant>>,
+    turns: TokenBucket,
+}
+
+impl Default for Throttle {
+    fn default() -> Throttle {
+        Throttle { rate: AtomicU64::new(0), turns: TokenBucket::new(BURST, None) }
+    }
 }
 
 impl Throttle {
@@ -66,11 +72,7 @@ impl Throttle {
     }
 
     fn turn(&self, rate: u64, len: usize, now: Instant) -> Option<Duration> {
-        let mut busy_until = self.busy_until.lock();
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
-        let start = busy_until.map_or(earliest, |until| until.max(earliest));
-        *busy_until = Some(start + Duration::from_secs_f64(len as f64 / rate as f64));
-        start.checked_duration_since(now).filter(|wait| !wait.is_zero())
+        Some(self.turns.take(len, rate, now)).filter(|wait| !wait.is_zero())
     }
 }
 

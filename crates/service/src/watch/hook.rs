@@ -12,8 +12,8 @@ use tokio::process::Command;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::events::{Event, EventKind, unix_seconds};
 use crate::path_text::shown;
+use crate::watch::events::{Event, EventKind, unix_seconds};
 
 /// A command that takes longer is killed, with all that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::states::NoTime;
+use crate::watch::states::NoTime;
 
 /// Time between looks.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);

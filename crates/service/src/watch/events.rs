@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error_counts::{ErrorCounts, Rising};
+use crate::watch::error_counts::{ErrorCounts, Rising};
 
 /// A level that was reached counts as left when use is this much below it: space in use wavers.
 const HYSTERESIS_PERCENT: f64 = 2.0;

@@ -10,11 +10,11 @@ use offload::Offload;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
+use crate::admission::throttle::ThrottleSettings;
 use crate::error::ServiceError;
-use crate::features::keeps_allocated;
-use crate::monitor::MonitorSettings;
-use crate::report::StatusReport;
-use crate::throttle::ThrottleSettings;
+use crate::serving::features::keeps_allocated;
+use crate::watch::monitor::MonitorSettings;
+use crate::watch::report::StatusReport;
 
 /// How long a backing that is in use is tried again, and how often.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);

@@ -8,16 +8,16 @@ use drive::{Drive, State, Status};
 use media::AnyMedia;
 use serde::{Deserialize, Serialize};
 
-use crate::backing::{BackingReport, Prober};
-use crate::compression::{CompressionReport, SettlingReport, SurveyReport, TrainingReport};
-use crate::copies::CopyReport;
-use crate::events::{EventsReport, WarnAt};
-use crate::growth::TimeToFull;
-use crate::health::{CriticalWarning, Warning};
-use crate::latency::{Snapshot, Timed};
-use crate::offload_report::OffloadReport;
-use crate::requests::Requests;
-use crate::states::{DriveState, NoTime, ScrubState, WearSource};
+use crate::serving::requests::Requests;
+use crate::watch::backing::{BackingReport, Prober};
+use crate::watch::compression::{CompressionReport, SettlingReport, SurveyReport, TrainingReport};
+use crate::watch::copies::CopyReport;
+use crate::watch::events::{EventsReport, WarnAt};
+use crate::watch::growth::TimeToFull;
+use crate::watch::health::{CriticalWarning, Warning};
+use crate::watch::latency::{Snapshot, Timed};
+use crate::watch::offload_report::OffloadReport;
+use crate::watch::states::{DriveState, NoTime, ScrubState, WearSource};
 
 /// Model that every drive tells.
 const MODEL: &str = "Pumice";

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use drive::Drive;
 use media::Media;
 
-use crate::device::{Device, DeviceError, Extent, Geometry};
-use crate::latency::Kind;
-use crate::pacer::Pacer;
-use crate::requests::Requests;
-use crate::throttle::Throttle;
+use crate::admission::pacer::Pacer;
+use crate::admission::throttle::Throttle;
+use crate::serving::device::{Device, DeviceError, Extent, Geometry};
+use crate::serving::requests::Requests;
+use crate::watch::latency::Kind;
 
 /// Largest request a host should send: what NBD clients may send to any server.
 const MAX_TRANSFER_BYTES: u32 = 32 << 20;

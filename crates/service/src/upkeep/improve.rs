@@ -2,7 +2,7 @@
 //! at a share of a processor; at once and at full speed if a user asks.
 //!
 //! One task a drive does all of it, one thing at a time. What keeps a processor busy is done by the thread of
-//! [`crate::compute`], the rest (reading, decompressing, appending) by the worker that the task lives on; both count.
+//! [`crate::upkeep::compute`], the rest (reading, decompressing, appending) by the worker that the task lives on; both count.
 
 mod again;
 mod pass;
@@ -21,14 +21,14 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
-use crate::compute::{Meter, thread_time};
-use crate::events::{EventKind, Tell};
 use crate::path_text::shown;
-use crate::pause::{rest, rest_after};
-use crate::requests::Requests;
-use crate::states::{RunState, SettlingState};
-use crate::workers::Workers;
+use crate::serving::requests::Requests;
+use crate::serving::workers::Workers;
+use crate::upkeep::compute::{Meter, thread_time};
+use crate::upkeep::pause::{rest, rest_after};
+use crate::watch::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
+use crate::watch::events::{EventKind, Tell};
+use crate::watch::states::{RunState, SettlingState};
 
 /// How often it is looked whether there is something to do.
 const LOOK: Duration = Duration::from_secs(1);

@@ -9,22 +9,22 @@ use media::{Allocation, AnyMedia};
 use offload::Offload;
 use tokio::sync::Mutex;
 
-use crate::background::Background;
-use crate::compute::Meter;
-use crate::device::{Device, DeviceError, Extent, Geometry};
+use crate::control::resize::grow;
 use crate::error::ServiceError;
-use crate::features::keeps_allocated;
-use crate::gate::Gate;
-use crate::improve::Improver;
-use crate::monitor::Monitor;
-use crate::offload_report::OffloadReport;
-use crate::open::{Helpers, OpenSettings, open};
 use crate::path_text::shown;
-use crate::report::{ServerReport, StatusReport};
-use crate::requests::Requests;
-use crate::resize::grow;
-use crate::scrub::Scrubber;
-use crate::workers::{IoBackend, Workers};
+use crate::serving::device::{Device, DeviceError, Extent, Geometry};
+use crate::serving::features::keeps_allocated;
+use crate::serving::gate::Gate;
+use crate::serving::open::{Helpers, OpenSettings, open};
+use crate::serving::requests::Requests;
+use crate::serving::workers::{IoBackend, Workers};
+use crate::upkeep::background::Background;
+use crate::upkeep::compute::Meter;
+use crate::upkeep::improve::Improver;
+use crate::upkeep::scrub::Scrubber;
+use crate::watch::monitor::Monitor;
+use crate::watch::offload_report::OffloadReport;
+use crate::watch::report::{ServerReport, StatusReport};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
 pub struct ServedDrive {

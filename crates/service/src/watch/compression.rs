@@ -3,7 +3,7 @@
 use drive::{Composition, DictionaryStatus, Share, Survey, Trained, Written};
 use serde::{Deserialize, Serialize};
 
-use crate::states::{LiveKind, RunState, SampleSource, SettlingState};
+use crate::watch::states::{LiveKind, RunState, SampleSource, SettlingState};
 
 /// How what a drive holds is compressed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

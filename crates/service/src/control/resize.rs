@@ -7,11 +7,11 @@ use std::sync::Arc;
 use drive::{Drive, Spawner, WipeOptions};
 use media::{Allocation, AnyMedia, Media};
 
-use crate::admin::{Change, change, find_served};
+use crate::control::admin::{Change, change, find_served};
 use crate::error::ServiceError;
-use crate::features::keeps_allocated;
-use crate::open::{OpenSettings, inspect, open, open_media};
-use crate::report::StatusReport;
+use crate::serving::features::keeps_allocated;
+use crate::serving::open::{OpenSettings, inspect, open, open_media};
+use crate::watch::report::StatusReport;
 
 /// Sets the logical capacity of the drive at `path`, served or not. Answers how the drive is then.
 ///

@@ -10,12 +10,12 @@ use drive::Drive;
 use media::Media;
 use tokio::sync::watch;
 
-use crate::background::{maintain, tick};
-use crate::busy::Hurry;
-use crate::gate::Gate;
-use crate::improve::{self, improve};
-use crate::requests::Requests;
-use crate::throttle::ThrottleSettings;
+use crate::admission::throttle::ThrottleSettings;
+use crate::serving::busy::Hurry;
+use crate::serving::gate::Gate;
+use crate::serving::requests::Requests;
+use crate::upkeep::background::{maintain, tick};
+use crate::upkeep::improve::{self, improve};
 
 /// What a drive does in the background, until it is done or dropped.
 pub type BackgroundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

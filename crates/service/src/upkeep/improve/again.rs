@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
-use crate::compression::SurveyReport;
 use crate::path_text::shown;
-use crate::states::SettlingState;
+use crate::watch::compression::SurveyReport;
+use crate::watch::states::SettlingState;
 
 /// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
 const GAIN_MIN: f64 = 1.03;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::requests::Requests;
+use crate::serving::requests::Requests;
 
 /// A drive that nothing was written to for so long is settled altogether.
 const IDLE: Duration = Duration::from_secs(30);

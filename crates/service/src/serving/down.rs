@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use crate::events::{Event, EventKind, EventLog};
-use crate::hook::Hook;
-use crate::monitor::MonitorSettings;
 use crate::path_text::shown;
-use crate::report::{ServerReport, StatusReport};
-use crate::states::{DriveState, NoTime};
+use crate::watch::events::{Event, EventKind, EventLog};
+use crate::watch::hook::Hook;
+use crate::watch::monitor::MonitorSettings;
+use crate::watch::report::{ServerReport, StatusReport};
+use crate::watch::states::{DriveState, NoTime};
 
 /// A drive that could not be opened, and why.
 pub struct DownDrive {
@@ -89,7 +89,7 @@ impl DownDrive {
             state: DriveState::Down,
             state_reason: Some(memory.reason.clone()),
             program_version: env!("CARGO_PKG_VERSION").to_string(),
-            time_to_full: crate::growth::TimeToFull::unknown(NoTime::NotServed),
+            time_to_full: crate::watch::growth::TimeToFull::unknown(NoTime::NotServed),
             server: Some(server),
             ..StatusReport::default()
         }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::device::DeviceError;
-use crate::latency::{Kind, Latencies};
+use crate::serving::device::DeviceError;
+use crate::watch::latency::{Kind, Latencies};
 
 /// Requests of a served drive since it was opened, and whether new ones are taken.
 #[derive(Default)]

@@ -10,6 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::admission::token_bucket::TokenBucket;
+
 /// What lately means: the time constant of the mean of writers' rate.
 const LATELY: Duration = Duration::from_millis(250);
 /// However little there is: without writes nothing dies, and cleaning would bring nothing.
@@ -30,8 +32,7 @@ pub(crate) struct Pacer {
     written: AtomicU64,
     /// Bytes a second; 0: not held back.
     rate: AtomicU64,
-    /// When the bytes let through so far are worked off at the rate.
-    busy_until: Mutex<Option<Instant>>,
+    turns: TokenBucket,
     mean: Mutex<Mean>,
 }
 
@@ -48,7 +49,7 @@ impl Default for Pacer {
         Pacer {
             written: AtomicU64::new(0),
             rate: AtomicU64::new(0),
-            busy_until: Mutex::new(None),
+            turns: TokenBucket::new(BURST, Some(WAIT_MAX)),
             mean: Mutex::new(mean),
         }
     }
@@ -88,12 +89,7 @@ impl Pacer {
     }
 
     fn turn(&self, rate: u64, len: usize, now: Instant) -> Option<Duration> {
-        let mut busy_until = self.busy_until.lock();
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
-        let start = busy_until.map_or(earliest, |until| until.max(earliest));
-        let end = start + Duration::from_secs_f64(len as f64 / rate as f64);
-        *busy_until = Some(end.min(now + WAIT_MAX));
-        start.checked_duration_since(now).filter(|wait| *wait >= WAIT_MIN)
+        Some(self.turns.take(len, rate, now)).filter(|wait| *wait >= WAIT_MIN)
     }
 }
 

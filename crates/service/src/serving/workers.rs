@@ -17,9 +17,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::busy::{Share, measure};
-use crate::compute::{ComputeQueue, ComputeThread};
 use crate::error::ServiceError;
+use crate::serving::busy::{Share, measure};
+use crate::upkeep::compute::{ComputeQueue, ComputeThread};
 
 /// Requests a worker's ring has in flight at most; more wait their turn.
 const RING_ENTRIES: u32 = 256;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::down::DownDrive;
-use crate::monitor::MonitorSettings;
-use crate::report::StatusReport;
-use crate::served::ServedDrive;
+use crate::serving::down::DownDrive;
+use crate::serving::served::ServedDrive;
+use crate::watch::monitor::MonitorSettings;
+use crate::watch::report::StatusReport;
 
 /// Drives that are being served, and those that should be and could not be opened; clones share the list.
 #[derive(Clone, Default)]

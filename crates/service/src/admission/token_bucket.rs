@@ -1,0 +1,62 @@
+//! A rate that writers take turns at, with credit for a short burst.
+//!
+//! The bucket is kept as the time at which all bytes let through are worked off at the rate (the virtual scheduling of ITU-T
+//! I.371), so nothing has to fill it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Computes how long each writer waits.
+#[derive(Debug)]
+pub(crate) struct TokenBucket {
+    /// Time of writing that is let through at once after a pause.
+    burst: Duration,
+    /// Longest wait that a write leaves to those behind it; `None`: any.
+    wait_max: Option<Duration>,
+    /// When the bytes let through so far are worked off at the rate.
+    busy_until: Mutex<Option<Instant>>,
+}
+
+impl TokenBucket {
+    pub(crate) fn new(burst: Duration, wait_max: Option<Duration>) -> TokenBucket {
+        TokenBucket { burst, wait_max, busy_until: Mutex::new(None) }
+    }
+
+    /// Takes `len` bytes at a rate above 0. Returns how long to wait before they may go on.
+    pub(crate) fn take(&self, len: usize, bytes_per_second: u64, now: Instant) -> Duration {
+        let mut busy_until = self.busy_until.lock();
+        let earliest = now.checked_sub(self.burst).unwrap_or(now);
+        let start = busy_until.map_or(earliest, |until| until.max(earliest));
+        let end = start + Duration::from_secs_f64(len as f64 / bytes_per_second as f64);
+        *busy_until = Some(self.wait_max.map_or(end, |longest| end.min(now + longest)));
+        start.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn turns_are_taken_at_the_rate_after_a_burst() {
+        let (bucket, start) = (TokenBucket::new(SECOND, None), Instant::now() + 10 * SECOND);
+        let waits: Vec<Duration> = (0..4).map(|_| bucket.take(1000, 1000, start)).collect();
+        assert_eq!(waits, [0, 0, 1, 2].map(Duration::from_secs));
+        // What is worked off meanwhile is waited for no more; a long pause gives one burst, not several.
+        assert_eq!(bucket.take(1000, 1000, start + 2 * SECOND), SECOND);
+        assert_eq!(bucket.take(2000, 1000, start + 60 * SECOND), Duration::ZERO);
+        assert_eq!(bucket.take(1000, 1000, start + 60 * SECOND), SECOND);
+    }
+
+    #[test]
+    fn a_large_write_leaves_no_longer_wait_than_the_longest() {
+        let (bucket, start) = (TokenBucket::new(Duration::ZERO, Some(SECOND)), Instant::now());
+        assert_eq!(bucket.take(1_000_000, 1000, start), Duration::ZERO);
+        assert_eq!(bucket.take(1000, 1000, start), SECOND);
+        assert_eq!(bucket.take(1000, 1000, start), SECOND);
+    }
+}

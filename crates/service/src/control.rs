@@ -1,0 +1,5 @@
+//! Questions and changes by users: the admin socket, and changes of drives that are not served.
+
+pub(crate) mod admin;
+pub(crate) mod resize;
+pub(crate) mod runtime_dir;

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use service::{
     IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
-    shown,
 };
 
 #[derive(clap::Args)]
@@ -86,7 +85,7 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
         Ok(report) => Ok(report),
         // What a damaged drive can still tell.
         Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-            look(true).map_err(|_| anyhow!("{}: {why}", shown(path)))
+            look(true).map_err(|_| anyhow!("{}: {why}", path.display()))
         }
         Err(error) => Err(error.into()),
     }

@@ -1,5 +1,6 @@
 //! `pumice status --watch`: a live view of drives that are being served.
 
+mod columns;
 mod history;
 mod view;
 

@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use service::{DriveState, KindReport, RunState, StatusReport, shown};
 
+use super::columns::{BORDERS, Column, latency, percent, rate, ratio, space_style};
 use super::history::{History, Rates, Watched};
 use crate::human;
 use crate::status::names::{names, tail};
@@ -17,10 +18,6 @@ const HELP: &str = " q quits, up and down choose a drive ";
 const FACTS_HEIGHT: u16 = 9;
 /// Lines of latencies with their header.
 const LATENCY_HEIGHT: u16 = 5;
-/// Columns that a border takes.
-const BORDERS: u16 = 2;
-/// Width of names that all columns may leave.
-const NAME_MIN_WIDTH: u16 = 24;
 
 /// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
@@ -39,83 +36,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
         }
     }
     frame.render_widget(Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)), help);
-}
-
-/// A column of the table of drives, beside the name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Column {
-    State,
-    Used,
-    Ratio,
-    Written,
-    Read,
-    WriteLatency,
-    Full,
-}
-
-impl Column {
-    const ALL: [Column; 7] = [
-        Column::State,
-        Column::Used,
-        Column::Ratio,
-        Column::Written,
-        Column::Read,
-        Column::WriteLatency,
-        Column::Full,
-    ];
-
-    /// Those that leave room for names: on a narrow terminal without those that the detail below shows as well.
-    fn fitting(width: u16) -> Vec<Column> {
-        let mut columns = Column::ALL.to_vec();
-        for dispensable in [Column::WriteLatency, Column::Ratio, Column::Full] {
-            let fixed: u16 = columns.iter().map(|column| column.width() + 1).sum();
-            if fixed + BORDERS + NAME_MIN_WIDTH > width {
-                columns.retain(|column| *column != dispensable);
-            }
-        }
-        columns
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Column::State => "state",
-            Column::Used => "used",
-            Column::Ratio => "ratio",
-            Column::Written => "written/s",
-            Column::Read => "read/s",
-            Column::WriteLatency => "write p99",
-            Column::Full => "full in",
-        }
-    }
-
-    fn width(self) -> u16 {
-        match self {
-            Column::Used => 7,
-            Column::Ratio => 8,
-            Column::WriteLatency => 9,
-            Column::State | Column::Full => 10,
-            Column::Written | Column::Read => 11,
-        }
-    }
-
-    fn cell(self, drive: &Watched) -> Cell<'static> {
-        let (report, now) = (&drive.report, drive.now());
-        if report.state == DriveState::Down && self != Column::State {
-            return Cell::from("-");
-        }
-        match self {
-            Column::State => Cell::from(state(drive)).style(state_style(drive)),
-            Column::Used => Cell::from(percent(report)).style(space_style(report)),
-            Column::Ratio => Cell::from(ratio(report)),
-            Column::Written => Cell::from(rate(now.written_bytes)),
-            Column::Read => Cell::from(rate(now.read_bytes)),
-            Column::WriteLatency => {
-                let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
-                Cell::from(latency(writes.and_then(|writes| writes.p99_seconds)))
-            }
-            Column::Full => Cell::from(report.time_to_full.seconds.map_or("-".to_string(), human::duration)),
-        }
-    }
 }
 
 fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize) {
@@ -292,58 +212,6 @@ fn draw_latencies(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
     let table = Table::new(server.latency_recent.kinds().map(row), widths)
         .header(Row::new(header.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD)));
     frame.render_widget(table, area);
-}
-
-fn state(drive: &Watched) -> String {
-    if drive.gone { "not served".to_string() } else { drive.report.state.to_string() }
-}
-
-fn state_style(drive: &Watched) -> Style {
-    let healthy = if drive.report.critical_warning.bits == 0 { Color::Green } else { Color::Yellow };
-    Style::new().fg(match drive.report.state {
-        _ if drive.gone => Color::DarkGray,
-        DriveState::Poisoned | DriveState::Damaged | DriveState::Down => Color::Red,
-        DriveState::Online
-        | DriveState::ReadOnly
-        | DriveState::Closed
-        | DriveState::Idle
-        | DriveState::Unknown => healthy,
-    })
-}
-
-/// Of the warning levels, red from the highest on.
-fn space_style(report: &StatusReport) -> Style {
-    let levels =
-        report.server.as_ref().map(|server| server.events.warn_at_percent.as_slice()).unwrap_or_default();
-    let reached = |level: Option<&u8>| {
-        level.is_some_and(|level| 100.0 * report.physical_used_ratio >= f64::from(*level))
-    };
-    Style::new().fg(if reached(levels.last()) {
-        Color::Red
-    } else if reached(levels.first()) {
-        Color::Yellow
-    } else {
-        Color::Green
-    })
-}
-
-fn percent(report: &StatusReport) -> String {
-    format!("{:.1} %", 100.0 * report.physical_used_ratio)
-}
-
-fn ratio(report: &StatusReport) -> String {
-    match report.compression_ratio {
-        0.0 => "-".to_string(),
-        ratio => format!("{ratio:.2}:1"),
-    }
-}
-
-fn rate(bytes: f64) -> String {
-    human::bytes(bytes as u64)
-}
-
-fn latency(seconds: Option<f64>) -> String {
-    seconds.map_or("-".to_string(), human::latency)
 }
 
 #[cfg(test)]

@@ -121,3 +121,15 @@ fn a_drive_that_cannot_be_opened_is_unhealthy_and_a_metric() {
     assert!(get("metrics").contains(&format!("pumice_drive_up{{drive=\"{down}\"}} 1")));
     assert!(server.stop().success());
 }
+
+#[test]
+fn without_any_drive_the_command_is_run_before_the_server_ends() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let told = drive.file("told");
+    let hook = format!("on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE\" >> {told}'");
+    drive.write_config(&format!("[server]\n{hook}\n[[drive]]\npath = \"{}\"\n", drive.file("none")));
+    let run = drive.pumice(&["serve", "--config", &drive.file("pumice.toml")]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let told = std::fs::read_to_string(told).expect("the command ran");
+    assert_eq!(told, format!("open-failed {}\n", drive.file("none")));
+}

@@ -19,7 +19,7 @@ use layout::{Entry, Geometry, Mix, NodeId};
 use media::Media;
 
 use crate::error::Error;
-use crate::segments::State;
+use crate::state::segments::State;
 use crate::shared::Drive;
 use records::{Extent, Pass};
 use report::Faults;

@@ -13,15 +13,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::options::Clock;
 
-use crate::core::Core;
-use crate::dictionaries::Dictionaries;
+use crate::state::core::Core;
+use crate::upkeep::dictionaries::Dictionaries;
 use crate::error::Error;
-use crate::frames::Frames;
-use crate::log::SealedPack;
+use crate::state::frame_cache::Frames;
+use crate::state::log::SealedPack;
 use crate::options::{Compute, OpenOptions, Spawner};
-use crate::recovery::{policy_numbers, policy_of};
-use crate::sample::Sampler;
-use crate::segments::State;
+use crate::open::recovery::{policy_numbers, policy_of};
+use crate::state::sample::Sampler;
+use crate::state::segments::State;
 use crate::wait::wait_until;
 
 /// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.

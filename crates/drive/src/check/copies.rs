@@ -6,7 +6,7 @@ use media::Media;
 
 use super::report::{CheckReport, CopyFound, CopyState, Fault, Faults};
 use crate::error::Error;
-use crate::slots::{read_copy, read_pages, read_superblock};
+use crate::open::slots::{read_copy, read_pages, read_superblock};
 
 /// Slots for checkpoints, and copies of each.
 const SLOTS: usize = 2;

@@ -6,7 +6,7 @@ use futures::stream::{Stream, StreamExt};
 use layout::{Entry, Geometry};
 use media::{IoBuf, Media};
 
-use crate::pins::Pin;
+use crate::state::pins::Pin;
 use crate::shared::Shared;
 
 /// Reads of the medium at a time.

@@ -9,9 +9,9 @@ use media::Media;
 use super::report::{Fault, Faults};
 use super::runs::Fetched;
 use crate::error::Error;
-use crate::load::{Bounds, Fetch, try_decode_node};
-use crate::log::InMemory;
-use crate::node::{Base, Form};
+use crate::io::load::{Bounds, Fetch, try_decode_node};
+use crate::state::log::InMemory;
+use crate::state::node::{Base, Form};
 use crate::shared::Shared;
 
 /// Leaves that are read in one go: so many are sorted by their places. About 1.5 MiB of memory.

@@ -1,0 +1,173 @@
+//! Loading map nodes from the medium.
+
+use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
+use layout::record::{decode_record, place_mask};
+use layout::{
+    BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind, Superblock,
+};
+use media::{IoBuf, Media};
+
+use crate::state::core::Core;
+use crate::error::Error;
+use crate::state::map::Missing;
+use crate::state::pins::Pin;
+use crate::shared::Shared;
+
+/// The mask of a record's place.
+pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: u64) -> u32 {
+    let Some((segment, offset)) = geometry.locate(position) else {
+        unreachable!("record outside the segments");
+    };
+    place_mask(tag, segment, generation, offset)
+}
+
+/// What an entry that comes off the medium must keep to before anything is done with it: a checksum proves no origin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) geometry: Geometry,
+    /// Blocks of logical space.
+    pub(crate) blocks: u64,
+}
+
+impl Bounds {
+    pub(crate) fn of(superblock: &Superblock) -> Bounds {
+        let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+        Bounds { geometry: superblock.geometry, blocks }
+    }
+
+    /// Whether these are blocks that the host sees, or the drive's own.
+    pub(crate) fn exists(&self, first: u64, count: u64) -> bool {
+        first < MAX_BLOCKS
+            && count <= MAX_BLOCKS
+            && (first + count <= self.blocks || first >= OWN_FIRST_BLOCK && first + count <= MAX_BLOCKS)
+    }
+
+    /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments, and
+    /// fills and frames in leaves only.
+    pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
+        if entry.is_unmapped() {
+            return true;
+        }
+        let first = (u128::from(id.index) * NODE_ENTRIES as u128 + slot as u128) << (9 * u32::from(id.level));
+        let span = 1 << (9 * u32::from(id.level));
+        let own = (u128::from(OWN_FIRST_BLOCK)..u128::from(MAX_BLOCKS)).contains(&(first + span - 1));
+        (first < u128::from(self.blocks) || own)
+            && match id.level {
+                LEAF_LEVEL => {
+                    entry.fill_word().is_some()
+                        || self.geometry.holds(entry)
+                            && self.exists(entry.first_block(first as u64), entry.blocks())
+                }
+                _ => self.geometry.holds(entry) && !entry.is_frame(),
+            }
+    }
+}
+
+/// A record to be fetched, with what its verification needs.
+pub(crate) struct Fetch {
+    pub(crate) entry: Entry,
+    pub(crate) mask: u32,
+    /// Of the segment's filling.
+    pub(crate) generation: u32,
+    /// A frame that is to be kept, decompressed.
+    pub(crate) keep: bool,
+    pub(crate) _pin: Pin,
+}
+
+impl Core {
+    /// Pins a record's segment and notes what verifying the record takes.
+    pub(crate) fn fetch(&self, entry: Entry) -> Fetch {
+        let segment = self.segments.of(entry);
+        let generation = self.segments.get(segment).generation();
+        let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
+        Fetch { entry, mask, generation, keep: false, _pin: self.segments.pin(segment) }
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Reads whole pages around `[position, position + len)`: the buffer, and where in it the range begins.
+    pub(crate) async fn read_range(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
+        let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
+        let buf = IoBuf::pooled((end - start) as usize);
+        let (buf, result) = self.media.read(start, buf).await;
+        match result {
+            Ok(()) => {
+                Self::count(&self.media_read_bytes, end - start);
+                Ok((buf, (position - start) as usize))
+            }
+            Err(error) => {
+                Self::count(&self.read_errors, 1);
+                Err(Error::io("reading", start, &error))
+            }
+        }
+    }
+
+    /// Loads a node into the map, unless somebody else has meanwhile.
+    pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
+        let (fetch, in_memory, bounds) = {
+            let core = self.core();
+            if !matches!(core.map.has_image(missing.id, missing.image), Ok(true)) {
+                return Ok(());
+            }
+            (core.fetch(missing.image), core.log.in_memory(missing.image), Bounds::of(&core.superblock))
+        };
+        let (position, len) = (missing.image.position_bytes(), missing.image.len_bytes());
+        let entries = match in_memory {
+            Some(memory) => decode_node(missing.id, memory.bytes(len), fetch.mask, position, &bounds)?,
+            None => {
+                let (buf, at) = self.read_range(position, len).await?;
+                let decoded = decode_node(missing.id, &buf[at..at + len], fetch.mask, position, &bounds);
+                if decoded.is_err() {
+                    Self::count(&self.corrupt_records, 1);
+                }
+                decoded?
+            }
+        };
+        let mut core = self.core();
+        let mut dead = Vec::new();
+        // Only leaves have changes over an image, so only their entries die here.
+        let first = missing.id.index.wrapping_mul(NODE_ENTRIES as u64);
+        core.map.install_image(missing, entries, |slot, entry| dead.push((first + slot, entry)));
+        core.release(&dead);
+        if core.map.over_budget() {
+            core.map.evict();
+        }
+        Ok(())
+    }
+}
+
+/// Decodes and verifies a node's record, and checks that its entries can be used.
+pub(crate) fn decode_node(
+    id: NodeId,
+    bytes: &[u8],
+    mask: u32,
+    position: u64,
+    bounds: &Bounds,
+) -> Result<Box<[Entry; NODE_ENTRIES]>, Error> {
+    try_decode_node(id, bytes, mask, bounds)
+        .map_err(|why| Error::Corrupt(format!("map node {id:?} at byte {position:#x} of the backing: {why}")))
+}
+
+/// As [`decode_node`]; the error only says what is wrong, not where.
+pub(crate) fn try_decode_node(
+    id: NodeId,
+    bytes: &[u8],
+    mask: u32,
+    bounds: &Bounds,
+) -> Result<Box<[Entry; NODE_ENTRIES]>, String> {
+    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
+    if record.header.kind != RecordKind::Node
+        || record.header.block != id.index
+        || record.header.extra != u16::from(id.level)
+    {
+        return Err("it is another record".to_string());
+    }
+    let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+    layout::node::decode_node(record.header.codec, record.payload, &mut entries)
+        .map_err(|error| error.to_string())?;
+    match entries.iter().enumerate().find(|(slot, entry)| !bounds.allow(id, *slot, **entry)) {
+        None => Ok(entries),
+        Some((slot, entry)) => Err(format!("slot {slot} cannot hold {entry:?}")),
+    }
+}

@@ -1,0 +1,121 @@
+//! TRIM and write-zeroes: records of the log like any write, without payload.
+
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, NodeId};
+use media::Media;
+
+use crate::ATOMIC_WRITE_BYTES;
+use crate::state::batch::Batch;
+use crate::error::Error;
+use crate::upkeep::decide::Settling;
+use crate::shared::{Drive, yield_now};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// What a leaf of one fill takes in the log, and its share of its ancestors.
+const UNITS_A_FILLED_LEAF: u64 = 3;
+/// Blocks whose entries one critical section changes at most, the first twice as many: the worst case (no hole, every leaf new)
+/// stays short.
+const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
+
+impl<M: Media> Drive<M> {
+    /// Gives a range up: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Blocks
+    /// covered in part keep their other sectors.
+    pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        self.0.core().counters.host_trimmed_bytes += len;
+        self.set_range(offset, len, Entry::UNMAPPED).await?;
+        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
+    }
+
+    /// Makes a range read as zeros; with `no_hole` it stays allocated (as far as a thin drive allocates zeros).
+    pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        self.set_range(offset, len, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
+        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
+    }
+
+    async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {
+        if len == 0 {
+            return Ok(());
+        }
+        let end = offset + len;
+        // The map that a long range of fills will take: refused before anything was changed, or not at all.
+        let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
+        let reservation = match leaves {
+            0 => None,
+            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], &mut Settling::default()).await?),
+        };
+        let reserved = reservation.is_some();
+        // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
+        // step wherever it lies.
+        let boundary = |at: u64| (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
+        let first_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary(offset).min(end) };
+        if first_end == end {
+            return self.set_step(&[(offset, end)], entry, reserved).await;
+        }
+        // Blocks covered in part take space, and may be refused: both ends at once, before anything else changes.
+        let last_from = (end - 1) / BLOCK / BLOCKS_A_STEP * BLOCKS_A_STEP * BLOCK;
+        self.set_step(&[(offset, first_end), (last_from, end)], entry, reserved).await?;
+        let mut at = first_end;
+        while at < last_from {
+            yield_now().await;
+            self.set_step(&[(at, boundary(at))], entry, reserved).await?;
+            at = boundary(at);
+        }
+        Ok(())
+    }
+
+    /// Some parts of a range, with their edges, as one batch.
+    async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
+        let mut batch = Batch::take();
+        let mut settling = Settling::default();
+        let result = loop {
+            batch.clear();
+            batch.reserved = reserved;
+            if let Err(error) = self.add_parts(&mut batch, parts, entry).await {
+                break Err(error);
+            }
+            if batch.items.is_empty() {
+                break self.0.core().writable();
+            }
+            match self.0.append(&batch, &[], &mut settling).await {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        batch.give_back();
+        result
+    }
+
+    async fn add_parts(&self, batch: &mut Batch, parts: &[(u64, u64)], entry: Entry) -> Result<(), Error> {
+        for &(offset, end) in parts {
+            let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+            if whole_from > whole_to {
+                let len = (end - offset) as usize;
+                self.merge(batch, None, offset, |block, from| block[from..from + len].fill(0)).await?;
+                continue;
+            }
+            if offset < whole_from {
+                self.merge(batch, None, offset, |block, from| block[from..].fill(0)).await?;
+            }
+            if whole_from < whole_to && !self.is_absent(whole_from / BLOCK, whole_to / BLOCK, entry) {
+                batch.add_range(whole_from / BLOCK, (whole_to - whole_from) / BLOCK, entry);
+            }
+            if whole_to < end {
+                let len = (end - whole_to) as usize;
+                self.merge(batch, None, whole_to, |block, _| block[..len].fill(0)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether unmapping these blocks changes nothing.
+    fn is_absent(&self, from: u64, to: u64, entry: Entry) -> bool {
+        if !entry.is_unmapped() {
+            return false;
+        }
+        let (first, last) = (NodeId::leaf_of(from).index, NodeId::leaf_of(to - 1).index);
+        let core = self.0.core();
+        (first..=last).all(|index| core.map.is_absent(NodeId { level: layout::LEAF_LEVEL, index }))
+    }
+}

@@ -1,0 +1,314 @@
+//! Writing: split into atomic pieces, made ready outside the lock, appended and published inside it.
+
+use std::sync::Arc;
+
+use layout::record::RECORD_HEADER_BYTES;
+use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, LEAF_LEVEL, NodeId, UNIT_BYTES};
+use media::Media;
+
+use crate::state::batch::{Batch, Item};
+use crate::state::core::Stall;
+use crate::error::Error;
+use crate::upkeep::decide::Settling;
+use crate::io::offloaded::Plan;
+use crate::state::segments::Claim;
+use crate::shared::{Drive, Shared, yield_now};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Space may be taken by others as soon as it is made: without a limit, a write might make some for ever.
+const ATTEMPTS_MAX: u32 = 10_000;
+
+impl<M: Media> Drive<M> {
+    /// Writes `data` at `offset`; with `fua` it is durable before this returns.
+    ///
+    /// Up to 256 KiB are atomic across a power cut: all of it or none. Larger writes are atomic in pieces of 256 KiB.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if physical space cannot hold it: the piece that failed changed nothing.
+    pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
+        self.check_range(offset, data.len() as u64)?;
+        if data.len() <= ATOMIC_WRITE_BYTES {
+            self.write_piece(offset, data, Batch::take(), &mut Settling::default()).await?;
+        } else {
+            self.write_pieces(offset, data).await?;
+        }
+        if fua || !self.0.write_cache {
+            self.0.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a request of several pieces, for which space is reserved first: it is refused whole or not at all. Other requests
+    /// have their turn between the pieces.
+    async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
+        let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
+        let blocks = data.len() as u64 / BLOCK + 1 + 2 * pieces().count() as u64;
+        let raw_units = blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64;
+        let mut batches = Vec::new();
+        let mut settling = Settling::default();
+        let reservation = match self.0.try_reserve(raw_units, &[]) {
+            Some(reservation) => reservation,
+            None => {
+                // Near full: only what it compresses to tells.
+                for (i, piece) in pieces() {
+                    let mut batch = Batch::take();
+                    self.prepare(&mut batch, piece_offset(i), piece).await?;
+                    batches.push(batch);
+                    yield_now().await;
+                }
+                let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
+                match self.0.reserve(units(&batches), &batches, settling.cleaning(false)).await {
+                    Err(Error::NoSpace) => {
+                        let mut again = true;
+                        loop {
+                            for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
+                                batch.clear();
+                                self.prepare_densely(batch, piece_offset(i), piece).await?;
+                                yield_now().await;
+                            }
+                            match self.0.reserve(units(&batches), &batches, settling.cleaning(true)).await {
+                                Err(Error::NoSpace) if std::mem::take(&mut again) => {}
+                                reserved => break reserved?,
+                            }
+                            let mut any = false;
+                            for (batch, (i, piece)) in batches.iter().zip(pieces()) {
+                                any |= self.bring_back_dictionaries(piece_offset(i), piece, batch).await?;
+                            }
+                            if !any {
+                                return Err(Error::NoSpace);
+                            }
+                        }
+                    }
+                    reserved => reserved?,
+                }
+            }
+        };
+        let mut batches = batches.into_iter();
+        for (i, piece) in pieces() {
+            let mut batch = batches.next().unwrap_or_else(Batch::take);
+            batch.reserved = true;
+            self.write_piece(piece_offset(i), piece, batch, &mut settling).await?;
+            yield_now().await;
+        }
+        drop(reservation);
+        Ok(())
+    }
+
+    /// Writes one piece by way of a batch, which may come prepared.
+    async fn write_piece(
+        &self,
+        offset: u64,
+        data: &[u8],
+        mut batch: Batch,
+        settling: &mut Settling,
+    ) -> Result<(), Error> {
+        let reserved = batch.reserved;
+        let mut densely = batch.dense;
+        let mut brought_back = false;
+        let result = loop {
+            if batch.items.is_empty() && batch.expected.is_empty() {
+                let prepared = match densely {
+                    false => self.prepare(&mut batch, offset, data).await,
+                    true => self.prepare_densely(&mut batch, offset, data).await,
+                };
+                if let Err(error) = prepared {
+                    break Err(error);
+                }
+            }
+            // What was not packed as small as it can be comes again.
+            match self.0.append(&batch, data, settling.cleaning(batch.dense)).await {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(Error::NoSpace) if !densely => densely = true,
+                Err(Error::NoSpace) if !std::mem::replace(&mut brought_back, true) => {
+                    match self.bring_back_dictionaries(offset, data, &batch).await {
+                        Ok(true) => {}
+                        Ok(false) => break Err(Error::NoSpace),
+                        Err(error) => break Err(error),
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+            batch.clear();
+            batch.reserved = reserved;
+        };
+        batch.give_back();
+        result
+    }
+
+    /// Fills a batch from the host's bytes: whole blocks as they are, the edges merged with what is there.
+    async fn prepare(&self, batch: &mut Batch, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut plan = self.0.plan_offload();
+        self.gather(batch, plan.as_mut(), offset, data).await?;
+        if let Some(plan) = plan {
+            Box::pin(plan.carry_out(batch, data)).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the blocks together: into the plan of an offload if there is one, otherwise compressed into the batch.
+    async fn gather(
+        &self,
+        batch: &mut Batch,
+        mut plan: Option<&mut Plan>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let end = offset + data.len() as u64;
+        let (whole_from, whole_to) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+        let at = |position: u64| (position - offset) as usize;
+        if whole_from > whole_to {
+            // Inside one block.
+            return self
+                .merge(batch, plan, offset, |block, from| {
+                    block[from..from + data.len()].copy_from_slice(data)
+                })
+                .await;
+        }
+        if offset < whole_from {
+            let head = &data[..at(whole_from)];
+            self.merge(batch, plan.as_deref_mut(), offset, |block, from| block[from..].copy_from_slice(head))
+                .await?;
+        }
+        if whole_from < whole_to {
+            let whole = at(whole_from)..at(whole_to);
+            let from = Some(whole.start);
+            self.0.sampler.offer(&data[whole.clone()]);
+            match &mut plan {
+                Some(plan) => plan.add_run(whole_from / BLOCK, &data[whole], from),
+                None => batch.add_run(&self.0.recipe(), whole_from / BLOCK, &data[whole], from),
+            }
+        }
+        if whole_to < end {
+            let tail = &data[at(whole_to)..];
+            self.merge(batch, plan, whole_to, |block, _| block[..tail.len()].copy_from_slice(tail)).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the block and
+    /// the offset in it).
+    pub(crate) async fn merge(
+        &self,
+        batch: &mut Batch,
+        plan: Option<&mut Plan>,
+        offset: u64,
+        change: impl FnOnce(&mut [u8], usize),
+    ) -> Result<(), Error> {
+        let block = offset / BLOCK;
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let seen = self.0.read_block(block, &mut bytes).await?;
+        change(&mut bytes, (offset % BLOCK) as usize);
+        match plan {
+            Some(plan) => plan.add_merged(batch, &bytes, seen),
+            None => batch.add_merged(&self.0.recipe(), &bytes, seen),
+        }
+        Ok(())
+    }
+}
+
+/// Live units promised to a request; given back when dropped.
+pub(crate) struct Reservation<'a, M: Media> {
+    shared: &'a Shared<M>,
+    units: u64,
+}
+
+impl<M: Media> Drop for Reservation<'_, M> {
+    fn drop(&mut self) {
+        self.shared.core().reserved_units -= self.units;
+    }
+}
+
+impl<M: Media> Shared<M> {
+    fn try_reserve(&self, units: u64, batches: &[Batch]) -> Option<Reservation<'_, M>> {
+        let units = self.core().reserve(units, batches)?;
+        Some(Reservation { shared: self, units })
+    }
+
+    /// Reserves live units, settling accounts if need be.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        units: u64,
+        batches: &[Batch],
+        settling: &mut Settling,
+    ) -> Result<Reservation<'_, M>, Error> {
+        loop {
+            if let Some(reservation) = self.try_reserve(units, batches) {
+                return Ok(reservation);
+            }
+            if !self.settle_accounts(settling).await? {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    /// Loads the leaves that a batch changes. Answers whether any was not known.
+    async fn look_up(&self, batch: &Batch) -> Result<bool, Error> {
+        let mut any = false;
+        let mut known = None;
+        for (first, end) in batch.items.iter().map(Item::blocks) {
+            for leaf in NodeId::leaf_of(first).index..=NodeId::leaf_of(end - 1).index {
+                if known.replace(leaf) == Some(leaf) {
+                    continue;
+                }
+                let id = NodeId { level: LEAF_LEVEL, index: leaf };
+                loop {
+                    let missing = self.core().map.complete(id).err();
+                    let Some(missing) = missing else { break };
+                    self.load(missing).await?;
+                    any = true;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
+    pub(crate) async fn append(
+        self: &Arc<Self>,
+        batch: &Batch,
+        source: &[u8],
+        settling: &mut Settling,
+    ) -> Result<bool, Error> {
+        let mut attempts = ATTEMPTS_MAX;
+        let mut urgent = Claim::Urgent;
+        let mut looked_up = false;
+        loop {
+            let (result, packs) = {
+                let mut core = self.core();
+                let result = core.append_batch(batch, source, urgent);
+                if result.is_ok() {
+                    core.counters.host_written_bytes += source.len() as u64;
+                }
+                (result, core.log.take_outbox())
+            };
+            self.write_out(packs);
+            match result {
+                Ok(()) => return Ok(true),
+                Err(Stall::Conflict) => return Ok(false),
+                Err(Stall::Refused(error)) => return Err(error),
+                Err(Stall::Full) => {
+                    // What it replaces counts, and that is known only where the map is loaded.
+                    let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await?;
+                    if !news && !self.settle_accounts(settling).await? {
+                        return Err(Error::NoSpace);
+                    }
+                }
+                Err(Stall::Space) => {
+                    attempts -= 1;
+                    let made = self.make_space().await?;
+                    // What frees space needs less than make_space looks for: it is tried once more, with what is left for cleaning.
+                    let last_try = batch.frees() && urgent != Claim::Last;
+                    if !made && last_try {
+                        urgent = Claim::Last;
+                    }
+                    if attempts == 0 || !(made || last_try || self.wait_for_readers().await) {
+                        return Err(Error::NoSpace);
+                    }
+                }
+                Err(Stall::Busy) => self.relieve().await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+pub(crate) mod live_sample;
+pub(crate) mod status;
+pub(crate) mod survey;

@@ -1,0 +1,259 @@
+//! What a drive tells about itself.
+
+use layout::{Counters, UNIT_BYTES};
+use media::Media;
+
+use crate::state::core::Core;
+use crate::shared::Drive;
+use crate::state::tally::Written;
+
+/// How opening went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Packs rolled forward.
+    pub packs_count: u64,
+    /// Bytes of log read for that.
+    pub log_bytes: u64,
+    /// The drive had been closed properly.
+    pub clean: bool,
+}
+
+/// Blocks of one kind, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes of logical space.
+    pub logical_bytes: u64,
+    /// Bytes of the backing, headers in.
+    pub physical_bytes: u64,
+}
+
+/// Live data by how it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Composition {
+    /// Stored as it came: it does not compress.
+    pub raw: Share,
+    /// Compressed when it was written: one block a record, and frames of 2, 4 and 8.
+    pub fresh: [Share; 4],
+    /// Settled: compressed as well as the drive can, by the same sizes.
+    pub settled: [Share; 4],
+}
+
+impl Composition {
+    fn of(mix: &layout::Mix) -> Composition {
+        let share = |class: usize| Share {
+            logical_bytes: mix.blocks[class] * layout::BLOCK_BYTES as u64,
+            physical_bytes: mix.units[class] * UNIT_BYTES as u64,
+        };
+        Composition {
+            raw: share(0),
+            fresh: std::array::from_fn(|i| share(1 + i)),
+            settled: std::array::from_fn(|i| share(5 + i)),
+        }
+    }
+}
+
+/// State of a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Takes reads and writes.
+    Online,
+    /// Refuses changes, by request or because its log is damaged; the reason.
+    ReadOnly(String),
+    /// A write or sync of the backing failed: refuses changes until it is opened again; the reason.
+    Poisoned(String),
+    /// Closed.
+    Closed,
+}
+
+/// What a drive tells. Bytes unless the name says otherwise.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub uuid: [u8; 16],
+    pub state: State,
+    pub format_version: u32,
+    pub sector_bytes: u32,
+    pub segment_bytes: u32,
+    pub codec: codec::Policy,
+    pub write_cache: bool,
+    pub created_unix_seconds: u64,
+    /// Bytes that may be written to the backing over its life, 0 if unknown.
+    pub endurance_bytes: u64,
+    /// Bytes written to the backing since the drive was made; a wipe does not reset them.
+    pub lifetime_written_bytes: u64,
+    pub logical_capacity_bytes: u64,
+    pub physical_size_bytes: u64,
+    /// Blocks that hold something, fills in.
+    pub logical_used_bytes: u64,
+    /// Of these, blocks that are a fill and take no space.
+    pub logical_fill_bytes: u64,
+    /// Records of which anything is live, with their headers, and the live map. A frame counts whole until its last block dies.
+    pub physical_used_bytes: u64,
+    /// Of the used, what dead blocks of such frames took: packing the others anew may gain it.
+    pub physical_repackable_bytes: u64,
+    /// Dead or padding, to be had by cleaning.
+    pub physical_reclaimable_bytes: u64,
+    /// In free segments, beyond what is kept in reserve.
+    pub physical_free_bytes: u64,
+    /// What host data may not fill: for cleaning, the heads of the log, and what TRIM may make of the map.
+    pub physical_reserve_bytes: u64,
+    /// Superblock, checkpoints, what does not make a whole segment, and what is lost in segments set aside.
+    pub physical_fixed_bytes: u64,
+    /// Live logical bytes / live physical bytes; 0 when nothing is live.
+    pub compression_ratio: f64,
+    /// Physical bytes written / host bytes written; 0 before the first write.
+    pub waf: f64,
+    /// Live data records by kind: see [`Composition`]. The drive's own blocks are not among them.
+    pub composition: Composition,
+    /// What was written since the drive was opened, by how it was compressed. Fills are not among it.
+    pub written: Vec<Written>,
+    pub out_of_space: bool,
+    pub segments_count: u32,
+    pub segments_free_count: u32,
+    /// Set aside because they hold something that cannot be read.
+    pub segments_damaged_count: u32,
+    /// Not written to any more because a write to them failed.
+    pub segments_bad_count: u32,
+    /// Freed, and still being read.
+    pub segments_waiting_count: u32,
+    pub map_memory_bytes: u64,
+    /// Memory for the map and for frames read lately.
+    pub map_budget_bytes: u64,
+    /// Reads of a part of a frame that was there, decompressed, since the drive was opened.
+    pub frame_hits_count: u64,
+    pub map_dirty_bytes: u64,
+    pub map_hits_count: u64,
+    pub map_loads_count: u64,
+    pub map_evictions_count: u64,
+    pub log_since_checkpoint_bytes: u64,
+    pub sequence: u64,
+    pub durable_sequence: u64,
+    pub checkpoint_number: u64,
+    pub counters: Counters,
+    pub recovered: Recovered,
+    /// Time spent inside the critical section; 0 if not measured.
+    pub engine_nanoseconds: u64,
+    /// What an administrator should know.
+    pub notes: Vec<String>,
+}
+
+impl Core {
+    fn state(&self) -> State {
+        if let Some(why) = &self.poisoned {
+            State::Poisoned(why.clone())
+        } else if self.closed {
+            State::Closed
+        } else if let Some(why) = &self.read_only {
+            State::ReadOnly(why.clone())
+        } else {
+            State::Online
+        }
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// The drive as it is now.
+    pub fn status(&self) -> Status {
+        let mut core = self.0.core();
+        self.0.fold_counters(&mut core);
+        let core = &*core;
+        let unit = UNIT_BYTES as u64;
+        let geometry = core.geometry();
+        let segments = &core.segments;
+        let segment_bytes = u64::from(geometry.segment_bytes);
+        let live = segments.live_units() * unit;
+        let all = u64::from(segments.count()) * segment_bytes;
+        let free_segments = u64::from(segments.free_count()) * segment_bytes;
+        let limit = core.open_limit_units() * unit;
+        let kept = segments.limit_units() * unit - limit;
+        let reserve = u64::from(segments.reserve()) * segment_bytes + kept;
+        let (damaged, bad) = segments.set_aside_counts();
+        let reclaimable = all.saturating_sub(free_segments + live);
+        let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
+        let blocks = core.map.live_blocks.saturating_sub(core.map.own.blocks) + fill_blocks;
+        let logical_used = blocks * layout::BLOCK_BYTES as u64;
+        let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        let room = limit.saturating_sub(live);
+        let free = free_segments.min(room);
+        Status {
+            uuid: core.superblock.uuid,
+            state: core.state(),
+            format_version: layout::FORMAT_VERSION,
+            sector_bytes: core.superblock.sector_bytes,
+            segment_bytes: geometry.segment_bytes,
+            codec: self.0.codec(),
+            write_cache: self.0.write_cache,
+            created_unix_seconds: core.superblock.created_unix_seconds,
+            endurance_bytes: core.superblock.endurance_bytes,
+            lifetime_written_bytes: core.superblock.worn_bytes + core.counters.physical_written_bytes,
+            logical_capacity_bytes: core.superblock.logical_capacity_bytes,
+            physical_size_bytes: geometry.physical_size_bytes,
+            logical_used_bytes: logical_used,
+            logical_fill_bytes: fill_blocks * layout::BLOCK_BYTES as u64,
+            physical_used_bytes: live,
+            physical_repackable_bytes: segments.repackable_units() * unit,
+            physical_reclaimable_bytes: reclaimable.min(room - free),
+            physical_free_bytes: free,
+            physical_reserve_bytes: reserve,
+            physical_fixed_bytes: geometry.physical_size_bytes - all + segments.set_aside_units() * unit,
+            compression_ratio: ratio(logical_used, live),
+            waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
+            composition: Composition::of(&core.map.mix),
+            written: core.written.ways(),
+            out_of_space: core.is_full(),
+            segments_count: segments.count(),
+            segments_free_count: segments.free_count(),
+            segments_damaged_count: damaged,
+            segments_bad_count: bad,
+            segments_waiting_count: segments.waiting_count(),
+            map_memory_bytes: core.map.memory_bytes(),
+            map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),
+            frame_hits_count: self.0.frames.hits_count(),
+            map_dirty_bytes: core.map.dirty_bytes(),
+            map_hits_count: core.map.hits_count,
+            map_loads_count: core.map.loads_count,
+            map_evictions_count: core.map.evictions_count,
+            log_since_checkpoint_bytes: core.log.since_checkpoint_bytes(),
+            sequence: core.log.sequence(),
+            durable_sequence: core.log.durable(),
+            checkpoint_number: core.log.checkpoint(),
+            counters: core.counters,
+            recovered: core.recovered,
+            engine_nanoseconds: self.0.engine_nanoseconds(),
+            notes: core.notes.clone(),
+        }
+    }
+
+    /// Counts time that the drive was open for writing; the engine has no clock. Kept by the next checkpoint.
+    pub fn count_powered(&self, seconds: u64) {
+        self.0.core().counters.powered_seconds += seconds;
+    }
+
+    /// Bytes that live data takes, and most that it may take by writes of any size. Cheaper than [`Drive::status`].
+    pub fn space(&self) -> (u64, u64) {
+        let core = self.0.core();
+        let unit = UNIT_BYTES as u64;
+        (core.segments.live_units() * unit, core.open_limit_units() * unit)
+    }
+
+    /// What the host sees, in bytes.
+    pub fn logical_capacity_bytes(&self) -> u64 {
+        self.0.core().superblock.logical_capacity_bytes
+    }
+
+    /// 512 or 4096.
+    pub fn sector_bytes(&self) -> u32 {
+        self.0.core().superblock.sector_bytes
+    }
+
+    /// Changes the memory for map nodes and frames, in bytes (see [`OpenOptions`](crate::OpenOptions)). A smaller cache
+    /// shrinks as it is used.
+    pub fn set_map_budget_bytes(&self, bytes: u64) {
+        self.0.core().map.set_budget_bytes(self.0.frames.set_budget_bytes(bytes));
+    }
+
+    /// Whether the drive takes changes; the reason if not.
+    pub fn writable(&self) -> Result<(), crate::Error> {
+        self.0.core().writable()
+    }
+}

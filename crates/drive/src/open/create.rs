@@ -1,0 +1,154 @@
+//! Making a new drive.
+
+use std::sync::Arc;
+
+use codec::CodecId;
+use layout::geometry::validate_capacity;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{
+    Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, Superblock,
+};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::options::CreateOptions;
+use crate::open::recovery::policy_numbers;
+use crate::shared::Drive;
+
+impl<M: Media> Drive<M> {
+    /// Writes an empty drive to `media`. Whatever was there is lost.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sizes that cannot be; nothing was written then.
+    pub async fn create(media: &M, options: &CreateOptions) -> Result<(), Error> {
+        let invalid = |e: layout::DecodeError| Error::Invalid(e.to_string());
+        let physical = options.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if physical > media.size_bytes() {
+            return Err(Error::Invalid(format!(
+                "physical size of {physical} bytes, but the backing has {}",
+                media.size_bytes()
+            )));
+        }
+        let geometry = Geometry::new(physical, options.segment_bytes).map_err(invalid)?;
+        validate_capacity(options.logical_capacity_bytes).map_err(invalid)?;
+        if options.sector_bytes != 512 && options.sector_bytes != 4096 {
+            return Err(Error::Invalid(format!(
+                "sector size of {} bytes: 512 or 4096 it is",
+                options.sector_bytes
+            )));
+        }
+        let (codec_policy, codec_level) = policy_numbers(options.codec);
+        let superblock = Superblock {
+            uuid: options.uuid,
+            update: 1,
+            geometry,
+            logical_capacity_bytes: options.logical_capacity_bytes,
+            sector_bytes: options.sector_bytes,
+            codec_policy,
+            codec_level,
+            created_unix_seconds: options.created_unix_seconds,
+            endurance_bytes: options.endurance_bytes,
+            incarnation: 0,
+            worn_bytes: 0,
+            features: Features {
+                compatible: if options.keep_allocated { Features::KEEP_ALLOCATED } else { 0 },
+                ..Features::default()
+            },
+            codecs: codecs_of(options.codec, false),
+        };
+        // First nothing may look like a drive, then all but the superblock is written, and the superblock last: a power
+        // cut on the way leaves no drive, never half of one.
+        let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
+        }
+        sync(media).await?;
+        let blank_rows = vec![SegmentRow::BLANK; geometry.segments() as usize];
+        let encoded = Arc::new(empty_checkpoint(&superblock, 1, blank_rows));
+        for copy in 0..2 {
+            write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
+            write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
+        }
+        sync(media).await?;
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&superblock.encode());
+        let page = Arc::new(page);
+        for copy in 0..SUPERBLOCK_COPIES {
+            write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+        }
+        sync(media).await
+    }
+}
+
+/// The codecs that records may have where hosts' data is compressed by this policy, a bit each: Zstandard by settling, LZ4 in
+/// a hurry, raw; devices make DEFLATE.
+pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
+    let usual = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd];
+    let deflate = (matches!(policy, codec::Policy::Deflate(_)) || has_offload).then_some(CodecId::Deflate);
+    usual.into_iter().chain(deflate).fold(0, |bits, id| bits | 1 << id as u8)
+}
+
+/// The checkpoint of a drive without contents.
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> IoBuf {
+    let checkpoint = Checkpoint {
+        uuid: superblock.log_id(),
+        number,
+        sequence: 0,
+        root: Entry::UNMAPPED,
+        clean: true,
+        overlay_records: 0,
+        live_blocks: 0,
+        mix: layout::Mix::default(),
+        fill_blocks: 0,
+        generations: 0,
+        entropy: 0,
+        durable: 0,
+        heads: [HeadPosition::NONE; 3],
+        counters: Counters::default(),
+        rows,
+    };
+    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
+    checkpoint.encode(&mut encoded);
+    encoded
+}
+
+/// Writes both copies of a superblock. Answers as [`write_copies`].
+pub(crate) async fn write_superblock<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+) -> Result<[Option<Error>; 2], Error> {
+    let mut page = IoBuf::zeroed(PAGE_BYTES);
+    page.copy_from_slice(&superblock.encode());
+    write_copies(media, [0, 1].map(Geometry::superblock_offset), page).await
+}
+
+/// Writes both copies of something, durably, one after the other: one is whole at any time. One is enough: answers for each
+/// why the medium did not take it, if it did not.
+pub(crate) async fn write_copies<M: Media>(
+    media: &M,
+    offsets: [u64; 2],
+    copy: IoBuf,
+) -> Result<[Option<Error>; 2], Error> {
+    let copy = Arc::new(copy);
+    let mut errors = [None, None];
+    for (error, offset) in errors.iter_mut().zip(offsets) {
+        // On a page cache a page that takes no write is a sync that fails.
+        let written = async {
+            write(media, offset, copy.clone()).await?;
+            sync(media).await
+        };
+        *error = written.await.err();
+    }
+    match errors {
+        [Some(error), Some(_)] => Err(error),
+        errors => Ok(errors),
+    }
+}
+
+pub(crate) async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+    media.write(offset, buf).await.map_err(|e| Error::io("writing", offset, &e))
+}
+
+pub(crate) async fn sync<M: Media>(media: &M) -> Result<(), Error> {
+    media.sync().await.map_err(|e| Error::Io(format!("a sync of the backing failed: {e}")))
+}

@@ -1,0 +1,312 @@
+//! Opening: the newest checkpoint, and the log behind it.
+
+use std::sync::Arc;
+
+use layout::checkpoint::COUNT_MAX;
+use layout::{Checkpoint, Counters, Superblock};
+use media::Media;
+
+use crate::upkeep::checkpoint::overlay_extra;
+use crate::state::core::Core;
+use crate::error::Error;
+use crate::io::load::Bounds;
+use crate::state::log::Log;
+use crate::upkeep::decide::MapWish;
+use crate::state::map::Map;
+use crate::options::OpenOptions;
+use crate::open::replay::{Reader, Tail, Told};
+use crate::open::rewrite::{NotTaken, Rewritten, rewrite};
+use crate::state::segments::{Segments, State};
+use crate::shared::{Drive, Shared, bad_segments_max};
+use crate::open::slots::{
+    copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
+};
+use crate::state::table::Table;
+
+/// Why a drive is read-only that was opened so.
+pub const READ_ONLY_REQUESTED: &str = "opened read-only";
+
+impl<M: Media> Drive<M> {
+    /// Opens a drive, recovering from a crash where there was one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if this is no drive, or if something that was durable is missing (see
+    /// [`OpenOptions::accept_damage`]); [`Error::Io`] if something that is needed cannot be read.
+    pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
+        let (superblock, bad_copy) = read_superblock(&*media).await?;
+        must_hold(&*media, &superblock)?;
+        let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
+        let superblock_corrected = bad_copy.is_some();
+        let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match bad_copy {
+            // The copy that could not be read may be the one that these checkpoints belong to.
+            Some(unread @ Error::Io(_)) => unread,
+            _ => error,
+        })?;
+        let checkpoint = found.checkpoint;
+        let rewrites = media.may_show_unsynced();
+        #[cfg(feature = "planted-bugs")]
+        let rewrites = rewrites && options.planted_bug != Some(crate::PlantedBug::SyncTrustedAfterError);
+        #[allow(unused_mut)]
+        let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
+        #[cfg(feature = "planted-bugs")]
+        {
+            reader.ignore_torn = options.planted_bug == Some(crate::PlantedBug::IgnoreTornPack);
+        }
+        let mut tail = reader.tail(&checkpoint).await?;
+        let accepts = options.read_only && options.accept_damage;
+        if tail.damage.is_none() && found.alone {
+            tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
+        }
+        // A newer checkpoint may exist that could not be read. It would explain damage in the log, and a gap too: it may replace a
+        // pack whose write failed, and durable data may lie behind that.
+        let unread = found.unread.filter(|_| found.alone && !accepts);
+        if let Some(error) = unread.as_ref().filter(|_| tail.damage.is_some() || tail.goes_on) {
+            return Err(error.clone());
+        }
+        let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
+        if let Some(damage) = &tail.damage {
+            if !accepts {
+                return Err(Error::Corrupt(format!(
+                    "the log is damaged: {damage}; what came after can be given up with --accept-damage --read-only"
+                )));
+            }
+            read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
+        }
+        if read_only.is_none() {
+            must_allow_writing(&superblock)?;
+        }
+        let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
+        // Whatever is found in a cache only is written to the medium before anything builds on it.
+        let rewritten = match rewrites && read_only.is_none() {
+            true => Some(rewrite(&*media, &superblock, &checkpoint, &tail.places).await?),
+            false => None,
+        };
+        let table = match &rewritten {
+            Some(rewritten) => {
+                let whole = rewritten.checkpoint.each_ref().map(Option::is_none);
+                Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2])
+            }
+            None => found.table,
+        };
+        let table = (table, rewritten.is_some() || found.has_all_rows);
+        let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
+        core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
+        core.counters.opens_count += u64::from(!options.read_only);
+        if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
+            if !accepts {
+                return Err(unread.unwrap_or(Error::Corrupt(fault)));
+            }
+            let before = core.read_only.take().filter(|_| tail.damage.is_some());
+            core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
+        }
+        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs } =
+            rewritten.unwrap_or_default();
+        for (what, errors) in [("the superblock", of_superblock), ("a checkpoint", of_checkpoint)] {
+            for error in errors.into_iter().flatten() {
+                core.counters.write_errors_count += 1;
+                core.note(format!("a copy of {what} cannot be written: {error}"));
+            }
+        }
+        for NotTaken { at, buf, error } in packs {
+            let (sequence, position) = (checkpoint.sequence + 1 + at as u64, tail.places[at].position);
+            core.counters.write_errors_count += 1;
+            let Some(segment) = core.log.pack_not_taken(sequence, (position, buf), &mut core.segments) else {
+                continue;
+            };
+            core.note(format!("segment {segment} takes no writes and is not used any more: {error}"));
+            let (most, (_, bad)) =
+                (bad_segments_max(core.segments.count()), core.segments.set_aside_counts());
+            if bad > most {
+                let what = format!("writes to {bad} segments of the backing fail, {most} at most may be bad");
+                return Err(Error::Io(format!("{what}: {error}")));
+            }
+        }
+        core.segments.list_free();
+        let read_only = core.read_only.is_some();
+        let shared = Shared::new(media, core, policy, &options);
+        let drive = Drive(Arc::new(shared));
+        // What has to be written elsewhere may need them.
+        drive.0.load_dictionaries(accepts).await?;
+        if !read_only {
+            // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
+            // to call it durable.
+            drive.0.sync_once().await?;
+            if superblock_uneven {
+                // A change that was cut short between the copies, or one that is bad. From here on what the newer one says
+                // is relied on, so the older must not be found alone later.
+                drive.0.renew_superblock().await?;
+            }
+            drive.0.know_codecs().await?;
+            // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
+            drive.checkpoint().await?;
+        }
+        if !read_only && !drive.0.core().segments.host_may_take() {
+            // Each opening takes segments for its heads: a full drive that is opened again and again must not run out.
+            // What stands in the way of cleaning does not keep the drive shut.
+            if let Err(error) = drive.0.make_space().await {
+                drive.0.core().writable()?;
+                drive.0.core().note(format!("cleaning at the opening: {error}"));
+            }
+        }
+        Ok(drive)
+    }
+}
+
+/// Whether the log behind a checkpoint, or what cannot be read of it, suggests that there is a newer one.
+pub(crate) async fn is_outdated<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+) -> bool {
+    let reader = Reader::new(media, Bounds::of(superblock), checkpoint);
+    let whole = reader.tail(checkpoint).await.is_ok_and(|tail| tail.damage.is_none());
+    !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
+}
+
+/// The codec policy that numbers in a superblock stand for.
+pub(crate) fn policy_of(policy: u8, level: i8) -> Result<codec::Policy, Error> {
+    match policy {
+        0 => Ok(codec::Policy::Auto),
+        1 => Ok(codec::Policy::Lz4),
+        2 => Ok(codec::Policy::Zstd(level)),
+        3 => Ok(codec::Policy::None),
+        4 => Ok(codec::Policy::Deflate(level.unsigned_abs())),
+        other => Err(Error::Corrupt(format!("superblock: unknown codec policy {other}"))),
+    }
+}
+
+/// Numbers of the policies in the superblock: policy and level.
+pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
+    match policy {
+        codec::Policy::Auto => (0, 0),
+        codec::Policy::Lz4 => (1, 0),
+        codec::Policy::Zstd(level) => (2, level),
+        codec::Policy::None => (3, 0),
+        codec::Policy::Deflate(level) => (4, level as i8),
+    }
+}
+
+/// Puts the drive's state together from a checkpoint and the log behind it.
+fn recover(
+    superblock: Superblock,
+    (checkpoint, (table, has_all_rows)): (&Checkpoint, (Table, bool)),
+    tail: &Tail,
+    options: &OpenOptions,
+    read_only: Option<String>,
+) -> Core {
+    let geometry = superblock.geometry;
+    let mut segments = Segments::new(geometry, options.entropy);
+    segments.load(&checkpoint.rows, has_all_rows);
+    for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
+        let segment = head.current.segment;
+        if segment < segments.count() && segments.get(segment).state() == State::Free {
+            segments.set_state(segment, State::Sealed);
+        }
+    }
+    #[cfg(feature = "planted-bugs")]
+    {
+        segments.forget_bad = options.planted_bug == Some(crate::PlantedBug::BadSegmentForgotten);
+        segments.ignore_pins = options.planted_bug == Some(crate::PlantedBug::DroppedPin);
+    }
+    for touched in &tail.touched {
+        segments.restore(touched.segment, touched.generation, touched.last_sequence);
+    }
+    let mut map =
+        Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);
+    map.set_root_image(checkpoint.root);
+    map.live_blocks = checkpoint.live_blocks;
+    map.mix = checkpoint.mix;
+    map.fill_blocks = checkpoint.fill_blocks;
+    let mut counters: Counters = checkpoint.counters.clamped();
+    counters.unclean_opens_count += u64::from(!checkpoint.clean);
+    Core {
+        log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number),
+        superblock: Superblock { worn_bytes: superblock.worn_bytes.min(COUNT_MAX), ..superblock },
+        segments,
+        table,
+        map,
+        counters,
+        read_only,
+        poisoned: None,
+        closed: false,
+        in_progress: None,
+        cleaning: None,
+        map_wish: MapWish::default(),
+        accounts_tried: None,
+        syncing: false,
+        flushing_up_to: 0,
+        failed_packs: 0,
+        skipped_checkpoints: 0,
+        writing_aside: false,
+        syncs_count: 0,
+        maintaining: false,
+        reserved_units: 0,
+        checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
+        records_since_checkpoint: 0,
+        ticks: 0,
+        last_host_tick: 0,
+        harvest: Default::default(),
+        discarding: false,
+        written: Default::default(),
+        dictionary_places_wanted: false,
+        freeing: None,
+        dictionaries: Vec::new(),
+        schedule: crate::upkeep::train::Schedule::new(options.sample_blocks),
+        open_at_retirement: Vec::new(),
+        outgoing: Vec::new(),
+        discard_unsupported: false,
+        notes: Vec::new(),
+        recovered: crate::look::status::Recovered {
+            packs_count: tail.packs_count,
+            log_bytes: tail.bytes,
+            clean: checkpoint.clean,
+        },
+        #[cfg(feature = "planted-bugs")]
+        planted_bug: options.planted_bug,
+    }
+}
+
+impl Core {
+    /// Applies what the log tells to the map. Answers what is wrong with it; the rest is applied all the same.
+    fn roll_forward(&mut self, checkpoint: &Checkpoint, told: Vec<Told>) -> Result<(), String> {
+        let mut overlays = 0;
+        let mut fault = None;
+        let (of_checkpoint, rest): (Vec<Told>, Vec<Told>) =
+            told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
+        for told in of_checkpoint {
+            let Told::Overlay { leaf, extra, pairs } = told else { continue };
+            // Those of a later checkpoint, never finished, say nothing.
+            if extra & !1 != overlay_extra(checkpoint.number, false) {
+                continue;
+            }
+            let id = layout::NodeId { level: layout::LEAF_LEVEL, index: leaf };
+            if self.map.form(id).is_some() {
+                fault = Some(format!("checkpoint {} has two overlays of leaf {leaf}", checkpoint.number));
+                continue;
+            }
+            overlays += 1;
+            self.map.load_overlay(id, extra & 1 != 0, pairs);
+        }
+        if overlays != checkpoint.overlay_records {
+            fault.get_or_insert(format!(
+                "checkpoint {} has {} overlay records, {overlays} were found",
+                checkpoint.number, checkpoint.overlay_records
+            ));
+        }
+        for told in rest {
+            match told {
+                Told::Data { block, entry, left_out } => self.publish_record(block, entry, left_out),
+                Told::Range { block, count, entry } => self.publish_range(block, count, entry),
+                Told::Overlay { .. } => {}
+            }
+        }
+        // A segment promised at the cut has nodes of this checkpoint, but then their packs were found just now.
+        let free = |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
+        if let Some(segment) = (0..self.segments.count()).find(free) {
+            fault.get_or_insert(format!(
+                "segment {segment} is free by the usage table, but holds something live"
+            ));
+        }
+        fault.map_or(Ok(()), Err)
+    }
+}

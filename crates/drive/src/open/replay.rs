@@ -1,0 +1,531 @@
+//! Rolling forward: reads the packs behind a checkpoint, in their one order, up to the first that is missing or torn.
+
+use std::collections::{BTreeSet, HashSet};
+
+use layout::geometry::MAX_BLOCKS;
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
+#[cfg(feature = "planted-bugs")]
+use layout::record::RECORD_HEADER_BYTES;
+use layout::record::decode_range;
+use layout::{
+    BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
+    SegmentRow, SegmentUse,
+};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::io::load::Bounds;
+use crate::state::log::PACK_HARD_BYTES;
+use crate::open::slots::{Search, first_packs};
+
+/// Bytes of a segment read at once: several of the largest packs.
+const WINDOW_BYTES: u64 = 4 << 20;
+/// Most blocks that one record gives an entry: writers take small steps, and a longer one would take up all memory.
+const RANGE_MAX_BLOCKS: u64 = 1 << 20;
+
+/// Segments looked at for packs behind a gap, at most: those that a checkpoint's log may fill by default, twice.
+const OPENED_MAX_BYTES: u64 = 2 << 30;
+/// The same where segments are large: each head has opened a few.
+const OPENED_MIN_COUNT: u64 = 64;
+/// Bytes of a segment looked at because it lies right behind one that is lost, at most.
+const BEHIND_BYTES_MAX: u32 = 2 << 20;
+
+/// Something the log tells about the map.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// A block, or the blocks of a frame but for those left out, have this record.
+    Data { block: u64, entry: Entry, left_out: u8 },
+    /// Blocks have an entry without a record.
+    Range { block: u64, count: u64, entry: Entry },
+    /// Changes to a leaf, as at a checkpoint's cut.
+    Overlay { leaf: u64, extra: u16, pairs: Vec<(u16, Entry)> },
+}
+
+/// A segment that packs were found in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) last_sequence: u64,
+}
+
+/// What the log behind a checkpoint holds.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// In the log's order.
+    pub(crate) told: Vec<Told>,
+    pub(crate) touched: Vec<Touched>,
+    /// Where the packs are.
+    pub(crate) places: Vec<PackPlace>,
+    /// The beginning of a write whose rest is in the next pack: counts only with it.
+    held: Vec<Told>,
+    /// Number of the last pack.
+    pub(crate) sequence: u64,
+    pub(crate) packs_count: u64,
+    pub(crate) bytes: u64,
+    /// A pack is missing that was durable once: which, and who says so.
+    pub(crate) damage: Option<String>,
+    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a pack: then a newer
+    /// checkpoint replaced that pack before anything behind it was reported durable.
+    pub(crate) goes_on: bool,
+}
+
+/// A pack that was found: what is read there again is the same, or the medium showed something else before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackPlace {
+    pub(crate) position: u64,
+    pub(crate) len: u32,
+    /// Checksum of all of it.
+    pub(crate) crc: u32,
+}
+
+/// A whole pack, read ahead.
+struct Parsed {
+    header: PackHeader,
+    /// Position on the backing.
+    position: u64,
+    crc: u32,
+    told: Vec<Told>,
+    /// Of what its last records tell: see [`PackHeader::continued`].
+    held: Vec<Told>,
+    /// Its checksums hold, but it tells what no correct drive writes.
+    malformed: bool,
+}
+
+/// Where a head's next pack is expected.
+struct Cursor {
+    head: Head,
+    current: NextSegment,
+    offset: u32,
+    /// Segments promised to the head that it has not been seen in yet, in order. More than one when other heads' packs
+    /// tell of a promise made after the head moved on, and the first pack behind the move is still to come.
+    promised: Vec<NextSegment>,
+    /// The pack found there, or that there is none.
+    peeked: Option<Option<Parsed>>,
+    /// Part of the current segment: offset in the segment, bytes.
+    window: Option<(u32, u32, IoBuf)>,
+}
+
+/// Reads the log behind checkpoints.
+pub(crate) struct Reader<'a, M> {
+    media: &'a M,
+    bounds: Bounds,
+    geometry: Geometry,
+    uuid: [u8; 16],
+    cursors: Vec<Cursor>,
+    /// A segment with a page that cannot be read: read in as small pieces as will do.
+    has_unreadable: Option<u32>,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) ignore_torn: bool,
+}
+
+/// Why there may be packs in a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// The log says so.
+    Log,
+    /// What its first page looks like: a page that cannot be read may be free.
+    Guessed,
+}
+
+impl<'a, M: Media> Reader<'a, M> {
+    pub(crate) fn new(media: &'a M, bounds: Bounds, checkpoint: &Checkpoint) -> Reader<'a, M> {
+        let cursor = |(head, position): (Head, &layout::HeadPosition)| Cursor {
+            head,
+            current: position.current,
+            offset: position.offset,
+            promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
+            peeked: None,
+            window: None,
+        };
+        Reader {
+            media,
+            bounds,
+            geometry: bounds.geometry,
+            uuid: checkpoint.uuid,
+            cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
+            has_unreadable: None,
+            #[cfg(feature = "planted-bugs")]
+            ignore_torn: false,
+        }
+    }
+
+    /// Reads on from a checkpoint's cut.
+    pub(crate) async fn tail(mut self, checkpoint: &Checkpoint) -> Result<Tail, Error> {
+        let mut tail = Tail { sequence: checkpoint.sequence, ..Tail::default() };
+        loop {
+            for i in 0..HEADS {
+                self.peek(i).await?;
+            }
+            let wanted = tail.sequence + 1;
+            let found = self
+                .cursors
+                .iter_mut()
+                .find(|cursor| matches!(&cursor.peeked, Some(Some(pack)) if pack.header.sequence == wanted));
+            let Some(pack) = found.and_then(|cursor| cursor.peeked.take().flatten()) else { break };
+            self.step(&pack.header);
+            if pack.header.checkpoint > checkpoint.number {
+                tail.damage = Some(format!(
+                    "pack {wanted} knows checkpoint {}, the newest found is {}",
+                    pack.header.checkpoint, checkpoint.number
+                ));
+                return Ok(tail);
+            }
+            if pack.malformed {
+                tail.damage = Some(format!("pack {wanted} is whole, but tells what cannot be"));
+                return Ok(tail);
+            }
+            tail.take(pack);
+        }
+        let missing = tail.sequence + 1;
+        tail.damage = self.vouched(checkpoint, missing, &mut tail.goes_on).await?;
+        Ok(tail)
+    }
+
+    /// Moves the cursors past a pack.
+    fn step(&mut self, header: &PackHeader) {
+        for (cursor, next) in self.cursors.iter_mut().zip(header.next) {
+            if cursor.head == header.head {
+                let current = NextSegment { segment: header.segment, generation: header.generation };
+                if cursor.current != current {
+                    cursor.current = current;
+                    cursor.window = None;
+                    let reached = cursor.promised.iter().position(|p| *p == current).map_or(0, |at| at + 1);
+                    cursor.promised.drain(..reached);
+                }
+                cursor.offset = header.offset + header.len;
+            }
+            if next.is_some() && next != cursor.current && cursor.promised.last() != Some(&next) {
+                cursor.promised.push(next);
+                if matches!(cursor.peeked, Some(None)) {
+                    cursor.peeked = None;
+                }
+            }
+        }
+    }
+
+    /// Looks for a head's next pack: behind the last one, else at the start of the segment promised next.
+    async fn peek(&mut self, i: usize) -> Result<(), Error> {
+        if self.cursors[i].peeked.is_some() {
+            return Ok(());
+        }
+        let (current, offset) = (self.cursors[i].current, self.cursors[i].offset);
+        let mut parsed = None;
+        if current.is_some() && u64::from(offset) < u64::from(self.geometry.segment_bytes) {
+            parsed = self.pack_at(i, current, offset).await?;
+        }
+        let next = self.cursors[i].promised.first().copied();
+        if parsed.is_none()
+            && let Some(next) = next.filter(|next| next.segment < self.geometry.segments())
+        {
+            parsed = self.pack_at(i, next, 0).await?;
+        }
+        self.cursors[i].peeked = Some(parsed);
+        Ok(())
+    }
+
+    async fn pack_at(
+        &mut self,
+        i: usize,
+        segment: NextSegment,
+        offset: u32,
+    ) -> Result<Option<Parsed>, Error> {
+        let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
+        let end = u64::from(offset) + u64::from(header.len);
+        if end > u64::from(self.geometry.segment_bytes) || header.len as usize > PACK_HARD_BYTES {
+            return Ok(None);
+        }
+        self.cover(i, segment.segment, offset, header.len).await?;
+        let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
+        let bytes = &window[(offset - from) as usize..];
+        let place =
+            Place { uuid: &self.uuid, segment: segment.segment, generation: segment.generation, offset };
+        #[cfg(feature = "planted-bugs")]
+        if self.ignore_torn && header.generation == segment.generation {
+            return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
+        }
+        let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
+        let (mut told, mut held) = (Vec::new(), Vec::new());
+        let mut malformed = false;
+        let mut rest = header.records;
+        let decoded = decode_pack(bytes, place, |at, record| {
+            let to = if rest > header.continued { &mut told } else { &mut held };
+            rest -= 1;
+            match tell(&record, record.header.entry_at(start + u64::from(at)), &self.bounds) {
+                Ok(one) => to.extend(one),
+                Err(()) => malformed = true,
+            }
+        });
+        match decoded {
+            Ok(header) if header.head == self.cursors[i].head => {
+                let crc = crc32c::crc32c(&bytes[..header.len as usize]);
+                Ok(Some(Parsed { header, position: start, crc, told, held, malformed }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The same of what lies right behind the segments that the log says come next: a stretch of the medium that is lost may hold
+    /// all of such a segment, and the beginning of the one that was opened after it.
+    async fn vouched_behind(&mut self, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
+        let known = self.cursors.iter().flat_map(|cursor| cursor.promised.iter().chain([&cursor.current]));
+        let known: HashSet<u32> = known.filter(|next| next.is_some()).map(|next| next.segment).collect();
+        let behind: BTreeSet<u32> = known.iter().map(|segment| segment + 1).collect();
+        let bytes = self.geometry.segment_bytes.min(BEHIND_BYTES_MAX);
+        for segment in behind.into_iter().filter(|segment| !known.contains(segment)) {
+            if checkpoint.clean || checkpoint.rows.get(segment as usize).is_none_or(|row| !was_free(row)) {
+                continue;
+            }
+            let mut offset = 0;
+            while offset < bytes {
+                // What cannot be read may be free.
+                let found = self.pack_behind(segment, offset, missing).await.ok().flatten();
+                let Some(header) = found else {
+                    offset += PAGE_BYTES as u32;
+                    continue;
+                };
+                if let Some(why) = vouches(&header, checkpoint, missing) {
+                    return Some(why);
+                }
+                offset += header.len;
+            }
+        }
+        None
+    }
+
+    /// The header of a whole pack numbered above the missing one.
+    async fn pack_behind(
+        &mut self,
+        segment: u32,
+        offset: u32,
+        missing: u64,
+    ) -> Result<Option<PackHeader>, Error> {
+        let Some(header) = self.header_at(0, segment, offset).await? else { return Ok(None) };
+        if header.uuid != self.uuid || header.sequence < missing {
+            return Ok(None);
+        }
+        let filling = NextSegment { segment, generation: header.generation };
+        Ok(self.pack_at(header.head as usize, filling, offset).await?.map(|pack| pack.header))
+    }
+
+    /// What may be a pack of this filling of a segment, if it is whole.
+    async fn candidate(
+        &mut self,
+        i: usize,
+        segment: NextSegment,
+        offset: u32,
+    ) -> Result<Option<Parsed>, Error> {
+        match self.header_at(i, segment.segment, offset).await? {
+            Some(header) if header.uuid == self.uuid && header.generation == segment.generation => {
+                self.pack_at(i, segment, offset).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The header of what may be a pack.
+    async fn header_at(&mut self, i: usize, segment: u32, offset: u32) -> Result<Option<PackHeader>, Error> {
+        self.cover(i, segment, offset, PACK_HEADER_BYTES as u32).await?;
+        let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
+        Ok(PackHeader::decode(&window[(offset - from) as usize..]).ok())
+    }
+
+    /// Makes a cursor's window cover a range of a segment.
+    async fn cover(&mut self, i: usize, segment: u32, offset: u32, len: u32) -> Result<(), Error> {
+        if let Some((of, from, window)) = &self.cursors[i].window
+            && *of == segment
+            && *from <= offset
+            && u64::from(offset) + u64::from(len) <= u64::from(*from) + window.len() as u64
+        {
+            return Ok(());
+        }
+        let rest = u64::from(self.geometry.segment_bytes - offset);
+        let window = rest.min(WINDOW_BYTES) as usize;
+        let needed = (len as usize).next_multiple_of(PAGE_BYTES).min(window);
+        let start = self.geometry.segment_offset(segment) + u64::from(offset);
+        let media = self.media;
+        let read = async |len: usize| {
+            let (buf, result) = media.read(start, IoBuf::pooled(len)).await;
+            result.map(|()| buf).map_err(|e| Error::io("reading the log", start, &e))
+        };
+        let first = if self.has_unreadable == Some(segment) { needed } else { window };
+        let buf = match read(first).await {
+            // A page further on that cannot be read may be free.
+            Err(_) if first > needed => {
+                self.has_unreadable = Some(segment);
+                read(needed).await?
+            }
+            read => read?,
+        };
+        self.cursors[i].window = Some((segment, offset, buf));
+        Ok(())
+    }
+
+    /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
+    /// that follows in the heads' segments, and in those that packs behind the gap tell of, page by page where no pack
+    /// leads on. The missing pack may have been the only one to tell where the log goes on, so segments that may have
+    /// been opened since the checkpoint are looked at too. Notes in `goes_on` whether there are packs behind the gap at all.
+    ///
+    /// A pack that an earlier run left behind says nothing here, whatever its number: what it calls durable was found by
+    /// the runs since, and their packs are numbered above it.
+    async fn vouched(
+        &mut self,
+        checkpoint: &Checkpoint,
+        missing: u64,
+        goes_on: &mut bool,
+    ) -> Result<Option<String>, Error> {
+        if checkpoint.durable >= missing {
+            return Ok(Some(format!(
+                "pack {missing} is missing or torn, but checkpoint {} says everything up to {} was durable",
+                checkpoint.number, checkpoint.durable
+            )));
+        }
+        let mut places = Vec::new();
+        for (i, cursor) in self.cursors.iter().enumerate() {
+            places.push((i, cursor.current, cursor.offset, Ground::Log));
+            places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
+        }
+        if let Some(why) = self.vouched_behind(checkpoint, missing).await {
+            return Ok(Some(why));
+        }
+        let maybe = self.opened_since(checkpoint, missing).await?;
+        places.extend(maybe.into_iter().map(|(i, segment, offset)| (i, segment, offset, Ground::Guessed)));
+        let key = |segment: NextSegment| (segment.segment, segment.generation);
+        let mut seen: HashSet<(u32, u32)> = places.iter().map(|place| key(place.1)).collect();
+        while let Some((i, segment, from, ground)) = places.pop() {
+            if !segment.is_some() || segment.segment >= self.geometry.segments() {
+                continue;
+            }
+            let mut offset = from;
+            while offset < self.geometry.segment_bytes {
+                // Only where the log says that its next pack is may a read error not pass for a page that is free.
+                let may_be_free = ground == Ground::Guessed || checkpoint.clean || offset > from;
+                let candidate = match self.candidate(i, segment, offset).await {
+                    Err(_) if may_be_free => None,
+                    candidate => candidate?,
+                };
+                let Some(Parsed { header, .. }) = candidate else {
+                    offset += PAGE_BYTES as u32;
+                    continue;
+                };
+                if let Some(why) = vouches(&header, checkpoint, missing) {
+                    return Ok(Some(why));
+                }
+                *goes_on |= header.sequence > missing;
+                let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
+                places.extend(on.map(|(head, next)| (head, next, 0, ground)));
+                offset += header.len;
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<M: Media> Reader<'_, M> {
+    /// Segments that begin with the missing pack or one behind it, of those that were free for this log: by head and place.
+    /// The lowest numbers are handed out first. The missing one may be there, whole, where only a checkpoint that is gone led
+    /// to it: it knows that checkpoint. One that is damaged says nothing, but those behind it may.
+    async fn opened_since(
+        &self,
+        checkpoint: &Checkpoint,
+        missing: u64,
+    ) -> Result<Vec<(usize, NextSegment, u32)>, Error> {
+        if checkpoint.clean {
+            // Nothing was written after it: the next run's first checkpoint comes before its first pack of data.
+            return Ok(Vec::new());
+        }
+        let most = (OPENED_MAX_BYTES / u64::from(self.geometry.segment_bytes)).max(OPENED_MIN_COUNT) as usize;
+        let rows = (0..).zip(&checkpoint.rows);
+        let candidates =
+            rows.filter(|(_, row)| was_free(row)).map(|(segment, _)| segment).take(most).collect();
+        let place = (&self.uuid, self.geometry);
+        let behind = |header: &PackHeader| header.sequence >= missing;
+        let found = first_packs(self.media, place, candidates, behind, Search::All).await?;
+        let to_place = |header: PackHeader| {
+            let segment = NextSegment { segment: header.segment, generation: header.generation };
+            (header.head as usize, segment, 0)
+        };
+        Ok(found.into_iter().map(to_place).collect())
+    }
+}
+
+/// Whether a segment may have been opened since the checkpoint.
+fn was_free(row: &SegmentRow) -> bool {
+    row.usage == SegmentUse::Free || row.live_units == 0
+}
+
+/// Why the missing pack was durable once, if a pack behind the gap says so.
+fn vouches(header: &PackHeader, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
+    let gone = format!("pack {missing} is missing or torn");
+    if header.checkpoint > checkpoint.number {
+        let (pack, known) = (header.sequence, header.checkpoint);
+        return Some(format!(
+            "{gone}, and pack {pack} knows checkpoint {known}, the newest found is {}",
+            checkpoint.number
+        ));
+    }
+    (header.durable >= missing).then(|| {
+        format!("{gone}, but pack {} says everything up to {} was durable", header.sequence, header.durable)
+    })
+}
+
+impl Tail {
+    fn take(&mut self, pack: Parsed) {
+        self.sequence = pack.header.sequence;
+        self.packs_count += 1;
+        self.bytes += u64::from(pack.header.len);
+        self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
+        self.told.append(&mut self.held);
+        self.told.extend(pack.told);
+        self.held = pack.held;
+        let (segment, generation) = (pack.header.segment, pack.header.generation);
+        match self.touched.iter_mut().rev().find(|t| t.segment == segment && t.generation == generation) {
+            Some(touched) => touched.last_sequence = self.sequence,
+            None => self.touched.push(Touched { segment, generation, last_sequence: self.sequence }),
+        }
+    }
+}
+
+/// What a record tells about the map; nothing for a node. Fails for what no correct drive writes.
+fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> Result<Option<Told>, ()> {
+    let ensure = |holds: bool| if holds { Ok(()) } else { Err(()) };
+    let block = record.header.block;
+    Ok(match record.header.kind {
+        RecordKind::Data => {
+            ensure(bounds.exists(block, entry.blocks()))?;
+            ensure(entry.is_frame() || record.payload.len() <= BLOCK_BYTES)?;
+            Some(Told::Data { block, entry, left_out: record.header.left_out })
+        }
+        RecordKind::Range => {
+            let (count, entry) = decode_range(record.payload).map_err(drop)?;
+            ensure(count <= RANGE_MAX_BLOCKS && bounds.exists(block, count))?;
+            Some(Told::Range { block, count, entry })
+        }
+        RecordKind::Node => None,
+        RecordKind::Overlay => {
+            let pairs = layout::node::decode_overlay(record.header.codec, record.payload).map_err(drop)?;
+            let leaf = NodeId { level: LEAF_LEVEL, index: block };
+            ensure(block < MAX_BLOCKS / NODE_ENTRIES as u64)?;
+            ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;
+            Some(Told::Overlay { leaf: block, extra: record.header.extra, pairs })
+        }
+    })
+}
+
+/// The planted mistake: takes a pack at its header's word, as far as its records can be walked.
+#[cfg(feature = "planted-bugs")]
+fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed {
+    let start = bounds.geometry.segment_offset(header.segment) + u64::from(header.offset);
+    let used = &bytes[..header.used as usize];
+    let mut told = Vec::new();
+    let _ = layout::pack::walk_records(used, header.records, |at, raw| {
+        let decoded = layout::RecordHeader::decode(raw)?;
+        let end = RECORD_HEADER_BYTES + usize::from(decoded.payload_len);
+        let record = layout::record::Record { header: decoded, payload: &raw[RECORD_HEADER_BYTES..end] };
+        if let Ok(Some(one)) = tell(&record, decoded.entry_at(start + u64::from(at)), bounds) {
+            told.push(one);
+        }
+        Ok(())
+    });
+    Parsed { header, position: start, crc: 0, told, held: Vec::new(), malformed: false }
+}

@@ -1,0 +1,169 @@
+//! Growing a drive while it is used: its logical capacity, or its physical size.
+//!
+//! Nothing moves. The superblock is the commit: both copies are written one after the other, each made durable before
+//! the next, so one of them is always whole; what was added is used only when both are. A power cut on the way leaves
+//! the old size or the new one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use layout::geometry::validate_capacity;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{Geometry, PAGE_BYTES, Superblock};
+use media::{IoBuf, Media};
+
+use crate::open::create::codecs_of;
+use crate::error::Error;
+use crate::shared::{Drive, Shared};
+
+impl<M: Media> Drive<M> {
+    /// Lets the host see `bytes`, at least as many as it sees now: what it knows stays where it is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a smaller capacity, or one that cannot be; nothing was changed then.
+    pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
+        let shared = &self.0;
+        let _right = shared.maintenance().await;
+        self.check_logical_capacity(bytes)?;
+        let mut superblock = shared.writable_superblock()?;
+        if bytes == superblock.logical_capacity_bytes {
+            return Ok(());
+        }
+        superblock.logical_capacity_bytes = bytes;
+        shared.write_superblock(&mut superblock).await?;
+        let mut core = shared.core();
+        core.map.set_blocks(bytes / layout::BLOCK_BYTES as u64);
+        core.superblock = superblock;
+        shared.capacity_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether hosts could see `bytes`. Also of a drive that is only looked at.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] as [`Drive::set_logical_capacity`].
+    pub fn check_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
+        let now = self.0.core().superblock.logical_capacity_bytes;
+        if bytes < now {
+            return Err(Error::Invalid(format!(
+                "a capacity of {bytes} bytes is less than the {now} that hosts see: only a wipe makes it smaller"
+            )));
+        }
+        validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))
+    }
+
+    /// Lets the drive use `bytes` of the backing, at least as many as now, rounded down to whole pages. The backing must
+    /// have grown before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the size that
+    /// the drive was made with; nothing was changed then.
+    pub async fn set_physical_size(&self, bytes: u64) -> Result<(), Error> {
+        let shared = &self.0;
+        let _right = shared.maintenance().await;
+        let geometry = self.check_physical_size(bytes)?;
+        let bytes = geometry.physical_size_bytes;
+        let mut superblock = shared.writable_superblock()?;
+        let backing = shared.media.size_bytes();
+        if bytes > backing {
+            return Err(Error::Invalid(format!("a size of {bytes} bytes, but the backing has {backing}")));
+        }
+        if geometry == superblock.geometry {
+            return Ok(());
+        }
+        // A checkpoint's table is of the size at its cut.
+        if shared.core().in_progress.is_some() {
+            shared.write_checkpoint(false).await?;
+        }
+        superblock.geometry = geometry;
+        shared.write_superblock(&mut superblock).await?;
+        {
+            let mut core = shared.core();
+            core.segments.grow(geometry);
+            core.log.set_geometry(geometry);
+            core.superblock = superblock;
+        }
+        // Writers may have been waiting for space.
+        shared.progress.notify(usize::MAX);
+        Ok(())
+    }
+
+    /// The sizes of the drive if it could use `bytes` of a backing that has them. Also of a drive that is only looked at.
+    ///
+    /// # Errors
+    /// As [`Drive::set_physical_size`], but for the size of the backing.
+    pub fn check_physical_size(&self, bytes: u64) -> Result<Geometry, Error> {
+        let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let before = self.0.core().superblock.geometry;
+        let now = before.physical_size_bytes;
+        if bytes < now {
+            return Err(Error::Invalid(format!(
+                "a size of {bytes} bytes is less than the {now} in use: drives only grow"
+            )));
+        }
+        let geometry = Geometry { physical_size_bytes: bytes, ..before };
+        if geometry.segments() > geometry.max_segments {
+            let most = geometry.segment_offset(geometry.max_segments + 1) - 1;
+            return Err(Error::Invalid(format!(
+                "a size of {bytes} bytes is more than the {most} that the drive has room for: four times its first size"
+            )));
+        }
+        geometry.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+        Ok(geometry)
+    }
+}
+
+impl<M: Media> Shared<M> {
+    pub(crate) fn writable_superblock(&self) -> Result<Superblock, Error> {
+        let core = self.core();
+        core.writable()?;
+        Ok(core.superblock.clone())
+    }
+
+    /// Writes both copies of the superblock anew, numbered above whatever a copy that could not be read may have.
+    pub(crate) async fn renew_superblock(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        superblock.update += 1;
+        self.write_superblock(&mut superblock).await?;
+        self.core().superblock = superblock;
+        Ok(())
+    }
+
+    /// Notes all codecs that records of this run may have.
+    pub(crate) async fn know_codecs(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        let codecs = superblock.codecs | codecs_of(self.codec(), self.offload.is_some());
+        if codecs != superblock.codecs {
+            superblock.codecs = codecs;
+            self.write_superblock(&mut superblock).await?;
+            self.core().superblock = superblock;
+        }
+        Ok(())
+    }
+
+    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough; where none can be
+    /// written the drive is poisoned: which of the two it will be at the next opening is unknowable.
+    pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
+        superblock.update += 1;
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&superblock.encode());
+        let page = Arc::new(page);
+        let mut written = 0;
+        for copy in 0..SUPERBLOCK_COPIES {
+            match self.write_to_end(Geometry::superblock_offset(copy), page.clone()).await {
+                Ok(()) => written += 1,
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error) => {
+                    let why = format!("a copy of the superblock cannot be written: {error}");
+                    let mut core = self.core();
+                    match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
+                        true => core.poison(why),
+                        false => core.note(why),
+                    }
+                }
+            }
+            self.sync_once().await?;
+        }
+        Ok(())
+    }
+}

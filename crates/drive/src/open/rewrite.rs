@@ -1,0 +1,122 @@
+//! Making what was read durable, where reads may show what never reached the medium.
+//!
+//! After a sync that failed, a page cache may go on showing what it could not write, and report success the next time. A drive
+//! that is opened then finds a log that is whole in the cache and not on the medium, and must not build on it. So all that
+//! recovery relies on is written again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs
+//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself. Of superblock and checkpoint
+//! one copy is enough. A pack where the medium takes no write any more counts as one that it did not take: see `rehome.rs`.
+
+use std::sync::Arc;
+
+use layout::{Checkpoint, Superblock};
+use media::{IoBuf, Media};
+
+use crate::open::create::{sync, write, write_copies, write_superblock};
+use crate::error::Error;
+use crate::open::replay::PackPlace;
+use crate::open::slots::read_pages;
+
+/// What the medium did not take.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    /// Why a copy of the superblock was not taken, for each.
+    pub(crate) superblock: [Option<Error>; 2],
+    /// The same of the checkpoint.
+    pub(crate) checkpoint: [Option<Error>; 2],
+    /// What these packs hold has to be written elsewhere.
+    pub(crate) packs: Vec<NotTaken>,
+}
+
+/// A pack that the medium does not take.
+pub(crate) struct NotTaken {
+    /// Which of those that recovery found.
+    pub(crate) at: usize,
+    pub(crate) buf: Arc<IoBuf>,
+    /// What the medium said.
+    pub(crate) error: Error,
+}
+
+/// Packs that the medium may not take. With more it is broken, and not a place on it.
+const NOT_TAKEN_MAX: usize = 32;
+/// Bytes of log read and written at once.
+const RUN_BYTES_MAX: u64 = 4 << 20;
+
+/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers what the medium does
+/// not take.
+pub(crate) async fn rewrite<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+    packs: &[PackPlace],
+) -> Result<Rewritten, Error> {
+    let of_superblock = write_superblock(media, superblock).await?;
+    let of_checkpoint = rewrite_checkpoint(media, superblock, checkpoint).await?;
+    let mut not_taken = Vec::new();
+    let mut pending = vec![(0, packs.len())];
+    while let Some((from, until)) = pending.pop() {
+        let Err(error) = rewrite_packs(media, &packs[from..until]).await? else { continue };
+        // Somewhere in there the medium takes no write any more: where?
+        let middle = from + (until - from) / 2;
+        if until - from > 1 {
+            pending.extend([(middle, until), (from, middle)]);
+        } else if let Some(pack) = packs.get(from)
+            && not_taken.len() < NOT_TAKEN_MAX
+        {
+            let buf = Arc::new(read_again(media, std::slice::from_ref(pack)).await?);
+            not_taken.push(NotTaken { at: from, buf, error });
+        } else {
+            return Err(error);
+        }
+    }
+    Ok(Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs: not_taken })
+}
+
+/// Writes packs again, as many at once as follow each other, durably. What the medium says of that is the inner answer.
+async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Result<(), Error>, Error> {
+    let mut rest = packs;
+    while let [first, ..] = rest {
+        let (mut end, mut count) = (first.position, 0);
+        while let Some(pack) = rest.get(count)
+            && pack.position == end
+            && (count == 0 || end + u64::from(pack.len) - first.position <= RUN_BYTES_MAX)
+        {
+            end += u64::from(pack.len);
+            count += 1;
+        }
+        let buf = read_again(media, &rest[..count]).await?;
+        if let Err(error) = write(media, first.position, Arc::new(buf)).await {
+            return Ok(Err(error));
+        }
+        rest = &rest[count..];
+    }
+    Ok(sync(media).await)
+}
+
+/// Reads packs that follow each other. After a sync that failed, reads may show something else than before.
+async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, Error> {
+    let len = packs.iter().map(|pack| pack.len as usize).sum();
+    let start = packs.first().map_or(0, |pack| pack.position);
+    let buf = read_pages(media, start, len).await?;
+    for pack in packs {
+        let at = (pack.position - start) as usize;
+        if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
+            let position = pack.position;
+            return Err(Error::Io(format!(
+                "byte {position:#x} of the backing was read as one thing, then as another: a write was lost; open the drive again"
+            )));
+        }
+    }
+    Ok(buf)
+}
+
+/// Writes both copies of a checkpoint again. Answers as [`write_copies`].
+pub(crate) async fn rewrite_checkpoint<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+) -> Result<[Option<Error>; 2], Error> {
+    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
+    checkpoint.encode(&mut encoded);
+    // One is whole at any time: after growth they have more rows than what is there.
+    write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), encoded).await
+}

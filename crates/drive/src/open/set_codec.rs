@@ -1,0 +1,44 @@
+//! Changing how a drive compresses, while it is used.
+
+use std::sync::atomic::Ordering;
+
+use media::Media;
+
+use crate::open::create::codecs_of;
+use crate::error::Error;
+use crate::open::recovery::policy_numbers;
+use crate::shared::Drive;
+
+impl<M: Media> Drive<M> {
+    /// Compresses what is written from now on by another policy; what is there stays as it is. The superblock remembers it.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], or what the medium answered.
+    pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), Error> {
+        let shared = &self.0;
+        let _right = shared.maintenance().await;
+        let mut superblock = shared.writable_superblock()?;
+        let (number, level) = policy_numbers(policy);
+        if (superblock.codec_policy, superblock.codec_level) == (number, level) {
+            return Ok(());
+        }
+        (superblock.codec_policy, superblock.codec_level) = (number, level);
+        // Known before the first record that has it.
+        superblock.codecs |= codecs_of(policy, shared.offload.is_some());
+        shared.write_superblock(&mut superblock).await?;
+        shared.core().superblock = superblock;
+        shared.set_codec(policy);
+        Ok(())
+    }
+
+    /// Says whether more is to be written than there is processor time to compress it well: the `auto` policy then compresses
+    /// by LZ4, and settling makes up for it later. Other policies do as they are told.
+    pub fn set_hurried(&self, hurried: bool) {
+        self.0.hurried.store(hurried, Ordering::Relaxed);
+    }
+
+    /// See [`Drive::set_hurried`].
+    pub fn is_hurried(&self) -> bool {
+        self.0.hurried.load(Ordering::Relaxed)
+    }
+}

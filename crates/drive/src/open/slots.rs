@@ -1,0 +1,285 @@
+//! Finding the newest superblock and the newest checkpoint among their slots and copies.
+
+use futures::future::join_all;
+use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{
+    BLOCK_BYTES, Checkpoint, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentRow, SegmentUse,
+    Superblock,
+};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::state::log::PACK_HARD_BYTES;
+use crate::state::table::Table;
+
+/// Checkpoints are numbered below this, so that counting on never overflows.
+const NUMBER_LIMIT: u64 = 1 << 62;
+/// Segments whose first pages are read at once.
+const SEGMENTS_AT_ONCE: usize = 64;
+/// A new drive hands out its lowest segments first: who looks for traces of its first checkpoints looks at so many.
+const FIRST_SEGMENTS: u32 = 16;
+
+/// The checkpoint to start from.
+pub(crate) struct Found {
+    pub(crate) checkpoint: Checkpoint,
+    /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
+    pub(crate) alone: bool,
+    /// Why what may be a newer one could not be read.
+    pub(crate) unread: Option<Error>,
+    /// One of its copies could not be read, or is bad although the drive was closed after it.
+    pub(crate) corrected: bool,
+    /// What the places for checkpoints hold.
+    pub(crate) table: Table,
+    /// A place holds the rows of all segments: not so where a growth was cut short.
+    pub(crate) has_all_rows: bool,
+}
+
+pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
+    if offset + len as u64 > media.size_bytes() {
+        return Err(Error::Corrupt("the backing is too small to hold a drive".into()));
+    }
+    let (buf, result) = media.read(offset, IoBuf::pooled(len)).await;
+    result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
+}
+
+/// The valid copy with the highest update number, and what is wrong with the other.
+pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
+    let none = || Error::Corrupt("there is no Pumice drive here".into());
+    let mut best: Option<Superblock> = None;
+    let (mut why, mut blank) = (None, None);
+    for copy in 0..SUPERBLOCK_COPIES {
+        let page = match read_patiently(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
+            Ok(page) => page,
+            // It may pass, unlike what is corrupt.
+            Err(error) => {
+                why = Some(error);
+                continue;
+            }
+        };
+        match Superblock::decode(&page) {
+            Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
+            Ok(_) => {}
+            Err(DecodeError::Magic(_)) => blank = Some(none()),
+            Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
+                why.get_or_insert(Error::Corrupt(error.to_string()));
+            }
+            // Whole, but not for this program: it must not go on by an older copy.
+            Err(error) => return Err(Error::Corrupt(error.to_string())),
+        }
+    }
+    let bad = why.or(blank);
+    match best {
+        Some(best) => Ok((best, bad)),
+        // Something is wrong with each copy.
+        None => Err(bad.unwrap_or_else(none)),
+    }
+}
+
+/// Reads a copy, and retries I/O errors: if a write to the other copy failed, this one alone is up to date.
+async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
+    const ATTEMPTS: usize = 4;
+    let mut result = read_pages(media, offset, len).await;
+    for _ in 1..ATTEMPTS {
+        if !matches!(result, Err(Error::Io(_))) {
+            break;
+        }
+        result = read_pages(media, offset, len).await;
+    }
+    result
+}
+
+/// Whether both copies of the superblock are this one.
+pub(crate) async fn copies_agree<M: Media>(media: &M, superblock: &Superblock) -> bool {
+    for copy in 0..SUPERBLOCK_COPIES {
+        let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
+        if !page.is_ok_and(|page| Superblock::decode(&page).as_ref() == Ok(superblock)) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Refuses to write to a drive with features that this release does not know and may only read.
+pub(crate) fn must_allow_writing(superblock: &Superblock) -> Result<(), Error> {
+    if superblock.features.allow_writing() {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "the drive uses features that this program can only read: open it read-only, or use a newer program"
+            .into(),
+    ))
+}
+
+/// The backing must be as long as the drive on it.
+pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<(), Error> {
+    let (found, needed) = (media.size_bytes(), superblock.geometry.physical_size_bytes);
+    if found < needed {
+        return Err(Error::Corrupt(format!(
+            "the backing has {found} bytes, the drive on it needs {needed}: it was cut short"
+        )));
+    }
+    Ok(())
+}
+
+/// The valid checkpoint with the highest number.
+pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
+    let (found, mut unread) = read_copies(media, superblock).await;
+    let none = || Error::Corrupt("no valid checkpoint".into());
+    let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
+        return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
+    };
+    let alone = !found.iter().any(|(_, c)| c.number + 1 == newest);
+    let copy_of = |number: u64, copy: usize| found.iter().find(|(at, c)| c.number == number && *at == copy);
+    let (mut whole, mut has_before) = ([false; 2], [false; 2]);
+    for copy in 0..2 {
+        for (number, holds) in [(newest, &mut whole), (newest.wrapping_sub(1), &mut has_before)] {
+            holds[copy] =
+                copy_of(number, copy).is_some() && holds_all_rows(media, superblock, number, copy).await;
+        }
+    }
+    let copies = [0, 1].into_iter().filter(|copy| copy_of(newest, *copy).is_some()).count();
+    let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
+    let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]);
+    let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
+    let table = Table::of(newest, rows, whole, before);
+    let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
+    // After a crash a copy may be torn or older: that is no error of the backing.
+    let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
+    let unread = unread[((newest + 1) % 2) as usize].take();
+    Ok(Found { checkpoint, alone, unread, corrected, table, has_all_rows: whole.contains(&true) })
+}
+
+/// Whether a checkpoint that was found in a place tells there of all segments of the drive.
+async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u64, copy: usize) -> bool {
+    let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
+    let page = read_pages(media, offset, PAGE_BYTES).await;
+    page.is_ok_and(|page| Checkpoint::decode_segments(&page) == Ok(superblock.geometry.segments()))
+}
+
+/// All valid checkpoints with their copies' numbers, and of either slot why a copy could not be read.
+pub(crate) async fn read_copies<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+) -> (Vec<(usize, Checkpoint)>, [Option<Error>; 2]) {
+    let mut found = Vec::new();
+    let mut unread = [const { None }; 2];
+    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        match read_copy(media, superblock, slot, copy).await {
+            Ok(checkpoint) => found.extend(checkpoint.map(|checkpoint| (copy, checkpoint))),
+            Err(error) => unread[slot] = Some(error),
+        }
+    }
+    (found, unread)
+}
+
+/// The checkpoint in one place, if it is a valid one that belongs there.
+pub(crate) async fn read_copy<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    slot: usize,
+    copy: usize,
+) -> Result<Option<Checkpoint>, Error> {
+    let geometry = superblock.geometry;
+    let offset = geometry.checkpoint_offset(slot, copy);
+    let page = read_patiently(media, offset, PAGE_BYTES).await?;
+    // More would be read than there is room for. Fewer are of a time when the drive was smaller.
+    let Some(count) = Checkpoint::decode_segments(&page).ok().filter(|count| *count <= geometry.segments())
+    else {
+        return Ok(None);
+    };
+    let bytes = read_patiently(media, offset, Checkpoint::encoded_len(count as usize)).await?;
+    let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+    let valid = |found: &Checkpoint| {
+        found.uuid == superblock.log_id()
+            && found.number % 2 == slot as u64
+            && found.number < NUMBER_LIMIT
+            // What a change to a leaf not loaded replaced still counts: twice the capacity at the most.
+            && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
+            && found.fill_blocks <= 2 * blocks
+            && found.validate(&geometry).is_ok()
+    };
+    let grown = |mut found: Checkpoint| {
+        found.rows.resize(geometry.segments() as usize, SegmentRow::BLANK);
+        found
+    };
+    Ok(Checkpoint::decode(&bytes).ok().map(grown).filter(valid))
+}
+
+/// Looks for a pack that knows a newer checkpoint than the newest found; answers what was found.
+///
+/// Checkpoints alternate between the slots, so the one before the newest is in the other slot, unless a power cut tore
+/// the next one there, which nobody misses, or both copies of the next one went bad after it was durable. Then the log
+/// behind the older checkpoint may well end without a gap, for a run's first segments are told of by that run's first
+/// checkpoint alone: all that it wrote would silently be gone. So in this rare case the first page of every segment is
+/// looked at. Any segment opened once a newer checkpoint was durable begins with a pack that says so; and if none was
+/// opened, the heads went on behind the places that the older checkpoint's log leads to (whose packs say so too), or
+/// nothing was written after the newer one.
+///
+/// What remains undetectable: that the newest checkpoint is bad in both copies and so is every first pack of a segment
+/// opened since; and that of its two copies one went bad and the other write never reached the medium although the
+/// backing said so (the old checkpoint there, two numbers older, is whole and raises no suspicion) where no pack of the
+/// log behind the older one knows better.
+pub(crate) async fn find_successor<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+) -> Result<Option<String>, Error> {
+    let count = superblock.geometry.segments();
+    // A new drive has its other slot blank: no reason to look at all of it.
+    let until = if checkpoint.number == 1 { count.min(FIRST_SEGMENTS) } else { count };
+    let log_id = superblock.log_id();
+    let place = (&log_id, superblock.geometry);
+    let newer = |header: &PackHeader| header.checkpoint > checkpoint.number;
+    let found = first_packs(media, place, (0..until).collect(), newer, Search::OneWhole).await?;
+    Ok(found.first().map(|header| {
+        let usage = checkpoint.rows.get(header.segment as usize).map_or(SegmentUse::Free, |row| row.usage);
+        format!(
+            "segment {} ({usage:?}) knows checkpoint {}, the newest found is {}",
+            header.segment, header.checkpoint, checkpoint.number
+        )
+    }))
+}
+
+/// Which packs [`first_packs`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// One that is whole.
+    OneWhole,
+    /// All, also such as are torn or damaged behind their first page.
+    All,
+}
+
+/// Headers of the packs that these segments begin with, those that are `wanted`. A first page that cannot be read counts as
+/// empty: it may be any page of a drive's free space.
+pub(crate) async fn first_packs<M: Media>(
+    media: &M,
+    (uuid, geometry): (&[u8; 16], Geometry),
+    segments: Vec<u32>,
+    wanted: impl Fn(&PackHeader) -> bool,
+    search: Search,
+) -> Result<Vec<PackHeader>, Error> {
+    let mut found = Vec::new();
+    for some in segments.chunks(SEGMENTS_AT_ONCE) {
+        let look = async |segment: u32| {
+            let start = geometry.segment_offset(segment);
+            let page = read_pages(media, start, PAGE_BYTES).await.ok()?;
+            let header = PackHeader::decode(&page[..PACK_HEADER_BYTES]).ok()?;
+            let here = header.uuid == *uuid && header.segment == segment && header.offset == 0;
+            if !here || header.len as usize > PACK_HARD_BYTES || !wanted(&header) {
+                return None;
+            }
+            if search == Search::All {
+                return Some(header);
+            }
+            let bytes = read_pages(media, start, header.len as usize).await.ok()?;
+            let place = Place { uuid, segment, generation: header.generation, offset: 0 };
+            decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header)
+        };
+        found.extend(join_all(some.iter().map(|segment| look(*segment))).await.into_iter().flatten());
+        if search == Search::OneWhole && !found.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! Factory reset.
+//!
+//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of how often it was wiped, so
+//! one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is written to the
+//! slot that the newest one of the old does *not* lie in; then the superblock commits. A power cut on the way leaves the
+//! drive as it was, or wiped.
+
+use std::collections::HashSet;
+
+use layout::geometry::validate_capacity;
+use layout::{Features, SegmentRow, SegmentUse, Superblock};
+use media::Media;
+
+use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
+use crate::error::Error;
+use crate::open::recovery::{is_outdated, policy_of};
+use crate::open::rewrite::rewrite_checkpoint;
+use crate::shared::Drive;
+use crate::open::slots::{Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock};
+
+/// What may change with a wipe; `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WipeOptions {
+    /// 512 or 4096.
+    pub sector_bytes: Option<u32>,
+    /// What the host sees from then on, in bytes; may be smaller than before.
+    pub logical_capacity_bytes: Option<u64>,
+}
+
+/// Bytes discarded at once.
+const DISCARD_BYTES: u64 = 1 << 30;
+
+impl<M: Media> Drive<M> {
+    /// Wipes the drive on `media`, which no server may have open: all data and statistics, but not what was written to the
+    /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive, [`Error::Io`] if neither place
+    /// of a checkpoint can be read; nothing was changed then.
+    pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
+        let (mut superblock, _) = read_superblock(media).await?;
+        must_hold(media, &superblock)?;
+        must_allow_writing(&superblock)?;
+        // It stays, and must be one that can be opened.
+        policy_of(superblock.codec_policy, superblock.codec_level)?;
+        if let Some(bytes) = options.sector_bytes {
+            if bytes != 512 && bytes != 4096 {
+                return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));
+            }
+            superblock.sector_bytes = bytes;
+        }
+        if let Some(bytes) = options.logical_capacity_bytes {
+            validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
+            superblock.logical_capacity_bytes = bytes;
+        }
+        // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
+        // the one to fall back on if it does.
+        sync(media).await?;
+        let Spare { number, written_bytes, bad } = spare_number(media, &superblock).await?;
+        superblock.worn_bytes = superblock.worn_bytes.saturating_add(written_bytes);
+        superblock.incarnation += 1;
+        superblock.update += 1;
+        let rows = (0..superblock.geometry.segments()).map(|segment| match bad.contains(&segment) {
+            // What took no write takes none after a wipe.
+            true => SegmentRow { usage: SegmentUse::Bad, ..SegmentRow::BLANK },
+            false => SegmentRow::BLANK,
+        });
+        let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
+        // Of each one copy is enough; the next opening reports the other.
+        write_copies(media, superblock.geometry.checkpoint_offsets(number), checkpoint).await?;
+        write_superblock(media, &superblock).await?;
+        Ok(())
+    }
+
+    /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many
+    /// bytes of how many are done. False if the backing cannot discard. May be given up at any time, and need not be done.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless the drive is empty and closed; what the medium answered.
+    pub async fn discard_all(media: &M, mut progress: impl FnMut(u64, u64)) -> Result<bool, Error> {
+        let (superblock, _) = read_superblock(media).await?;
+        let checkpoint = read_checkpoint(media, &superblock).await?.checkpoint;
+        if !checkpoint.root.is_unmapped() || checkpoint.sequence > 0 || !checkpoint.clean {
+            return Err(Error::Invalid("the drive is in use: wipe it first".into()));
+        }
+        if superblock.features.compatible & Features::KEEP_ALLOCATED != 0 {
+            return Ok(false);
+        }
+        let (start, end) = (superblock.geometry.segments_offset(), superblock.geometry.physical_size_bytes);
+        let mut at = start;
+        while at < end {
+            progress(at - start, end - start);
+            let len = DISCARD_BYTES.min(end - at);
+            match media.discard(at, len).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(false),
+                Err(error) => return Err(Error::io("discarding", at, &error)),
+            }
+            at += len;
+        }
+        progress(end - start, end - start);
+        Ok(true)
+    }
+}
+
+/// Where the first checkpoint of the next incarnation goes, and what it takes over.
+struct Spare {
+    /// Its number: it goes to the slot that the newest checkpoint is not in.
+    number: u64,
+    /// What the newest says was written to the backing.
+    written_bytes: u64,
+    /// Segments that take no writes.
+    bad: HashSet<u32>,
+}
+
+/// Where there is place for a checkpoint. One that cannot be read just now is not overwritten if it may be the newest; one that
+/// may stand in a cache only is written anew first.
+async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<Spare, Error> {
+    let empty = |number| Spare { number, written_bytes: 0, bad: HashSet::new() };
+    match read_checkpoint(media, superblock).await {
+        Ok(Found { checkpoint, alone, unread, .. }) => {
+            if media.may_show_unsynced() {
+                rewrite_checkpoint(media, superblock, &checkpoint).await?;
+                sync(media).await?;
+            }
+            let number = checkpoint.number;
+            let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;
+            let bad = (0..).zip(&checkpoint.rows).filter(|(_, row)| row.usage == SegmentUse::Bad);
+            Ok(Spare {
+                number: if is_older { number + 2 } else { number + 1 },
+                written_bytes: checkpoint.counters.physical_written_bytes,
+                bad: bad.map(|(segment, _)| segment).collect(),
+            })
+        }
+        // There is none, or it is in a slot that cannot be read.
+        Err(error) => match read_copies(media, superblock).await {
+            (found, _) if !found.is_empty() => Err(error),
+            (_, [Some(_), Some(_)]) => Err(error),
+            (_, [_, Some(_)]) => Ok(empty(2)),
+            _ => Ok(empty(1)),
+        },
+    }
+}

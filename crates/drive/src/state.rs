@@ -1,0 +1,15 @@
+pub(crate) mod admit;
+pub(crate) mod batch;
+pub(crate) mod claims;
+pub(crate) mod core;
+pub(crate) mod frame_cache;
+pub(crate) mod log;
+pub(crate) mod map;
+pub(crate) mod node;
+pub(crate) mod pins;
+pub(crate) mod recipe;
+pub(crate) mod rows;
+pub(crate) mod sample;
+pub(crate) mod segments;
+pub(crate) mod table;
+pub(crate) mod tally;

@@ -1,0 +1,158 @@
+//! Whether there is space for a write: what is occupied, what the map may come to take, and what a write gives up.
+
+use layout::{Entry, UNIT_BYTES};
+
+use crate::state::batch::{Batch, Item};
+use crate::state::core::Core;
+use crate::state::node::Slot;
+use crate::space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
+
+/// A write that takes more, less what it gives up, is not small.
+const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
+/// Blocks of a long range that are looked at one by one.
+const RANGE_BLOCKS_MAX: u64 = 1 << 16;
+
+/// What a request takes and gives up.
+#[derive(Default)]
+struct Exchange {
+    taken: u64,
+    freed: u64,
+    /// It maps blocks that were not.
+    adds: bool,
+}
+
+impl Core {
+    /// Most live units the drive takes.
+    pub(crate) fn limit_units(&self) -> u64 {
+        self.segments
+            .limit_units()
+            .saturating_sub(self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes()))
+    }
+
+    /// Most live units that writes of any size may make.
+    pub(crate) fn open_limit_units(&self) -> u64 {
+        self.limit_units() - kept_for_small(self.limit_units())
+    }
+
+    /// Whether the drive is full. What the changed map may take does not count: it is written before anything is refused, and a
+    /// small drive would be full and not full again with each checkpoint.
+    pub(crate) fn is_full(&self) -> bool {
+        let kept = self.map_growth_units() + self.map_churn_units(0);
+        let limit = self.segments.limit_units().saturating_sub(kept);
+        let room = (limit - kept_for_small(limit)).saturating_sub(self.segments.live_units());
+        room * (UNIT_BYTES as u64) < layout::ATOMIC_WRITE_BYTES as u64
+    }
+
+    /// What the map can grow by although nothing is added to it.
+    fn map_growth_units(&self) -> u64 {
+        map_growth_bytes(self.map.live_blocks, self.map_bytes()) / UNIT_BYTES as u64
+    }
+
+    /// What the map takes that is written.
+    pub(crate) fn map_bytes(&self) -> u64 {
+        let own = self.map.own.units;
+        let data = self.map.mix.units.iter().fold(own, |sum: u64, units| sum.saturating_add(*units));
+        self.segments.live_units().saturating_sub(data) * UNIT_BYTES as u64
+    }
+
+    /// What is kept free for rewriting the map, if so much may come to it.
+    fn map_churn_units(&self, more_bytes: u64) -> u64 {
+        let written = self.map_bytes();
+        let (map, upper) = (written + more_bytes, self.map.upper_estimate_bytes(written));
+        let geometry = self.geometry();
+        map_churn_bytes(geometry.segments(), geometry.segment_bytes, map, upper) / UNIT_BYTES as u64
+    }
+
+    /// What is taken: live records, the changed map as it may be written, and what was reserved.
+    pub(crate) fn taken_units(&self) -> u64 {
+        let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
+        self.segments.live_units() + dirty + self.reserved_units
+    }
+
+    /// What is taken, and kept free for the map.
+    pub(crate) fn claimed_units(&self) -> u64 {
+        self.taken_units() + self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes())
+    }
+
+    /// What is left of the limit.
+    pub(crate) fn room_units(&self) -> u64 {
+        self.limit_units().saturating_sub(self.taken_units())
+    }
+
+    /// Whether a batch fits.
+    pub(crate) fn admits(&self, batch: &Batch) -> bool {
+        self.fits(batch.data_units(), || self.exchange(batch)).is_some()
+    }
+
+    /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers) fits
+    /// always: a full drive can be overwritten in place. Answers how much of the room it takes.
+    fn fits(&self, units: u64, exchange: impl FnOnce() -> Exchange) -> Option<u64> {
+        let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
+        if self.taken_units() + units <= limit(units) {
+            return Some(units);
+        }
+        let Exchange { taken, freed, adds } = exchange();
+        let more = taken.saturating_sub(freed);
+        // Data of one kind takes a little more or less. What is kept for rewriting the map does for that.
+        let as_compressible = !adds && more <= freed / 16 + 4;
+        let limit = match as_compressible {
+            true => self.segments.limit_units().saturating_sub(self.map_growth_units()),
+            false => limit(more),
+        };
+        (more == 0 || self.taken_units() + more <= limit).then_some(more)
+    }
+
+    /// Reserves live units for a request of several batches, so that it is refused whole or not at all. Answers how many.
+    pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
+        let exchange = || {
+            let each = batches.iter().map(|batch| self.exchange(batch));
+            each.fold(Exchange::default(), |sum, one| Exchange {
+                taken: sum.taken + one.taken,
+                freed: sum.freed + one.freed,
+                adds: sum.adds || one.adds,
+            })
+        };
+        let fits = match batches {
+            [] => self.fits(units, || Exchange { taken: units, freed: 0, adds: true }),
+            _ => self.fits(units, exchange),
+        };
+        self.reserved_units += fits.unwrap_or(0);
+        fits
+    }
+
+    /// Units that a batch takes, with what blocks that are new to the map take there, and units of records that it replaces
+    /// wholly, as far as is known without the medium.
+    fn exchange(&self, batch: &Batch) -> Exchange {
+        let mut items: Vec<&Item> = batch.items.iter().collect();
+        items.sort_unstable_by_key(|item| item.blocks());
+        let is_covered = |block: u64| {
+            let at = items.partition_point(|item| item.blocks().0 <= block);
+            at > 0 && block < items[at - 1].blocks().1 && !items[at - 1].leaves_out(block)
+        };
+        let (mut new_blocks, mut freed) = (0, 0);
+        for item in &batch.items {
+            let (first, end) = item.blocks();
+            let maps = !matches!(item, Item::Range { entry, .. } if entry.is_unmapped());
+            for block in (first..end.min(first + RANGE_BLOCKS_MAX)).filter(|block| !item.leaves_out(*block)) {
+                match self.map.peek(block) {
+                    Slot::Known(entry) if entry.is_record() => {
+                        freed += u64::from(self.freed_by(block, entry, is_covered));
+                    }
+                    Slot::Known(entry) if !entry.is_unmapped() => {}
+                    _ => new_blocks += u64::from(maps),
+                }
+            }
+        }
+        let taken = batch.data_units() + (new_blocks * PAIR_BYTES).div_ceil(UNIT_BYTES as u64);
+        Exchange { taken, freed, adds: new_blocks > 0 }
+    }
+
+    /// What a record gives up if the covered blocks get others, asked at its first block that lives; nothing at the others.
+    fn freed_by(&self, block: u64, entry: Entry, is_covered: impl Fn(u64) -> bool) -> u32 {
+        let first = entry.first_block(block);
+        let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);
+        let live = || (first..first + entry.blocks()).filter(has);
+        let whole = live().next() == Some(block) && live().all(is_covered);
+        if whole { entry.units() } else { 0 }
+    }
+}

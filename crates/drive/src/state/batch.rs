@@ -1,0 +1,388 @@
+//! A request made ready for the log: compressed and summed, outside the lock.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use codec::{CodecId, Dictionary, Kind, frame_blocks};
+use layout::record::{RECORD_HEADER_BYTES, encode_range};
+use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
+
+use crate::state::core::Seen;
+use crate::state::recipe::Recipe;
+use crate::state::tally::level_of;
+
+/// Where an item's payload is.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    /// In the batch's scratch.
+    Scratch(Range<usize>),
+    /// In the host's buffer: stored raw, as it came.
+    Source(Range<usize>),
+}
+
+/// A record to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    Data { header: RecordHeader, payload: Payload },
+    Range { header: RecordHeader, payload: [u8; 16], count: u64, entry: Entry },
+}
+
+impl Item {
+    /// Bytes of log it takes.
+    pub(crate) fn record_len(&self) -> usize {
+        match self {
+            Item::Data { header, .. } | Item::Range { header, .. } => header.record_len(),
+        }
+    }
+
+    /// Whether it leaves a block of [`Item::blocks`] as it is.
+    pub(crate) fn leaves_out(&self, block: u64) -> bool {
+        matches!(self, Item::Data { header, .. } if !header.applies_to(block))
+    }
+
+    /// Its first block, and the one behind its last.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        match self {
+            Item::Data { header, .. } => (header.block, header.block + header.blocks()),
+            Item::Range { header, count, .. } => (header.block, header.block + count),
+        }
+    }
+}
+
+/// How far a batch was filled: to go back to.
+pub(crate) struct Mark {
+    items: usize,
+    last: Option<Item>,
+    scratch: usize,
+    expected: usize,
+    log_bytes: usize,
+    data_bytes: usize,
+    dictionaries: usize,
+}
+
+/// Records to be appended together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) items: Vec<Item>,
+    pub(crate) scratch: Vec<u8>,
+    /// Blocks that must still be what they were when the batch is appended.
+    pub(crate) expected: Vec<Seen>,
+    /// Its space was reserved: it is not refused for lack of space.
+    pub(crate) reserved: bool,
+    /// It is as small as the drive can make it.
+    pub(crate) dense: bool,
+    /// Bytes of log all items take.
+    pub(crate) log_bytes: usize,
+    data_bytes: usize,
+    /// Of the blocks of a run.
+    kinds: Vec<Kind>,
+    /// The dictionaries that its records need.
+    pub(crate) dictionaries: Vec<u16>,
+    /// At which its records are compressed, if their codec has levels.
+    pub(crate) level: Option<i8>,
+}
+
+/// What compresses, and how.
+struct Making<'a> {
+    compressor: &'a mut codec::Compressor,
+    recipe: &'a Recipe,
+}
+
+impl Making<'_> {
+    /// Answers codec and dictionary (0: none). The data was tested: it does not look incompressible.
+    fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
+        let dictionary = self.recipe.dictionary_for(data);
+        let id = self.compressor.compress_tested(data, dictionary, out);
+        (id, dictionary.filter(|_| id == CodecId::Zstd).map_or(0, Dictionary::id))
+    }
+}
+
+thread_local! {
+    static SPARE: RefCell<Vec<Batch>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Batch {
+    /// An empty batch with the buffers of an earlier one of this thread.
+    pub(crate) fn take() -> Batch {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    /// Gives the buffers back for the next batch.
+    pub(crate) fn give_back(mut self) {
+        const SPARE_MAX: usize = 64;
+        self.clear();
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.items.clear();
+        self.scratch.clear();
+        self.expected.clear();
+        self.log_bytes = 0;
+        self.data_bytes = 0;
+        self.dictionaries.clear();
+        self.level = None;
+        self.reserved = false;
+        self.dense = false;
+    }
+
+    /// 16-byte units that its data records will occupy.
+    pub(crate) fn data_units(&self) -> u64 {
+        (self.data_bytes / UNIT_BYTES) as u64
+    }
+
+    /// Whether it only gives space up.
+    pub(crate) fn frees(&self) -> bool {
+        self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
+    }
+
+    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` says where in
+    /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
+    pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
+        self.level = level_of(recipe.policy);
+        let mut kinds = std::mem::take(&mut self.kinds);
+        kinds.clear();
+        kinds.extend(data.chunks_exact(BLOCK_BYTES).map(Kind::of));
+        codec::with_compressor(recipe.policy, |compressor, _| {
+            let mut making = Making { compressor, recipe };
+            let mut done = 0;
+            while done < kinds.len() {
+                let (rest, first) = (&data[done * BLOCK_BYTES..], block + done as u64);
+                let mut blocks = frame_blocks(first, &kinds[done..], recipe.frame_blocks);
+                let bytes = &rest[..blocks * BLOCK_BYTES];
+                if blocks == 1 || !self.add_frame(&mut making, first, bytes) {
+                    blocks = 1;
+                    let at = source_at.map(|at| at + done * BLOCK_BYTES);
+                    self.add_block(&mut making, first, &rest[..BLOCK_BYTES], kinds[done], at);
+                }
+                done += blocks;
+            }
+        });
+        self.kinds = kinds;
+    }
+
+    /// Adds one block whose contents were put together in a buffer of our own; it must still be what it was when it is
+    /// appended.
+    pub(crate) fn add_merged(&mut self, recipe: &Recipe, data: &[u8], seen: Seen) {
+        self.expected.push(seen);
+        self.add_run(recipe, seen.block, data, None);
+    }
+
+    /// Adds those blocks of a group that are `wanted`, a bit each, in whichever way makes them smallest: by any of the recipes, runs
+    /// of neighbours by themselves, or all as one frame that leaves the others out. The group begins at a multiple of its
+    /// blocks if it is a frame's.
+    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], first: u64, data: &[u8], wanted: u8) {
+        let mark = self.mark();
+        let mut best = None;
+        for recipe in recipes {
+            for as_one in [false, true] {
+                let bytes = self.try_group(recipe, (first, wanted), data, as_one);
+                self.go_back(&mark);
+                best =
+                    best.into_iter().chain(bytes.map(|bytes| (bytes, recipe, as_one))).min_by_key(|it| it.0);
+            }
+        }
+        if let Some((_, recipe, as_one)) = best {
+            self.try_group(recipe, (first, wanted), data, as_one);
+        }
+    }
+
+    /// Adds blocks of a group in one way; answers what they take in the log. `None`: it cannot be done so.
+    fn try_group(
+        &mut self,
+        recipe: &Recipe,
+        (first, wanted): (u64, u8),
+        data: &[u8],
+        as_one: bool,
+    ) -> Option<usize> {
+        let before = self.log_bytes;
+        let count = data.len() / BLOCK_BYTES;
+        if as_one {
+            let is_frame = matches!(count, 2 | 4 | 8) && first.is_multiple_of(count as u64);
+            // No fill is part of a frame: it takes no space in the map.
+            let fills: Vec<(u64, u32)> = (first..)
+                .zip(data.chunks_exact(BLOCK_BYTES))
+                .filter(|(block, _)| wanted >> (block - first) & 1 != 0)
+                .filter_map(|(block, bytes)| match Kind::of(bytes) {
+                    Kind::Fill(word) => Some((block, word)),
+                    _ => None,
+                })
+                .collect();
+            let wanted = fills.iter().fold(wanted, |bits, (block, _)| bits & !(1 << (block - first)));
+            let left_out = (u8::MAX >> (8 - count)) & !wanted;
+            if !is_frame || left_out == 0 || wanted.count_ones() < 2 {
+                return None;
+            }
+            fills.iter().for_each(|(block, word)| self.add_range(*block, 1, Entry::fill(*word)));
+            let mut contents = data.to_vec();
+            let holes =
+                contents.chunks_exact_mut(BLOCK_BYTES).enumerate().filter(|(i, _)| left_out >> i & 1 != 0);
+            holes.for_each(|(_, hole)| hole.fill(0));
+            self.level = level_of(recipe.policy);
+            let added = codec::with_compressor(recipe.policy, |compressor, _| {
+                self.add_frame(&mut Making { compressor, recipe }, first, &contents)
+            });
+            let Some(Item::Data { header, payload: Payload::Scratch(range) }) =
+                self.items.last_mut().filter(|_| added)
+            else {
+                return None;
+            };
+            header.left_out = left_out;
+            sum(header, &self.scratch[range.clone()]);
+            return Some(self.log_bytes - before);
+        }
+        let mut i = 0;
+        while i < count {
+            let run = ((wanted >> i).trailing_ones() as usize).min(count - i);
+            if run > 0 {
+                self.add_run(recipe, first + i as u64, &data[i * BLOCK_BYTES..(i + run) * BLOCK_BYTES], None);
+            }
+            i += run.max(1);
+        }
+        Some(self.log_bytes - before)
+    }
+
+    /// How far it is filled.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            items: self.items.len(),
+            last: self.items.last().cloned(),
+            scratch: self.scratch.len(),
+            expected: self.expected.len(),
+            log_bytes: self.log_bytes,
+            data_bytes: self.data_bytes,
+            dictionaries: self.dictionaries.len(),
+        }
+    }
+
+    /// Takes out what was added since.
+    pub(crate) fn go_back(&mut self, mark: &Mark) {
+        self.items.truncate(mark.items);
+        // A range may have grown.
+        if let (Some(item), Some(last)) = (self.items.last_mut(), &mark.last) {
+            item.clone_from(last);
+        }
+        self.scratch.truncate(mark.scratch);
+        self.expected.truncate(mark.expected);
+        self.dictionaries.truncate(mark.dictionaries);
+        (self.log_bytes, self.data_bytes) = (mark.log_bytes, mark.data_bytes);
+    }
+
+    /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
+    fn add_frame(&mut self, making: &mut Making<'_>, first: u64, data: &[u8]) -> bool {
+        let start = self.scratch.len();
+        let (id, dictionary) = making.compress(data, &mut self.scratch);
+        let bytes = self.scratch.len() - start;
+        if id == CodecId::Raw || bytes + RECORD_HEADER_BYTES > Entry::FRAME_MAX_LEN_BYTES {
+            self.scratch.truncate(start);
+            return false;
+        }
+        let blocks = (first, (data.len() / BLOCK_BYTES) as u64);
+        let coding = Coding { id, dictionary, settled: making.recipe.settled };
+        self.add_data(coding, blocks, Payload::Scratch(start..start + bytes), None);
+        true
+    }
+
+    fn add_block(&mut self, making: &mut Making<'_>, block: u64, data: &[u8], kind: Kind, at: Option<usize>) {
+        let start = self.scratch.len();
+        let (id, dictionary) = match kind {
+            Kind::Fill(word) => return self.add_range(block, 1, Entry::fill(word)),
+            Kind::Incompressible => (CodecId::Raw, 0),
+            Kind::Other => making.compress(data, &mut self.scratch),
+        };
+        let coding = Coding { id, dictionary, settled: making.recipe.settled };
+        if id == CodecId::Raw
+            && let Some(at) = at
+        {
+            let payload = Payload::Source(at..at + BLOCK_BYTES);
+            return self.add_data(coding, (block, 1), payload, Some(data));
+        }
+        if id == CodecId::Raw {
+            self.scratch.extend_from_slice(data);
+        }
+        self.add_data(coding, (block, 1), Payload::Scratch(start..self.scratch.len()), None);
+    }
+
+    /// Adds a data record. `source` is the payload where it lies in the host's buffer.
+    fn add_data(
+        &mut self,
+        coding: Coding,
+        (block, blocks): (u64, u64),
+        payload: Payload,
+        source: Option<&[u8]>,
+    ) {
+        let bytes = match &payload {
+            Payload::Scratch(range) => &self.scratch[range.clone()],
+            Payload::Source(_) => source.unwrap_or_default(),
+        };
+        let codec = RecordHeader::data_codec(coding.id as u8, blocks, coding.settled);
+        let header = summed(RecordKind::Data, block, codec, coding.dictionary, bytes);
+        if coding.dictionary != 0 && !self.dictionaries.contains(&coding.dictionary) {
+            self.dictionaries.push(coding.dictionary);
+        }
+        self.log_bytes += header.record_len();
+        self.data_bytes += header.record_len();
+        self.items.push(Item::Data { header, payload });
+    }
+
+    /// Adds a record compressed elsewhere, or raw: `at` says where in the host's buffer that lies, `None` that it has to be
+    /// copied.
+    pub(crate) fn add_done(&mut self, blocks: (u64, u64), id: CodecId, payload: &[u8], at: Option<usize>) {
+        let place = match at {
+            Some(at) => Payload::Source(at..at + payload.len()),
+            None => {
+                let start = self.scratch.len();
+                self.scratch.extend_from_slice(payload);
+                Payload::Scratch(start..self.scratch.len())
+            }
+        };
+        // Without a dictionary: devices know none.
+        let coding = Coding { id, dictionary: 0, settled: false };
+        self.add_data(coding, blocks, place, Some(payload));
+    }
+
+    /// Adds a range of blocks that get an entry without a record; goes together with the range before if it can.
+    pub(crate) fn add_range(&mut self, block: u64, count: u64, entry: Entry) {
+        if let Some(Item::Range { header, payload, count: before, entry: same }) = self.items.last_mut()
+            && *same == entry
+            && header.block + *before == block
+        {
+            *before += count;
+            *payload = encode_range(*before, entry);
+            *header = summed(RecordKind::Range, header.block, 0, 0, payload);
+            return;
+        }
+        let payload = encode_range(count, entry);
+        let header = summed(RecordKind::Range, block, 0, 0, &payload);
+        self.log_bytes += header.record_len();
+        self.items.push(Item::Range { header, payload, count, entry });
+    }
+}
+
+/// How a data record is compressed.
+#[derive(Clone, Copy)]
+struct Coding {
+    id: CodecId,
+    dictionary: u16,
+    settled: bool,
+}
+
+/// A header with the (unmasked) checksum over itself and its payload.
+pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payload: &[u8]) -> RecordHeader {
+    let payload_len = payload.len() as u16;
+    let mut header = RecordHeader { crc: 0, block, left_out: 0, payload_len, kind, codec, extra };
+    sum(&mut header, payload);
+    header
+}
+
+/// Sets a header's (unmasked) checksum.
+pub(crate) fn sum(header: &mut RecordHeader, payload: &[u8]) {
+    let mut raw = [0; RECORD_HEADER_BYTES];
+    header.encode(&mut raw);
+    header.crc = crc32c::crc32c_append(crc32c::crc32c(&raw[4..]), payload);
+}

@@ -1,0 +1,408 @@
+//! The state of a drive, behind one lock: everything in here is quick and never waits.
+
+use layout::geometry::OWN_FIRST_BLOCK;
+use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
+
+use crate::state::batch::{Batch, Item, Payload};
+use crate::upkeep::checkpoint::InProgress;
+use crate::upkeep::clean::Cleaning;
+use crate::error::Error;
+use crate::state::log::{Log, Room};
+use crate::upkeep::decide::MapWish;
+use crate::state::map::Map;
+use crate::state::node::Slot;
+use crate::state::segments::{Claim, Segments};
+use crate::state::table::Table;
+
+/// Sealed packs may wait for the medium up to this much; then writers wait.
+pub(crate) const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
+
+/// Why a batch was not appended. Nothing was changed.
+#[derive(Debug)]
+pub(crate) enum Stall {
+    /// Physical space is full of live data.
+    Full,
+    /// No free segment: cleaning or a checkpoint may make one.
+    Space,
+    /// Too much waits for the medium, or too much of the map for a checkpoint.
+    Busy,
+    /// A block is not what the batch was made for: read it again.
+    Conflict,
+    /// No writes at all.
+    Refused(Error),
+}
+
+/// A block as it was when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) block: u64,
+    pub(crate) entry: Entry,
+    /// Of the segment that the record lies in.
+    pub(crate) generation: u32,
+}
+
+pub(crate) struct Core {
+    pub(crate) superblock: Superblock,
+    pub(crate) segments: Segments,
+    /// What the checkpoint areas hold of the table of segments.
+    pub(crate) table: Table,
+    pub(crate) log: Log,
+    pub(crate) map: Map,
+    pub(crate) counters: Counters,
+    pub(crate) read_only: Option<String>,
+    /// Set by a failed write or sync: what the medium holds is unknowable from then on.
+    pub(crate) poisoned: Option<String>,
+    pub(crate) closed: bool,
+    pub(crate) in_progress: Option<InProgress>,
+    /// The segment that is half cleaned.
+    pub(crate) cleaning: Option<Cleaning>,
+    pub(crate) map_wish: MapWish,
+    /// The newest pack when accounts were tried to be settled in vain.
+    pub(crate) accounts_tried: Option<u64>,
+    /// A sync is under way: never two at a time.
+    pub(crate) syncing: bool,
+    /// The newest pack that a flush sealed and waits for: until it is durable, others join the next one.
+    pub(crate) flushing_up_to: u64,
+    /// Packs that the medium did not take since the last checkpoint.
+    pub(crate) failed_packs: u32,
+    /// Numbers of checkpoints that were given up when their places were being written.
+    pub(crate) skipped_checkpoints: u64,
+    /// A superblock or checkpoint is being written: never two at a time.
+    pub(crate) writing_aside: bool,
+    /// Syncs that have ended.
+    pub(crate) syncs_count: u64,
+    /// Somebody does maintenance.
+    pub(crate) maintaining: bool,
+    /// Live units promised to requests of several batches.
+    pub(crate) reserved_units: u64,
+    pub(crate) checkpoint_bytes: u64,
+    /// Records appended since the last checkpoint's cut: bounds what roll-forward holds in memory.
+    pub(crate) records_since_checkpoint: u64,
+    pub(crate) ticks: u64,
+    pub(crate) last_host_tick: u64,
+    /// Data records written by the host's requests and by settling since the drive was opened.
+    pub(crate) written: crate::state::tally::Tally,
+    /// The dictionaries that new records may be compressed with.
+    pub(crate) dictionaries: Vec<u16>,
+    /// Those retired of which nobody counts yet which segments may need them: what needs them may be written.
+    pub(crate) outgoing: Vec<u16>,
+    /// When dictionaries are trained next.
+    pub(crate) schedule: crate::upkeep::train::Schedule,
+    /// Training found dictionaries worth keeping, and no place for them.
+    pub(crate) dictionary_places_wanted: bool,
+    /// Places for dictionaries are being made.
+    pub(crate) freeing: Option<crate::upkeep::retire::Freeing>,
+    /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
+    pub(crate) open_at_retirement: Vec<layout::NextSegment>,
+    /// What cleaning brings.
+    pub(crate) harvest: crate::upkeep::decide::Harvest,
+    /// A discard is under way.
+    pub(crate) discarding: bool,
+    /// The backing cannot discard.
+    pub(crate) discard_unsupported: bool,
+    pub(crate) notes: Vec<String>,
+    pub(crate) recovered: crate::look::status::Recovered,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) planted_bug: Option<crate::PlantedBug>,
+}
+
+impl Core {
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn has_bug(&self, bug: crate::PlantedBug) -> bool {
+        self.planted_bug == Some(bug)
+    }
+
+    /// Refuses where the drive takes no changes.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if let Some(why) = &self.poisoned {
+            return Err(Error::ReadOnly(why.clone()));
+        }
+        if let Some(why) = &self.read_only {
+            return Err(Error::ReadOnly(why.clone()));
+        }
+        if self.closed {
+            return Err(Error::ReadOnly("the drive is closed".into()));
+        }
+        Ok(())
+    }
+
+    /// Tells an administrator something, once.
+    pub(crate) fn note(&mut self, what: String) {
+        const NOTES_MAX: usize = 64;
+        if self.notes.len() < NOTES_MAX && !self.notes.contains(&what) {
+            self.notes.push(what);
+        }
+    }
+
+    /// No write is trusted from now on.
+    pub(crate) fn poison(&mut self, why: String) {
+        self.poisoned.get_or_insert(why);
+    }
+
+    /// A data record became live, for so many of its blocks.
+    fn account_record(&mut self, first: u64, entry: Entry, blocks: u64) {
+        self.segments.add(entry);
+        self.map.live_blocks += blocks;
+        match first >= OWN_FIRST_BLOCK {
+            true => {
+                self.map.own.blocks += blocks;
+                self.map.own.units += u64::from(entry.units());
+            }
+            false => {
+                self.map.mix.add_record(entry);
+                self.map.mix.add_blocks(entry, blocks);
+            }
+        }
+    }
+
+    /// Blocks of one leaf, in rising order, have other entries than these now. A record occupies its whole length until its
+    /// last block dies: whether others live, the leaf says. The counts come from a checkpoint, whose checksum proves nothing:
+    /// they may be wrong.
+    pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
+        for (i, (block, entry)) in dead.iter().enumerate() {
+            if entry.is_unmapped() {
+                continue;
+            }
+            if !entry.is_record() {
+                self.map.fill_blocks = self.map.fill_blocks.saturating_sub(1);
+                self.map.own.fills = self.map.own.fills.saturating_sub(u64::from(*block >= OWN_FIRST_BLOCK));
+                continue;
+            }
+            if self.watches_moves() {
+                self.log.dies(*entry);
+            }
+            self.map.live_blocks = self.map.live_blocks.saturating_sub(1);
+            let is_own = *block >= OWN_FIRST_BLOCK;
+            match is_own {
+                true => self.map.own.blocks = self.map.own.blocks.saturating_sub(1),
+                false => self.map.mix.remove_block(*entry),
+            }
+            #[cfg(feature = "planted-bugs")]
+            if self.has_bug(crate::PlantedBug::ZeroShareFrame) {
+                self.segments.release_share(*entry, entry.share_units(*block));
+                continue;
+            }
+            if !entry.is_frame() {
+                self.segments.release(*entry, 0);
+                self.forget_record(*entry, is_own);
+                continue;
+            }
+            let first = entry.first_block(*block);
+            let mut before = dead[..i].iter().rev().take_while(|(other, _)| *other >= first);
+            if before.any(|(_, other)| other == entry) {
+                // Dealt with at the first of them.
+                continue;
+            }
+            let of_frame = dead[i..].iter().take_while(|(other, _)| *other < first + entry.blocks());
+            let shares =
+                of_frame.filter(|(_, other)| other == entry).map(|(block, _)| entry.share_units(*block));
+            let shares: u32 = shares.sum();
+            if self.map.has_any(first, entry) {
+                self.segments.add_repackable(*entry, shares);
+            } else {
+                self.segments.release(*entry, entry.units() - shares);
+                self.forget_record(*entry, is_own);
+            }
+        }
+    }
+
+    fn forget_record(&mut self, entry: Entry, is_own: bool) {
+        match is_own {
+            true => self.map.own.release(entry),
+            false => self.map.mix.remove_record(entry),
+        }
+    }
+
+    /// Whether the log is told of records that die: see [`Log::dies`].
+    fn watches_moves(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::ApplyStaleMove) {
+            return false;
+        }
+        true
+    }
+
+    /// Points a block to an entry without a record.
+    fn publish(&mut self, block: u64, entry: Entry) {
+        let old = self.map.set(block, entry);
+        if !entry.is_unmapped() {
+            self.map.fill_blocks += 1;
+            self.map.own.fills += u64::from(block >= OWN_FIRST_BLOCK);
+        }
+        self.release(&[(block, old)]);
+    }
+
+    /// Points the blocks of a data record to it, but for those that it leaves out (a bit each from the first on).
+    pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
+        self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
+        let mut dead = [(0, Entry::UNMAPPED); Entry::FRAME_MAX_BLOCKS];
+        let mut count = 0;
+        for block in first..first + entry.blocks() {
+            if left_out >> (block - first) & 1 == 0 {
+                dead[count] = (block, self.map.set(block, entry));
+                count += 1;
+            }
+        }
+        self.release(&dead[..count]);
+    }
+
+    /// Points a range of blocks to one entry that is no record.
+    pub(crate) fn publish_range(&mut self, block: u64, count: u64, entry: Entry) {
+        let end = block + count;
+        let mut at = block;
+        while at < end {
+            let leaf = NodeId::leaf_of(at);
+            let leaf_end = (leaf.index + 1) * NODE_ENTRIES as u64;
+            let until = end.min(leaf_end);
+            let whole = until - at == NODE_ENTRIES as u64;
+            if entry.is_unmapped() && self.map.is_absent(leaf) {
+                // Nothing to unmap.
+            } else if whole {
+                let mut dead = Vec::new();
+                let first = leaf.index * NODE_ENTRIES as u64;
+                self.map.clear_leaf(leaf, |slot, e| dead.push((first + slot, e)));
+                self.release(&dead);
+                if !entry.is_unmapped() {
+                    self.map.fill_leaf(leaf, entry);
+                    self.map.fill_blocks += NODE_ENTRIES as u64;
+                }
+            } else {
+                (at..until).for_each(|b| self.publish(b, entry));
+            }
+            at = until;
+        }
+    }
+
+    /// Appends a batch to the host head and publishes it: the whole of it or nothing, also after a crash. `urgent` is how
+    /// deep what frees space may go into the stock.
+    pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
+        self.writable().map_err(Stall::Refused)?;
+        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
+            return Err(Stall::Busy);
+        }
+        if !batch.expected.iter().all(|seen| self.is_as_seen(seen)) {
+            return Err(Stall::Conflict);
+        }
+        // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
+        if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id) || self.outgoing.contains(id)) {
+            return Err(Stall::Conflict);
+        }
+        if batch.items.is_empty() {
+            return Ok(());
+        }
+        let claim = if batch.frees() { urgent } else { Claim::Ordinary };
+        if claim == Claim::Ordinary && !batch.reserved && !self.admits(batch) {
+            return Err(Stall::Full);
+        }
+        self.update_map_need();
+        if !self.segments.has_stock(claim) {
+            return Err(Stall::Space);
+        }
+        let room = self.log.room_for_batch(batch.log_bytes, claim, &mut self.segments);
+        let mut room = room.map_err(|_| Stall::Space)?;
+        let (mut records, mut bytes) = (0, 0);
+        for item in &batch.items {
+            let len = item.record_len();
+            if let Room::Part(most) = room
+                && bytes + len > most
+            {
+                self.log.go_on(records, batch.log_bytes - bytes, claim, &mut self.segments);
+                room = Room::Whole;
+                self.append_item(batch, item, source);
+                // At once: a pack that comes between them would hide the first part from roll-forward.
+                (records, bytes) = (u32::MAX, bytes + len);
+                continue;
+            }
+            self.append_item(batch, item, source);
+            bytes += len;
+            records = records.saturating_add(1);
+        }
+        self.records_since_checkpoint += batch.items.len() as u64;
+        match records {
+            // Divided.
+            u32::MAX => self.log.seal(Head::Host, &mut self.segments),
+            _ => self.log.seal_if_full(Head::Host, &mut self.segments),
+        }
+        self.last_host_tick = self.ticks;
+        if self.map.over_budget() {
+            self.map.evict();
+        }
+        Ok(())
+    }
+
+    fn append_item(&mut self, batch: &Batch, item: &Item, source: &[u8]) {
+        match item {
+            Item::Data { header, payload } => {
+                let payload = match payload {
+                    Payload::Scratch(range) => &batch.scratch[range.clone()],
+                    Payload::Source(range) => &source[range.clone()],
+                };
+                let entry = self.log.append(Head::Host, header, payload);
+                self.written.add(header, batch.level);
+                self.publish_record(header.block, entry, header.left_out);
+                self.note_retired(header);
+            }
+            Item::Range { header, payload, count, entry } => {
+                #[cfg(feature = "planted-bugs")]
+                if entry.is_unmapped() && self.has_bug(crate::PlantedBug::DropTrim) {
+                    self.publish_range(header.block, *count, *entry);
+                    return;
+                }
+                self.log.append(Head::Host, header, payload);
+                self.publish_range(header.block, *count, *entry);
+            }
+        }
+    }
+
+    /// Whether a block still has the very record that it was read by: the same entry, and in the same filling of its segment. An
+    /// equal entry alone may be another record that came to lie there.
+    pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
+        let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::DroppedPin) {
+            return same;
+        }
+        same && self.segments.generation_of(seen.entry) == seen.generation
+    }
+
+    /// Whether changes to the map must wait for a checkpoint.
+    pub(crate) fn map_pressure(&self) -> bool {
+        let budget = self.map.budget_bytes();
+        self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
+    }
+
+    /// Says how many segments the changed map may take.
+    pub(crate) fn update_map_need(&mut self) {
+        let written = self.map_bytes();
+        let unwritten = self.map.write_estimate_bytes(written);
+        // What the checkpoint under way has written an opening after a crash would have to write again.
+        let cut = self.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
+        let upper = self.map.upper_estimate_bytes(written);
+        self.segments.set_map_need(unwritten, unwritten + cut, upper);
+    }
+
+    /// Whether what changed of the map would take the last free segments.
+    pub(crate) fn lacks_room_for_map(&mut self) -> bool {
+        self.update_map_need();
+        let need = self.segments.map_need();
+        need > 0 && self.segments.free_count() <= need
+    }
+
+    /// Whether freed space is given back to the backing.
+    pub(crate) fn may_discard(&self) -> bool {
+        !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        const IDLE_TICKS: u64 = 50;
+        self.ticks - self.last_host_tick > IDLE_TICKS
+    }
+}

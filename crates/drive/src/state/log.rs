@@ -1,0 +1,645 @@
+//! The log: three heads that packs are appended to, in one order.
+
+mod failed;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag};
+use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
+use layout::{ATOMIC_WRITE_BYTES, Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
+use media::IoBuf;
+
+use self::failed::FailedPack;
+use crate::state::segments::{Claim, Segments, State};
+
+/// A pack is sealed once it holds this much.
+pub(crate) const PACK_SOFT_BYTES: usize = 256 * 1024;
+/// A pack never grows beyond this: a full soft one and the largest atomic write on top.
+pub(crate) const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + ATOMIC_WRITE_BYTES;
+
+/// A batch is divided between two segments where at least so much goes into the first.
+const PART_BYTES_MIN: usize = 8 << 10;
+
+/// A pack that is complete and has its number: to be written out.
+pub(crate) struct SealedPack {
+    pub(crate) sequence: u64,
+    pub(crate) head: Head,
+    pub(crate) segment: u32,
+    pub(crate) position: u64,
+    pub(crate) buf: Arc<IoBuf>,
+}
+
+struct OpenPack {
+    buf: IoBuf,
+    used: usize,
+    records: u32,
+    /// See [`PackHeader::continued`].
+    continued: u32,
+    records_crc: u32,
+    limit: usize,
+    /// Tick of the last append.
+    tick: u64,
+}
+
+struct HeadState {
+    current: NextSegment,
+    offset: u32,
+    next: NextSegment,
+    /// A sealed pack or a durable checkpoint tells of `next`.
+    announced: bool,
+    open: Option<OpenPack>,
+    /// Nothing more goes to the current segment: a write to it failed.
+    leaves: bool,
+}
+
+/// How a batch goes into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All of it into one pack.
+    Whole,
+    /// So many bytes of records into what is left of a segment, the rest into a pack in the next one.
+    Part(usize),
+}
+
+/// No segment could be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoSegment;
+
+pub(crate) struct Log {
+    uuid: [u8; 16],
+    tag: u32,
+    geometry: Geometry,
+    heads: [HeadState; HEADS],
+    /// Number of the newest sealed pack.
+    sequence: u64,
+    /// Every pack up to this one is on the medium (not necessarily durable).
+    written: u64,
+    /// Packs on the medium out of order.
+    written_early: BTreeSet<u64>,
+    /// Every pack up to this one is durable.
+    durable: u64,
+    /// Every pack up to this one was written and synced, but for those that failed.
+    synced: u64,
+    /// Packs that the medium did not take and whose contents were not written elsewhere yet.
+    failed: Vec<FailedPack>,
+    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet: the log ends before it for
+    /// whoever opens the drive now, so nothing behind it is durable.
+    gap: Option<u64>,
+    /// From this pack on the log goes on, behind a gap, where nothing leads to.
+    untold_from: Option<u64>,
+    /// Newest pack that holds records.
+    filled: u64,
+    /// The same of the host's.
+    host_filled: u64,
+    /// Packs of the host that were sealed.
+    host_sealed: u64,
+    /// The durable number that the newest sealed pack tells of.
+    vouched: u64,
+    /// Before this run's first checkpoint nothing leads to its packs: until then none tells of more than what was there before.
+    tells_most: Option<u64>,
+    /// Newest durable checkpoint.
+    checkpoint: u64,
+    /// Sealed packs not yet on the medium, by position.
+    in_memory: BTreeMap<u64, Arc<IoBuf>>,
+    unwritten_bytes: u64,
+    /// The open pack of the cleaning head holds a record that the host has replaced since: it is sealed before the host's.
+    cleaning_first: bool,
+    outbox: Vec<SealedPack>,
+    pool: Vec<IoBuf>,
+    tick: u64,
+    /// Bytes of log since the last checkpoint's cut, but for the map's: those are of the checkpoint itself, and another
+    /// would not make them fewer.
+    since_checkpoint: u64,
+}
+
+impl Log {
+    /// A log that goes on after `sequence`, with no segments yet.
+    pub(crate) fn new(uuid: [u8; 16], geometry: Geometry, sequence: u64, checkpoint: u64) -> Log {
+        let head = || HeadState {
+            current: NextSegment::NONE,
+            offset: 0,
+            next: NextSegment::NONE,
+            announced: false,
+            open: None,
+            leaves: false,
+        };
+        Log {
+            uuid,
+            tag: drive_tag(&uuid),
+            geometry,
+            heads: [head(), head(), head()],
+            sequence,
+            written: sequence,
+            written_early: BTreeSet::new(),
+            durable: sequence,
+            synced: sequence,
+            failed: Vec::new(),
+            gap: None,
+            untold_from: None,
+            filled: sequence,
+            host_filled: sequence,
+            host_sealed: 0,
+            vouched: sequence,
+            tells_most: Some(sequence),
+            checkpoint,
+            in_memory: BTreeMap::new(),
+            unwritten_bytes: 0,
+            cleaning_first: false,
+            outbox: Vec::new(),
+            pool: Vec::new(),
+            tick: 0,
+            since_checkpoint: 0,
+        }
+    }
+
+    /// Makes room for `need` bytes of records in one pack of `head`. Changes nothing that matters if it cannot.
+    pub(crate) fn room(
+        &mut self,
+        head: Head,
+        need: usize,
+        claim: Claim,
+        segments: &mut Segments,
+    ) -> Result<(), NoSegment> {
+        if let Some(open) = &self.heads[head as usize].open {
+            if open.used + need <= open.limit {
+                return Ok(());
+            }
+            self.seal(head, segments);
+        }
+        if !self.fits(head, need) {
+            self.advance(head, claim, segments)?;
+        }
+        debug_assert!(self.fits(head, need), "a segment takes the largest pack");
+        self.open_pack(head);
+        Ok(())
+    }
+
+    /// As [`Log::room`] for a batch of the host, which may be divided between two packs where it does not fit into what is left
+    /// of the segment: the end of the segment would stay empty otherwise. After [`Room::Part`] comes [`Log::go_on`].
+    pub(crate) fn room_for_batch(
+        &mut self,
+        need: usize,
+        claim: Claim,
+        segments: &mut Segments,
+    ) -> Result<Room, NoSegment> {
+        const HOST: usize = Head::Host as usize;
+        let left = match &self.heads[HOST] {
+            state if state.current.is_some() && !state.leaves => {
+                (self.geometry.segment_bytes - state.offset) as usize
+            }
+            _ => 0,
+        };
+        if let Some(open) = &self.heads[HOST].open
+            && open.used + need > open.limit
+            && left > PACK_HARD_BYTES
+        {
+            // Full, but not at the end of the segment.
+            self.seal(Head::Host, segments);
+            return self.room_for_batch(need, claim, segments);
+        }
+        let used = self.heads[HOST].open.as_ref().map_or(PACK_HEADER_BYTES, |open| open.used);
+        let rest = left.min(PACK_HARD_BYTES).saturating_sub(used);
+        if rest >= need || rest < PART_BYTES_MIN {
+            return self.room(Head::Host, need, claim, segments).map(|()| Room::Whole);
+        }
+        self.promise(Head::Host, claim, segments);
+        if !self.heads[HOST].next.is_some() {
+            return Err(NoSegment);
+        }
+        // No pack may come between the two, as one of records that this batch replaces would.
+        self.seal(Head::Cleaning, segments);
+        if self.heads[HOST].open.is_none() {
+            self.open_pack(Head::Host);
+        }
+        Ok(Room::Part(rest))
+    }
+
+    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the next segment: makes
+    /// room there.
+    pub(crate) fn go_on(&mut self, records: u32, need: usize, claim: Claim, segments: &mut Segments) {
+        if let Some(open) = &mut self.heads[Head::Host as usize].open {
+            open.continued = records;
+        }
+        self.seal(Head::Host, segments);
+        // Promised before, and announced by the pack just sealed.
+        let advanced = self.advance(Head::Host, claim, segments);
+        debug_assert!(advanced.is_ok() && self.fits(Head::Host, need));
+        self.open_pack(Head::Host);
+    }
+
+    /// Whether a record of so many bytes goes to a head without another segment.
+    pub(crate) fn has_room(&self, head: Head, need: usize) -> bool {
+        let open = self.heads[head as usize].open.as_ref();
+        open.is_some_and(|open| open.used + need <= open.limit) || open.is_none() && self.fits(head, need)
+    }
+
+    fn fits(&self, head: Head, need: usize) -> bool {
+        let state = &self.heads[head as usize];
+        state.current.is_some()
+            && !state.leaves
+            && state.offset as usize + PACK_HEADER_BYTES + need <= self.geometry.segment_bytes as usize
+    }
+
+    fn open_pack(&mut self, head: Head) {
+        let buf = self.pool.pop().unwrap_or_else(|| IoBuf::zeroed(PACK_HARD_BYTES));
+        let state = &mut self.heads[head as usize];
+        let limit = PACK_HARD_BYTES.min((self.geometry.segment_bytes - state.offset) as usize);
+        let (used, tick) = (PACK_HEADER_BYTES, self.tick);
+        state.open = Some(OpenPack { buf, used, records: 0, continued: 0, records_crc: 0, limit, tick });
+    }
+
+    /// Moves a head on to its next segment, and promises it another.
+    fn advance(&mut self, head: Head, claim: Claim, segments: &mut Segments) -> Result<(), NoSegment> {
+        self.promise(head, claim, segments);
+        if !self.heads[head as usize].next.is_some() {
+            return Err(NoSegment);
+        }
+        if !self.heads[head as usize].announced
+            && let Err(error) = self.announce(segments)
+        {
+            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary; one is needed then whose cut lies
+            // behind this place.
+            if self.gap.is_none() {
+                return Err(error);
+            }
+            self.untold_from = Some(self.sequence + 1);
+        }
+        let state = &mut self.heads[head as usize];
+        if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {
+            segments.set_state(state.current.segment, State::Sealed);
+        }
+        state.current = state.next;
+        state.offset = 0;
+        state.leaves = false;
+        state.next = NextSegment::NONE;
+        state.announced = false;
+        segments.set_state(state.current.segment, State::Open);
+        self.promise(head, Claim::Ordinary, segments);
+        Ok(())
+    }
+
+    /// Promises a next segment to a head that has none, if one can be had.
+    fn promise(&mut self, head: Head, claim: Claim, segments: &mut Segments) {
+        let state = &mut self.heads[head as usize];
+        if !state.next.is_some()
+            && let Some((segment, generation)) = segments.take(head, claim)
+        {
+            state.next = NextSegment { segment, generation };
+            state.announced = false;
+        }
+    }
+
+    /// Promises segments to all heads that lack one.
+    pub(crate) fn promise_all(&mut self, segments: &mut Segments) {
+        for head in Head::ALL {
+            self.promise(head, Claim::Ordinary, segments);
+        }
+    }
+
+    /// Opens the first segment of the map head in this run, at a checkpoint's cut: the checkpoint itself tells of it, and
+    /// what is written there before it is durable means nothing without it. Also where its segment failed before that.
+    pub(crate) fn start_map_head(&mut self, segments: &mut Segments) {
+        let state = &mut self.heads[Head::Map as usize];
+        let begins = !state.current.is_some() || state.leaves && self.gap.is_some();
+        if begins && state.next.is_some() {
+            state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
+            state.offset = 0;
+            state.leaves = false;
+            segments.set_state(state.current.segment, State::Open);
+            self.promise(Head::Map, Claim::Ordinary, segments);
+        }
+    }
+
+    /// Seals an empty pack somewhere, so that the log tells of all promised segments before any is written.
+    fn announce(&mut self, segments: &mut Segments) -> Result<(), NoSegment> {
+        let by = Head::ALL.into_iter().find(|&h| self.heads[h as usize].open.is_some() || self.fits(h, 0));
+        let by = by.ok_or(NoSegment)?;
+        if self.heads[by as usize].open.is_none() {
+            self.open_pack(by);
+        }
+        self.seal(by, segments);
+        Ok(())
+    }
+
+    /// A durable checkpoint told of all promises made before its cut.
+    pub(crate) fn checkpoint_durable(&mut self, number: u64, heads: &[HeadPosition; HEADS]) {
+        self.checkpoint = number;
+        self.tells_most = None;
+        for (state, told) in self.heads.iter_mut().zip(heads) {
+            if state.next.is_some() && state.next == told.next {
+                state.announced = true;
+            }
+        }
+    }
+
+    /// Appends a record whose bytes are complete but for the checksum's mask, and returns its entry. There must be
+    /// [`Log::room`]. `header.crc` is the unmasked checksum.
+    pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, payload: &[u8]) -> Entry {
+        let len = header.record_len();
+        let (position, at) = self.place(head);
+        let state = &mut self.heads[head as usize];
+        let Some(open) = &mut state.open else { unreachable!("append without room") };
+        let mask =
+            place_mask(self.tag, state.current.segment, state.current.generation, state.offset + at as u32);
+        let masked = RecordHeader { crc: header.crc ^ mask, ..*header };
+        let bytes = &mut open.buf[at..at + len];
+        masked.encode(bytes);
+        open.records_crc = crc32c::crc32c_append(open.records_crc, &bytes[..RECORD_HEADER_BYTES]);
+        let end = RECORD_HEADER_BYTES + payload.len();
+        bytes[RECORD_HEADER_BYTES..end].copy_from_slice(payload);
+        bytes[end..].fill(0);
+        open.used = at + len;
+        open.records += 1;
+        open.tick = self.tick;
+        header.entry_at(position)
+    }
+
+    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack has to come
+    /// before the host's in the one order: roll-forward would bring the moved record back otherwise.
+    pub(crate) fn dies(&mut self, entry: Entry) {
+        let state = &self.heads[Head::Cleaning as usize];
+        if let Some(open) = &state.open {
+            let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+            self.cleaning_first |= (start..start + open.used as u64).contains(&entry.position_bytes());
+        }
+    }
+
+    /// The open pack of the cleaning head has to come before the host's.
+    pub(crate) fn put_cleaning_first(&mut self) {
+        self.cleaning_first |= self.heads[Head::Cleaning as usize].open.is_some();
+    }
+
+    /// Where the next record of a head goes: position on the backing, offset in the open pack.
+    fn place(&self, head: Head) -> (u64, usize) {
+        let state = &self.heads[head as usize];
+        let Some(open) = &state.open else { unreachable!("append without room") };
+        let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+        (start + open.used as u64, open.used)
+    }
+
+    /// Seals the open pack of a head if it has grown enough.
+    pub(crate) fn seal_if_full(&mut self, head: Head, segments: &mut Segments) {
+        if self.heads[head as usize].open.as_ref().is_some_and(|open| open.used >= PACK_SOFT_BYTES) {
+            self.seal(head, segments);
+        }
+    }
+
+    /// Segments that heads append to.
+    pub(crate) fn open_segments(&self) -> Vec<NextSegment> {
+        self.heads.iter().map(|head| head.current).filter(|current| current.is_some()).collect()
+    }
+
+    /// The drive has grown.
+    pub(crate) fn set_geometry(&mut self, geometry: Geometry) {
+        self.geometry = geometry;
+    }
+
+    /// Seals the open pack of a head, if there is one: it gets its number and goes to the outbox.
+    pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
+        if head == Head::Host && std::mem::take(&mut self.cleaning_first) {
+            self.seal(Head::Cleaning, segments);
+        }
+        let Some(mut open) = self.heads[head as usize].open.take() else { return };
+        self.cleaning_first &= head != Head::Cleaning;
+        self.sequence += 1;
+        let durable = self.durable.min(self.tells_most.unwrap_or(u64::MAX));
+        self.vouched = durable;
+        if open.records > 0 {
+            self.filled = self.sequence;
+        }
+        if head == Head::Host {
+            self.host_sealed += 1;
+            if open.records > 0 {
+                self.host_filled = self.sequence;
+            }
+        }
+        let len = open.used.next_multiple_of(PAGE_BYTES);
+        open.buf[open.used..len].fill(0);
+        let next = std::array::from_fn(|i| self.heads[i].next);
+        let state = &mut self.heads[head as usize];
+        let header = PackHeader {
+            head,
+            uuid: self.uuid,
+            segment: state.current.segment,
+            generation: state.current.generation,
+            offset: state.offset,
+            len: len as u32,
+            used: open.used as u32,
+            records: open.records,
+            sequence: self.sequence,
+            durable,
+            checkpoint: self.checkpoint,
+            next,
+            continued: open.continued,
+        };
+        header.encode(open.records_crc, &mut open.buf);
+        open.buf.set_len(len);
+        let position = self.geometry.segment_offset(header.segment) + u64::from(header.offset);
+        state.offset += len as u32;
+        for state in &mut self.heads {
+            state.announced |= state.next.is_some();
+        }
+        segments.pack_sealed(header.segment, self.sequence);
+        let buf = Arc::new(open.buf);
+        self.in_memory.insert(position, buf.clone());
+        self.unwritten_bytes += len as u64;
+        if head != Head::Map {
+            self.since_checkpoint += len as u64;
+        }
+        self.outbox.push(SealedPack {
+            sequence: self.sequence,
+            head,
+            segment: header.segment,
+            position,
+            buf,
+        });
+    }
+
+    /// Seals whatever is open.
+    pub(crate) fn seal_all(&mut self, segments: &mut Segments) {
+        for head in Head::ALL {
+            self.seal(head, segments);
+        }
+    }
+
+    /// Time passes: seals the open packs that got nothing since the last tick. If no pack tells yet how much is durable,
+    /// an empty one does: recovery can then tell a fault of the medium from a crash also at the end of the log.
+    pub(crate) fn tick(&mut self, segments: &mut Segments) {
+        if self.durable > self.vouched
+            && self.fits(Head::Host, 0)
+            && self.heads.iter().all(|h| h.open.is_none())
+        {
+            self.open_pack(Head::Host);
+            self.seal(Head::Host, segments);
+        }
+        for head in Head::ALL {
+            if self.heads[head as usize].open.as_ref().is_some_and(|open| open.tick < self.tick) {
+                self.seal(head, segments);
+            }
+        }
+        self.tick += 1;
+    }
+
+    /// Packs to write out.
+    pub(crate) fn take_outbox(&mut self) -> Vec<SealedPack> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// A pack reached the medium.
+    pub(crate) fn pack_written(&mut self, pack: &SealedPack, segments: &mut Segments) {
+        self.in_memory.remove(&pack.position);
+        segments.get_mut(pack.segment).unwritten -= 1;
+        self.pack_done(pack);
+    }
+
+    fn pack_done(&mut self, pack: &SealedPack) {
+        self.unwritten_bytes -= pack.buf.len() as u64;
+        self.written_early.insert(pack.sequence);
+        while self.written_early.remove(&(self.written + 1)) {
+            self.written += 1;
+        }
+    }
+
+    /// Takes a written pack's buffer back for the next one.
+    pub(crate) fn recycle(&mut self, buf: Arc<IoBuf>) {
+        const POOL_BUFFERS: usize = 16;
+        if self.pool.len() < POOL_BUFFERS
+            && let Some(mut buf) = Arc::into_inner(buf)
+        {
+            buf.set_len(PACK_HARD_BYTES);
+            self.pool.push(buf);
+        }
+    }
+
+    /// A sync covered everything up to `sequence`.
+    pub(crate) fn synced(&mut self, sequence: u64) {
+        self.synced = self.synced.max(sequence);
+        let before_gap = self.gap.map_or(u64::MAX, |gap| gap - 1);
+        self.durable = self.durable.max(self.synced.min(before_gap));
+    }
+
+    /// Every pack up to this one was written and synced, but for those that the medium did not take.
+    pub(crate) fn synced_up_to(&self) -> u64 {
+        self.synced
+    }
+
+    /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a
+    /// pack still open, a copy of the record's bytes.
+    pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
+        let position = entry.position_bytes();
+        for state in &self.heads {
+            if let Some(open) = &state.open {
+                let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
+                if (start..start + open.used as u64).contains(&position) {
+                    let at = (position - start) as usize;
+                    return Some(InMemory::Copy(open.buf[at..at + entry.len_bytes()].into()));
+                }
+            }
+        }
+        let (start, buf) = self.in_memory.range(..=position).next_back()?;
+        let at = (position - start) as usize;
+        (at < buf.len()).then(|| InMemory::Pack(buf.clone(), at))
+    }
+
+    /// Where the heads stand (nothing may be open): for a checkpoint.
+    pub(crate) fn positions(&self) -> [HeadPosition; HEADS] {
+        std::array::from_fn(|i| {
+            let state = &self.heads[i];
+            let offset = if state.leaves { self.geometry.segment_bytes } else { state.offset };
+            HeadPosition { current: state.current, offset, next: state.next }
+        })
+    }
+
+    /// Whether this many bytes of map can be written, with `free` free segments, and still leave one segment untouched. Recovery
+    /// after a crash meanwhile needs that one for its own checkpoint.
+    pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
+        let next = u64::from(self.heads[Head::Map as usize].next.is_some());
+        let whole = (u64::from(free) + next).checked_sub(1);
+        let segment = u64::from(self.geometry.segment_bytes);
+        whole.is_some_and(|whole| bytes <= whole * segment + u64::from(self.room_bytes(Head::Map)))
+    }
+
+    /// What is left of the segment that a head fills, in bytes.
+    pub(crate) fn room_bytes(&self, head: Head) -> u32 {
+        let state = &self.heads[head as usize];
+        let open = state.open.as_ref().map_or(0, |open| open.used as u32);
+        let used = state.offset + open;
+        if state.current.is_some() && !state.leaves {
+            self.geometry.segment_bytes.saturating_sub(used)
+        } else {
+            0
+        }
+    }
+
+    pub(crate) fn reset_since_checkpoint(&mut self) {
+        self.since_checkpoint = 0;
+    }
+
+    pub(crate) fn since_checkpoint_bytes(&self) -> u64 {
+        self.since_checkpoint
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Number of the newest pack that holds records: what a flush has to wait for.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// Number of the newest pack of the host that holds records.
+    pub(crate) fn host_filled(&self) -> u64 {
+        self.host_filled
+    }
+
+    /// Which of the host's packs of this run, counted from 1, holds what was appended last.
+    pub(crate) fn host_pack(&self) -> u64 {
+        let open = self.heads[Head::Host as usize].open.as_ref();
+        self.host_sealed + u64::from(open.is_some_and(|open| open.records > 0))
+    }
+
+    /// How many packs of the host were sealed in this run.
+    pub(crate) fn host_sealed(&self) -> u64 {
+        self.host_sealed
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        self.unwritten_bytes
+    }
+
+    pub(crate) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
+    pub(crate) fn tag(&self) -> u32 {
+        self.tag
+    }
+}
+
+/// Where the bytes of a record that is not on the medium yet are.
+pub(crate) enum InMemory {
+    /// In a sealed pack, at this offset.
+    Pack(Arc<IoBuf>, usize),
+    /// A copy out of an open pack.
+    Copy(Box<[u8]>),
+}
+
+impl InMemory {
+    /// The record's bytes.
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        match self {
+            InMemory::Pack(buf, at) => &buf[*at..at + len],
+            InMemory::Copy(bytes) => bytes,
+        }
+    }
+}

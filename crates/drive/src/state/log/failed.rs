@@ -1,0 +1,89 @@
+//! Packs that the medium did not take: the log has a gap until what they hold was written elsewhere and a checkpoint is behind it.
+
+use std::sync::Arc;
+
+use media::IoBuf;
+
+use super::{Log, SealedPack};
+use crate::state::segments::{Segments, State};
+
+/// A pack that the medium did not take.
+pub(super) struct FailedPack {
+    pub(super) sequence: u64,
+    segment: u32,
+    position: u64,
+    buf: Arc<IoBuf>,
+}
+
+impl Log {
+    /// The medium did not take a pack. Its segment is not written to any more; what it holds stays readable in memory until it
+    /// was written elsewhere.
+    pub(crate) fn pack_failed(&mut self, pack: SealedPack, segments: &mut Segments) {
+        self.pack_done(&pack);
+        for state in &mut self.heads {
+            state.leaves |= state.current.is_some() && state.current.segment == pack.segment;
+        }
+        if !segments.forgets_bad() {
+            segments.set_aside(pack.segment, State::Bad);
+        }
+        self.gap = Some(self.gap.map_or(pack.sequence, |gap| gap.min(pack.sequence)));
+        let SealedPack { sequence, segment, position, buf, .. } = pack;
+        self.failed.push(FailedPack { sequence, segment, position, buf });
+    }
+
+    /// A pack of an earlier run, of which only a cache may show that it is there: the medium does not take it.
+    /// Answers its segment.
+    pub(crate) fn pack_not_taken(
+        &mut self,
+        sequence: u64,
+        (position, buf): (u64, Arc<IoBuf>),
+        segments: &mut Segments,
+    ) -> Option<u32> {
+        let (segment, _) = self.geometry.locate(position)?;
+        self.in_memory.insert(position, buf.clone());
+        segments.get_mut(segment).unwritten += 1;
+        if !segments.forgets_bad() {
+            segments.set_aside(segment, State::Bad);
+        }
+        self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
+        self.durable = self.durable.min(sequence - 1);
+        self.tells_most = Some(self.durable);
+        self.failed.push(FailedPack { sequence, segment, position, buf });
+        Some(segment)
+    }
+
+    /// A pack that the medium did not take: it stays where it is until [`Log::rehomed`].
+    pub(crate) fn first_failed(&self) -> Option<(u64, u32, Arc<IoBuf>)> {
+        let pack = self.failed.iter().min_by_key(|pack| pack.sequence)?;
+        Some((pack.position, pack.segment, pack.buf.clone()))
+    }
+
+    /// What lives of a pack that the medium did not take was written elsewhere.
+    pub(crate) fn rehomed(&mut self, position: u64, segments: &mut Segments) {
+        self.failed.retain(|pack| {
+            let done = pack.position == position;
+            if done {
+                self.in_memory.remove(&position);
+                segments.get_mut(pack.segment).unwritten -= 1;
+            }
+            !done
+        });
+    }
+
+    /// Whether there are packs that the medium did not take and that were not written elsewhere yet.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Whether the log has a gap that only a checkpoint closes.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.gap.is_some()
+    }
+
+    /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
+    pub(crate) fn gap_closed(&mut self, cut: u64) {
+        self.untold_from = self.untold_from.filter(|untold| *untold > cut);
+        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.untold_from).min();
+        self.synced(self.synced);
+    }
+}

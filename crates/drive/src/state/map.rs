@@ -1,0 +1,673 @@
+//! The map: block to record location, a radix tree of nodes cached within a budget.
+//!
+//! Every node that differs from its image on the medium is in memory, whole or as the changes to it. So a write
+//! never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is accounted
+//! when the leaf is loaded. Until then the replaced record counts as live.
+
+use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
+use rustc_hash::FxHashMap;
+
+use crate::state::node::{Base, Form, Node, Slot};
+use crate::space::{ancestors_bytes, leaves_max, upper_nodes};
+
+/// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.
+const NEWEST_KEPT: u64 = 64;
+/// Least memory for nodes.
+const BUDGET_MIN_BYTES: u64 = 64 << 10;
+/// Nodes looked at for one eviction.
+const EVICTION_STEPS_MAX: usize = 128;
+
+/// A node that must be read from the medium first: which, and where its image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) id: NodeId,
+    pub(crate) image: Entry,
+}
+
+/// What is known of a node's image.
+enum Image {
+    At(Entry),
+    None,
+    /// An ancestor must be loaded first.
+    Behind(Missing),
+}
+
+/// Forms of nodes as they were at a checkpoint's cut, for those changed since and not yet written.
+pub(crate) type Frozen = FxHashMap<NodeId, Form>;
+
+/// What the drive keeps for itself among the data.
+#[derive(Default)]
+pub(crate) struct Own {
+    /// Blocks with a record.
+    pub(crate) blocks: u64,
+    /// Blocks that are a fill.
+    pub(crate) fills: u64,
+    /// What the records take.
+    pub(crate) units: u64,
+}
+
+impl Own {
+    pub(crate) fn release(&mut self, entry: Entry) {
+        self.units = self.units.saturating_sub(entry.units().into());
+    }
+}
+
+pub(crate) struct Map {
+    nodes: Vec<Option<Node>>,
+    vacant: Vec<u32>,
+    index: FxHashMap<NodeId, u32>,
+    /// Where the root's image is.
+    root_image: Entry,
+    /// Nodes that became dirty since the last cut. May name nodes that are clean again.
+    dirty: Vec<NodeId>,
+    dirty_bytes: u64,
+    memory_bytes: u64,
+    budget_bytes: u64,
+    /// Nodes above the leaves that the capacity can have, by level.
+    upper_nodes: [u64; ROOT.level as usize],
+    hand: usize,
+    /// Counts nodes brought in.
+    arrivals: u64,
+    /// Checkpoint rounds: a dirty node of an earlier round belongs to the checkpoint being written.
+    round: u64,
+    /// While a checkpoint is being written: its view of nodes changed meanwhile.
+    frozen: Option<Frozen>,
+    /// Nodes that this checkpoint's cut found dirty.
+    leaves_at_cut: u64,
+    /// Blocks with a record, and blocks that are a fill (accounted).
+    pub(crate) live_blocks: u64,
+    /// What kinds of records these blocks have.
+    pub(crate) mix: layout::Mix,
+    pub(crate) fill_blocks: u64,
+    /// Of these, the drive's own.
+    pub(crate) own: Own,
+    /// Sparse nodes over an image not loaded.
+    overlays: u64,
+    pub(crate) loads_count: u64,
+    pub(crate) evictions_count: u64,
+    pub(crate) hits_count: u64,
+}
+
+impl Map {
+    /// An empty map of `blocks` blocks whose cache keeps within `budget_bytes` (64 KiB at the least).
+    pub(crate) fn new(budget_bytes: u64, blocks: u64) -> Map {
+        let mut map = Map {
+            nodes: Vec::new(),
+            vacant: Vec::new(),
+            index: FxHashMap::default(),
+            root_image: Entry::UNMAPPED,
+            dirty: Vec::new(),
+            dirty_bytes: 0,
+            memory_bytes: 0,
+            budget_bytes: budget_bytes.max(BUDGET_MIN_BYTES),
+            upper_nodes: [0; ROOT.level as usize],
+            leaves_at_cut: 0,
+            hand: 0,
+            arrivals: 0,
+            round: 0,
+            frozen: None,
+            live_blocks: 0,
+            mix: layout::Mix::default(),
+            fill_blocks: 0,
+            own: Own::default(),
+            overlays: 0,
+            loads_count: 0,
+            evictions_count: 0,
+            hits_count: 0,
+        };
+        map.set_blocks(blocks);
+        map
+    }
+
+    /// Says how many blocks there are to map.
+    pub(crate) fn set_blocks(&mut self, blocks: u64) {
+        self.upper_nodes = upper_nodes(blocks);
+    }
+
+    pub(crate) fn set_root_image(&mut self, image: Entry) {
+        self.root_image = image;
+    }
+
+    pub(crate) fn root_image(&self) -> Entry {
+        self.root_image
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.index.get(&id).and_then(|&i| self.nodes[i as usize].as_ref())
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.index.get(&id).and_then(|&i| self.nodes[i as usize].as_mut())
+    }
+
+    /// What is known of a node's image from its ancestors.
+    fn image(&self, id: NodeId) -> Image {
+        let Some((parent, slot)) = id.parent() else {
+            return if self.root_image.is_unmapped() { Image::None } else { Image::At(self.root_image) };
+        };
+        match self.node(parent).map(|p| p.form.get(slot)) {
+            Some(Slot::Known(entry)) if entry.is_unmapped() => Image::None,
+            Some(Slot::Known(entry)) => Image::At(entry),
+            Some(Slot::Unknown) => unreachable!("only leaves have changes over an image not loaded"),
+            None => match self.image(parent) {
+                Image::None => Image::None,
+                Image::At(image) => Image::Behind(Missing { id: parent, image }),
+                behind @ Image::Behind(_) => behind,
+            },
+        }
+    }
+
+    /// Looks up a run of blocks within one leaf: calls `each` with every block's entry, or says what to load first.
+    pub(crate) fn lookup(
+        &mut self,
+        block: u64,
+        count: usize,
+        mut each: impl FnMut(u64, Entry),
+    ) -> Result<(), Missing> {
+        let leaf = NodeId::leaf_of(block);
+        let first = (block % NODE_ENTRIES as u64) as usize;
+        debug_assert!(first + count <= NODE_ENTRIES);
+        let image = match self.node_mut(leaf) {
+            Some(node) => {
+                node.referenced = true;
+                let known = (first..first + count).all(|slot| node.form.get(slot) != Slot::Unknown);
+                if known {
+                    for slot in first..first + count {
+                        if let Slot::Known(entry) = node.form.get(slot) {
+                            each(block + (slot - first) as u64, entry);
+                        }
+                    }
+                    self.hits_count += 1;
+                    return Ok(());
+                }
+                self.image(leaf)
+            }
+            None => match self.image(leaf) {
+                Image::None => {
+                    (0..count as u64).for_each(|i| each(block + i, Entry::UNMAPPED));
+                    return Ok(());
+                }
+                image => image,
+            },
+        };
+        match image {
+            Image::At(image) => Err(Missing { id: leaf, image }),
+            Image::Behind(missing) => Err(missing),
+            Image::None => {
+                self.settle(leaf);
+                self.lookup(block, count, each)
+            }
+        }
+    }
+
+    /// A block's entry if it is known without the medium.
+    pub(crate) fn peek(&self, block: u64) -> Slot {
+        let leaf = NodeId::leaf_of(block);
+        match self.node(leaf) {
+            Some(node) => node.form.get((block % NODE_ENTRIES as u64) as usize),
+            None => match self.image(leaf) {
+                Image::None => Slot::Known(Entry::UNMAPPED),
+                _ => Slot::Unknown,
+            },
+        }
+    }
+
+    /// Makes sure that a node is known whole, or tells what to load for that. Answers whether it is in memory then.
+    pub(crate) fn complete(&mut self, id: NodeId) -> Result<bool, Missing> {
+        let present = match self.node(id) {
+            Some(node) if node.form.is_complete() => return Ok(true),
+            present => present.is_some(),
+        };
+        match self.image(id) {
+            Image::At(image) => Err(Missing { id, image }),
+            Image::Behind(missing) => Err(missing),
+            Image::None => {
+                self.settle(id);
+                Ok(present)
+            }
+        }
+    }
+
+    /// Sets a block's entry; answers what is accounted as replaced now.
+    pub(crate) fn set(&mut self, block: u64, entry: Entry) -> Entry {
+        let slot = (block % NODE_ENTRIES as u64) as usize;
+        let at = self.touch(NodeId::leaf_of(block));
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        match &mut node.form {
+            // The common case: memory does not change.
+            Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
+            form => {
+                let before = form.memory_bytes();
+                let old = form.set(slot, entry);
+                let after = form.memory_bytes();
+                self.resize(before, after);
+                old
+            }
+        }
+    }
+
+    /// Unmaps a whole leaf; `each` gets what is accounted as replaced now, with its slot. Answers false where there was nothing.
+    pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(u64, Entry)) -> bool {
+        if self.is_absent(leaf) {
+            return false;
+        }
+        let at = self.touch(leaf);
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        let before = node.form.memory_bytes();
+        node.form.clear(each);
+        let after = node.form.memory_bytes();
+        self.resize(before, after);
+        true
+    }
+
+    /// Whether a leaf is known, without the medium, to map nothing.
+    pub(crate) fn is_absent(&self, leaf: NodeId) -> bool {
+        self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
+    }
+
+    /// Gives every block of a leaf the same fill. The leaf must have been cleared.
+    pub(crate) fn fill_leaf(&mut self, leaf: NodeId, entry: Entry) {
+        let at = self.touch(leaf);
+        let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
+        let base = node.form.base();
+        debug_assert!(base != Base::Media, "cleared");
+        let before = node.form.memory_bytes();
+        node.form = Form::Uniform { entry, base };
+        let after = node.form.memory_bytes();
+        self.resize(before, after);
+    }
+
+    /// The slab index of a leaf that is about to change: made if absent, marked dirty, kept as it was for a
+    /// checkpoint that has not written it yet.
+    fn touch(&mut self, leaf: NodeId) -> usize {
+        let at = match self.index.get(&leaf) {
+            Some(&at) => at as usize,
+            None => {
+                let base = if matches!(self.image(leaf), Image::None) { Base::Empty } else { Base::Media };
+                self.insert(leaf, Form::Sparse { pairs: Vec::new(), base })
+            }
+        };
+        self.mark_dirty(at);
+        at
+    }
+
+    fn mark_dirty(&mut self, at: usize) {
+        let round = self.round;
+        let Some(node) = &mut self.nodes[at] else { unreachable!("a node in the index") };
+        node.referenced = true;
+        if !node.dirty {
+            node.dirty = true;
+            node.round = round;
+            self.dirty_bytes += node.form.memory_bytes();
+            self.dirty.push(node.id);
+        } else if node.round < round && node.id.level == LEAF_LEVEL {
+            // Nodes above the leaves belong to the checkpoint that is being written as they are, whatever asks for them
+            // to be rewritten meanwhile: only it changes them.
+            node.round = round;
+            if let Some(frozen) = &mut self.frozen {
+                frozen.entry(node.id).or_insert_with(|| node.form.clone());
+            }
+            self.dirty.push(node.id);
+        }
+    }
+
+    fn insert(&mut self, id: NodeId, form: Form) -> usize {
+        self.memory_bytes += form.memory_bytes();
+        self.overlays += u64::from(!form.is_complete());
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let node = Some(Node { id, form, dirty: false, round: self.round, referenced: true, arrival });
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.index.insert(id, at);
+        at as usize
+    }
+
+    fn resize(&mut self, before: u64, after: u64) {
+        self.memory_bytes = self.memory_bytes + after - before;
+        self.dirty_bytes = self.dirty_bytes + after - before;
+    }
+
+    /// A node was read from the medium. Changes made to it meanwhile stay on top; `release` gets what they replaced, with
+    /// its slot.
+    /// Ignored if the node is complete already, or if its image is elsewhere by now (`image` tells where it was read).
+    pub(crate) fn install_image(
+        &mut self,
+        missing: Missing,
+        entries: Box<[Entry; NODE_ENTRIES]>,
+        release: impl FnMut(u64, Entry),
+    ) {
+        if matches!(self.image(missing.id), Image::At(image) if image == missing.image) {
+            self.loads_count += 1;
+            self.install(missing.id, entries, release);
+        }
+    }
+
+    fn install(
+        &mut self,
+        id: NodeId,
+        mut entries: Box<[Entry; NODE_ENTRIES]>,
+        mut release: impl FnMut(u64, Entry),
+    ) {
+        let Some(&at) = self.index.get(&id) else {
+            self.insert(id, Form::of(entries));
+            return;
+        };
+        let round = self.round;
+        self.arrivals += 1;
+        let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        node.arrival = self.arrivals;
+        if node.form.is_complete() {
+            return;
+        }
+        // A checkpoint in progress still writes the changes, with the accounting as it was at its cut.
+        if node.dirty
+            && node.round < round
+            && let Some(frozen) = &mut self.frozen
+        {
+            frozen.entry(id).or_insert_with(|| node.form.clone());
+            node.round = round;
+            self.dirty.push(id);
+        }
+        let before = node.form.memory_bytes();
+        if node.form.base() == Base::MediaCleared {
+            // The image had to be read for its accounting only: the leaf is what it was, and takes no more memory.
+            let mapped = (0..).zip(entries.iter()).filter(|(_, e)| !e.is_unmapped());
+            mapped.for_each(|(slot, e)| release(slot, *e));
+            node.form.settle();
+        } else {
+            for (slot, entry) in node.form.changes() {
+                let old = std::mem::replace(&mut entries[usize::from(slot)], entry);
+                if !old.is_unmapped() {
+                    release(slot.into(), old);
+                }
+            }
+            node.form = Form::of(entries);
+        }
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        }
+        self.overlays -= 1;
+    }
+
+    /// Drops clean nodes until the cache is within its budget, or none is left to drop: second chance.
+    pub(crate) fn evict(&mut self) {
+        // Bounded: when nearly all is dirty, only a checkpoint helps.
+        let mut steps = EVICTION_STEPS_MAX.min(self.nodes.len() * 2);
+        while self.memory_bytes > self.budget_bytes && steps > 0 {
+            steps -= 1;
+            self.hand = (self.hand + 1) % self.nodes.len();
+            let Some(node) = &mut self.nodes[self.hand] else { continue };
+            if node.dirty || node.id == ROOT || node.arrival + NEWEST_KEPT > self.arrivals {
+                continue;
+            }
+            if std::mem::take(&mut node.referenced) {
+                continue;
+            }
+            let id = node.id;
+            self.memory_bytes -= node.form.memory_bytes();
+            self.nodes[self.hand] = None;
+            self.vacant.push(self.hand as u32);
+            self.index.remove(&id);
+            self.evictions_count += 1;
+        }
+    }
+
+    /// Begins a checkpoint's cut: answers the nodes it has to write, in rising order, some perhaps no longer dirty: see
+    /// [`Map::belongs_to_cut`].
+    pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
+        debug_assert!(self.frozen.is_none());
+        self.round += 1;
+        self.frozen = Some(Frozen::default());
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
+        self.leaves_at_cut = dirty.len() as u64;
+        dirty
+    }
+
+    /// Whether a node has changes from before the cut that were not written yet.
+    pub(crate) fn belongs_to_cut(&self, id: NodeId) -> bool {
+        self.frozen.as_ref().is_some_and(|f| f.contains_key(&id))
+            || self.node(id).is_some_and(|n| n.dirty && n.round < self.round)
+    }
+
+    /// Ends a checkpoint.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+        self.leaves_at_cut = 0;
+    }
+
+    /// Gives a checkpoint up: the nodes that it has not written belong to the next one, as they are by then.
+    pub(crate) fn give_up_cut(&mut self, unwritten: impl Iterator<Item = NodeId>) {
+        self.dirty.extend(unwritten);
+        self.thaw();
+    }
+
+    /// Whether any block of a record, whose first block this is, still has it.
+    pub(crate) fn has_any(&self, first: u64, entry: &Entry) -> bool {
+        let Some(node) = self.node(NodeId::leaf_of(first)) else { return false };
+        let slot = (first % NODE_ENTRIES as u64) as usize;
+        (slot..slot + entry.blocks() as usize).any(|slot| node.form.get(slot) == Slot::Known(*entry))
+    }
+
+    /// A node as it was at the cut.
+    pub(crate) fn at_cut(&self, id: NodeId) -> Option<&Form> {
+        let frozen = self.frozen.as_ref().and_then(|f| f.get(&id));
+        frozen.or_else(|| self.node(id).map(|n| &n.form))
+    }
+
+    /// What to load before a node's image may be replaced, i.e. before its parent can be changed.
+    pub(crate) fn parent_missing(&self, id: NodeId) -> Option<Missing> {
+        let (parent, _) = id.parent()?;
+        if self.node(parent).is_some() {
+            return None;
+        }
+        match self.image(parent) {
+            Image::None => None,
+            Image::At(image) => Some(Missing { id: parent, image }),
+            Image::Behind(missing) => Some(missing),
+        }
+    }
+
+    /// A checkpoint wrote a node: its parent points to the new image. Answers the image before. The parent must not
+    /// be missing.
+    pub(crate) fn image_written(&mut self, id: NodeId, image: Entry) -> Entry {
+        self.written(id);
+        let Some((parent, slot)) = id.parent() else { return std::mem::replace(&mut self.root_image, image) };
+        if self.node(parent).is_none() {
+            debug_assert!(matches!(self.image(parent), Image::None));
+            self.insert(parent, Form::empty());
+        }
+        let Some(&at) = self.index.get(&parent) else { unreachable!("inserted") };
+        let at = at as usize;
+        let round = self.round;
+        let Some(node) = &mut self.nodes[at] else { unreachable!("a node in the index") };
+        node.referenced = true;
+        let before = node.form.memory_bytes();
+        let old = node.form.set(slot, image);
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        } else {
+            node.dirty = true;
+            node.round = round.saturating_sub(1);
+            self.dirty_bytes += after;
+        }
+        old
+    }
+
+    /// The node's state at the cut is in the log: it is clean unless it changed since.
+    fn written(&mut self, id: NodeId) {
+        let round = self.round;
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(&id);
+        }
+        if let Some(node) = self.node_mut(id)
+            && node.dirty
+            && node.round < round
+        {
+            node.dirty = false;
+            let bytes = node.form.memory_bytes();
+            self.dirty_bytes -= bytes;
+        }
+    }
+
+    /// The changes of a leaf were written as an overlay: it stays dirty, for the next checkpoint to write again or,
+    /// once loaded, to write whole.
+    pub(crate) fn overlay_written(&mut self, id: NodeId) {
+        let round = self.round;
+        if let Some(frozen) = &mut self.frozen {
+            frozen.remove(&id);
+        }
+        if let Some(node) = self.node_mut(id)
+            && node.dirty
+            && node.round < round
+        {
+            node.round = round;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Takes over an overlay of a checkpoint, at opening.
+    pub(crate) fn load_overlay(&mut self, leaf: NodeId, cleared: bool, pairs: Vec<(u16, Entry)>) {
+        let at = self.insert(leaf, Form::of_overlay(pairs, cleared));
+        self.mark_dirty(at);
+    }
+
+    /// Leaves with changes over an image not loaded that are worth loading, in rising order: up to `cleared_max` that
+    /// were cleared (they take no more memory when loaded, and may owe most), and up to `max` others, those with most
+    /// changes first.
+    pub(crate) fn overlays_to_load(&self, cleared_max: usize, max: usize) -> Vec<NodeId> {
+        let of = |base: Base| self.nodes.iter().flatten().filter(move |node| node.form.base() == base);
+        let mut leaves: Vec<NodeId> = of(Base::MediaCleared).map(|node| node.id).take(cleared_max).collect();
+        if max > 0 {
+            let mut others: Vec<_> =
+                of(Base::Media).map(|node| (node.form.changes().count(), node.id)).collect();
+            if others.len() > max {
+                others.select_nth_unstable_by(max, |a, b| b.cmp(a));
+                others.truncate(max);
+            }
+            leaves.extend(others.into_iter().map(|(_, leaf)| leaf));
+        }
+        leaves.sort_unstable();
+        leaves
+    }
+
+    /// A leaf is known by now to have no image: the changes to it are everything.
+    fn settle(&mut self, leaf: NodeId) {
+        let Some(&at) = self.index.get(&leaf) else { return };
+        let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        if node.form.is_complete() {
+            return;
+        }
+        let before = node.form.memory_bytes();
+        node.form.settle();
+        let after = node.form.memory_bytes();
+        self.memory_bytes = self.memory_bytes + after - before;
+        if node.dirty {
+            self.dirty_bytes = self.dirty_bytes + after - before;
+        }
+        self.overlays -= 1;
+    }
+
+    /// What is to be loaded before it is known whether a leaf's changes lie over an image; settles it if they do not.
+    pub(crate) fn overlay_missing(&mut self, leaf: NodeId) -> Option<Missing> {
+        self.overlay_image(leaf).filter(|missing| missing.id != leaf)
+    }
+
+    /// What is to be loaded to make a leaf with changes whole: itself or an ancestor. Settles it if it has no image.
+    pub(crate) fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
+        if self.node(leaf).is_none_or(|node| node.form.is_complete()) {
+            return None;
+        }
+        match self.image(leaf) {
+            Image::At(image) => Some(Missing { id: leaf, image }),
+            Image::Behind(missing) => Some(missing),
+            Image::None => {
+                self.settle(leaf);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn overlays(&self) -> u64 {
+        self.overlays
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
+    /// Bytes that writing all changed nodes and their ancestors takes at most. What is written takes so many.
+    pub(crate) fn write_estimate_bytes(&self, written_bytes: u64) -> u64 {
+        // Overlays lie under no node.
+        let changed = (self.dirty.len() as u64 + self.leaves_at_cut).saturating_sub(self.overlays);
+        self.dirty_bytes + ancestors_bytes(self.upper_nodes, changed, self.leaves_max(written_bytes))
+    }
+
+    /// Bytes that all nodes above the leaves take at most.
+    pub(crate) fn upper_estimate_bytes(&self, written_bytes: u64) -> u64 {
+        let leaves = self.leaves_max(written_bytes);
+        ancestors_bytes(self.upper_nodes, leaves, leaves)
+    }
+
+    fn leaves_max(&self, written_bytes: u64) -> u64 {
+        let mapped = self.live_blocks.saturating_add(self.fill_blocks);
+        leaves_max(mapped, written_bytes.saturating_add(self.dirty_bytes))
+    }
+
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Changes the budget; nodes go as others come, until the cache is within it.
+    pub(crate) fn set_budget_bytes(&mut self, bytes: u64) {
+        self.budget_bytes = bytes.max(BUDGET_MIN_BYTES);
+    }
+
+    pub(crate) fn over_budget(&self) -> bool {
+        self.memory_bytes > self.budget_bytes
+    }
+
+    /// The form of a node in memory.
+    pub(crate) fn form(&self, id: NodeId) -> Option<&Form> {
+        self.node(id).map(|n| &n.form)
+    }
+
+    /// Marks a node for rewriting, so that its image moves. It must be in memory, complete.
+    pub(crate) fn rewrite(&mut self, id: NodeId) {
+        if let Some(&at) = self.index.get(&id) {
+            self.mark_dirty(at as usize);
+        }
+    }
+
+    /// Whether `image` is where a node's image is now; says what to load to know.
+    pub(crate) fn has_image(&self, id: NodeId, image: Entry) -> Result<bool, Missing> {
+        match self.image(id) {
+            Image::At(at) => Ok(at == image),
+            Image::None => Ok(false),
+            Image::Behind(missing) => Err(missing),
+        }
+    }
+
+    /// Ids of all nodes in memory.
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.iter().flatten().map(|n| n.id).collect()
+    }
+}

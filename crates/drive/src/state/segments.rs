@@ -1,0 +1,688 @@
+//! The segments of a drive: what each holds, which are free, which is worth cleaning.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use layout::pack::{HEADS, PACK_HEADER_BYTES};
+use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
+
+pub(crate) use crate::state::claims::{Claim, Gain};
+use crate::state::log::PACK_SOFT_BYTES;
+use crate::state::pins::{Pin, Pins};
+use crate::state::rows::{Page, RowPages};
+use crate::space::{host_floor_segments, reserve_segments, with_ends};
+
+/// State of a segment in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// May be given to a head.
+    Free,
+    /// Freed, but a reader still has it: free once the reader is done.
+    Waiting,
+    /// Promised to a head, not yet written.
+    Promised,
+    /// A head appends to it.
+    Open,
+    /// Full or given up: only read, cleaned and freed.
+    Sealed,
+    /// Holds a record that could not be read: stays as it is.
+    Damaged,
+    /// A write to it failed: read only, never freed.
+    Bad,
+}
+
+/// [`Segment::filled_units`] of a filling of an earlier run.
+const UNKNOWN: u32 = u32::MAX;
+/// What a pack loses to its header and to padding, at most.
+const PACK_LOSS_UNITS: u64 = ((PACK_HEADER_BYTES + PAGE_BYTES) / UNIT_BYTES) as u64;
+/// The longest record that cleaning moves: so much may stay empty at the end of a segment.
+const RECORD_MAX_UNITS: u64 = (Entry::FRAME_MAX_LEN_BYTES / UNIT_BYTES) as u64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Lengths of the records of which anything is live, in 16-byte units.
+    live_units: u32,
+    /// Of these, what dead blocks of frames took by equal shares: what packing the others anew may gain. Never more than that;
+    /// less where it was tried in vain, or where a death is not accounted yet.
+    repackable_units: u32,
+    /// Lengths of all records of this filling that were ever live; `UNKNOWN` of one of an earlier run.
+    filled_units: u32,
+    /// Number of this filling.
+    generation: u32,
+    /// Sequence number of the newest pack in it.
+    last_sequence: u64,
+    state: State,
+    /// Packs of it that are in memory, not yet on the medium.
+    pub(crate) unwritten: u16,
+    /// Freed, but its space was not given back to the backing yet.
+    discard: bool,
+    /// Cleaned since the last checkpoint: what is live in it are map nodes, which the next one moves.
+    cleaned: bool,
+}
+
+impl Segment {
+    const BLANK: Segment = Segment {
+        live_units: 0,
+        repackable_units: 0,
+        filled_units: 0,
+        generation: 0,
+        last_sequence: 0,
+        state: State::Free,
+        unwritten: 0,
+        discard: false,
+        cleaned: false,
+    };
+
+    pub(crate) fn live_units(&self) -> u32 {
+        self.live_units
+    }
+
+    pub(crate) fn repackable_units(&self) -> u32 {
+        self.repackable_units
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether nothing but a checkpoint is missing for it to be free.
+    fn is_dead(&self) -> bool {
+        self.state == State::Sealed && self.live_units == 0
+    }
+
+    /// Whether it is out of use for good.
+    fn is_set_aside(&self) -> bool {
+        matches!(self.state, State::Damaged | State::Bad)
+    }
+
+    /// What it would hold if its frames could be packed anew.
+    fn expected_units(&self) -> u32 {
+        self.live_units.saturating_sub(self.repackable_units)
+    }
+
+    /// Whether moving what lives leaves something over, of a segment with room for so many units. What was packed densely loses as
+    /// much to headers and ends wherever it goes: only what died there, or was never packed densely, is gained. So cleaning
+    /// comes to an end.
+    fn is_worth_cleaning(&self, full: u64) -> bool {
+        let expected = u64::from(self.expected_units());
+        let packs = (full * UNIT_BYTES as u64).div_ceil(PACK_SOFT_BYTES as u64);
+        let lost = packs * PACK_LOSS_UNITS + RECORD_MAX_UNITS;
+        let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
+        // Nearly full ones cost more than they give.
+        expected * 100 < full * 97 && (expected + lost < full * 99 / 100 || died * 100 >= full)
+    }
+
+    fn row(&self) -> SegmentRow {
+        SegmentRow {
+            live_units: self.live_units,
+            generation: self.generation,
+            last_sequence: self.last_sequence,
+            repackable_units: self.repackable_units,
+            usage: match self.state {
+                State::Free | State::Waiting | State::Promised => SegmentUse::Free,
+                State::Open | State::Sealed => SegmentUse::Used,
+                State::Damaged => SegmentUse::Damaged,
+                State::Bad => SegmentUse::Bad,
+            },
+        }
+    }
+}
+
+pub(crate) struct Segments {
+    geometry: Geometry,
+    table: Vec<Segment>,
+    pages: RowPages,
+    /// Handed out lowest number first, so that a file stays compact and recovery knows where to look.
+    free: BTreeSet<u32>,
+    /// Freed under readers.
+    waiting: Vec<u32>,
+    /// Sealed ones without anything live.
+    dead: BTreeSet<u32>,
+    /// Damaged and bad ones.
+    set_aside: Vec<u32>,
+    /// Those cleaned since the last checkpoint.
+    cleaned: Vec<u32>,
+    /// Of the free, how many were not given back to the backing yet.
+    discards: u32,
+    pins: Pins,
+    live_units: u64,
+    repackable_units: u64,
+    /// How many free segments each head must leave for others.
+    floors: [u32; HEADS],
+    /// Segments that writing the changed part of the map would take, now and again at an opening after a crash: nobody else
+    /// may have them.
+    map_need: u32,
+    /// The same if all nodes above the leaves had changed, as they may have when a segment of single blocks was cleaned: what
+    /// hosts write leaves so much.
+    upper_need: u32,
+    reserve: u32,
+    entropy: u64,
+    generations: u64,
+    /// Planted mistake: readers are not waited for.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) ignore_pins: bool,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) forget_bad: bool,
+}
+
+impl Segments {
+    /// All free. `entropy` makes the generations handed out here differ from those of every earlier run.
+    pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
+        let mut segments = Segments {
+            geometry,
+            table: Vec::new(),
+            pages: RowPages::default(),
+            free: BTreeSet::new(),
+            waiting: Vec::new(),
+            dead: BTreeSet::new(),
+            set_aside: Vec::new(),
+            cleaned: Vec::new(),
+            discards: 0,
+            pins: Pins::default(),
+            live_units: 0,
+            repackable_units: 0,
+            floors: [0; HEADS],
+            map_need: 0,
+            upper_need: 0,
+            reserve: 0,
+            entropy,
+            generations: 0,
+            #[cfg(feature = "planted-bugs")]
+            ignore_pins: false,
+            #[cfg(feature = "planted-bugs")]
+            forget_bad: false,
+        };
+        segments.set_geometry(geometry);
+        segments
+    }
+
+    /// Makes rows for all segments there are, and says how many are held back.
+    fn set_geometry(&mut self, geometry: Geometry) {
+        let count = geometry.segments();
+        self.geometry = geometry;
+        self.table.resize(count as usize, Segment::BLANK);
+        self.pages.resize(count as usize);
+        self.pins.grow(count);
+        self.reserve = reserve_segments(count);
+        self.floors = [host_floor_segments(count), 2, 0];
+    }
+
+    /// The drive has grown: the new segments are free.
+    pub(crate) fn grow(&mut self, geometry: Geometry) {
+        let before = self.count();
+        self.set_geometry(geometry);
+        self.free.extend(before..self.count());
+    }
+
+    /// Takes over the rows of a checkpoint, which count as changed unless they are all on the medium.
+    pub(crate) fn load(&mut self, rows: &[SegmentRow], are_all: bool) {
+        if are_all {
+            self.pages.loaded();
+        }
+        for (segment, row) in self.table.iter_mut().zip(rows) {
+            segment.live_units = row.live_units;
+            segment.repackable_units = row.repackable_units;
+            segment.filled_units = UNKNOWN;
+            segment.generation = row.generation;
+            segment.last_sequence = row.last_sequence;
+            segment.state = match row.usage {
+                SegmentUse::Free => State::Free,
+                SegmentUse::Used => State::Sealed,
+                SegmentUse::Damaged => State::Damaged,
+                SegmentUse::Bad => State::Bad,
+            };
+        }
+        self.live_units = self.table.iter().map(|s| u64::from(s.live_units)).sum();
+        self.repackable_units = self.table.iter().map(|s| u64::from(s.repackable_units)).sum();
+        self.dead = self.all(Segment::is_dead).collect();
+        self.set_aside = self.all(Segment::is_set_aside).collect();
+    }
+
+    /// Lists the free segments, once loading and roll-forward have said which are used.
+    pub(crate) fn list_free(&mut self) {
+        self.free = self.all(|s| s.state == State::Free).collect();
+    }
+
+    fn all(&self, is: impl Fn(&Segment) -> bool) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.table).filter(move |(_, s)| is(s)).map(|(segment, _)| segment)
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    pub(crate) fn get(&self, segment: u32) -> &Segment {
+        &self.table[segment as usize]
+    }
+
+    /// For what is no part of a row.
+    pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.table[segment as usize]
+    }
+
+    /// For a change of the row.
+    fn row_mut(&mut self, segment: u32) -> &mut Segment {
+        let table = &self.table;
+        self.pages.touch(segment, |range| rows_of(table, range));
+        &mut self.table[segment as usize]
+    }
+
+    /// The segment a record lies in. Entries come from our own map: they were checked when read.
+    pub(crate) fn of(&self, entry: Entry) -> u32 {
+        match self.geometry.locate(entry.position_bytes()) {
+            Some((segment, _)) => segment,
+            None => unreachable!("map entry outside the segments: {entry:?}"),
+        }
+    }
+
+    /// The filling of the segment that a record lies in. Two equal entries are the same record only if this is the same too.
+    pub(crate) fn generation_of(&self, entry: Entry) -> u32 {
+        if entry.is_record() { self.get(self.of(entry)).generation } else { 0 }
+    }
+
+    /// Changes the state of a segment, and keeps the lists.
+    pub(crate) fn set_state(&mut self, segment: u32, state: State) {
+        let row = self.row_mut(segment);
+        row.state = state;
+        self.note_death(segment);
+    }
+
+    /// Keeps the list of dead segments after a change.
+    fn note_death(&mut self, segment: u32) {
+        match self.table[segment as usize].is_dead() {
+            true => self.dead.insert(segment),
+            false => self.dead.remove(&segment),
+        };
+    }
+
+    /// A record became live.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        let (segment, units) = (self.of(entry), entry.units());
+        let row = self.row_mut(segment);
+        row.live_units += units;
+        row.filled_units = row.filled_units.saturating_add(units);
+        self.live_units += u64::from(units);
+        let full = self.segment_units();
+        let row = self.get(segment);
+        debug_assert!(u64::from(row.live_units) <= full, "segment {segment} holds more than it has room for");
+        if row.state == State::Sealed {
+            self.note_death(segment);
+        }
+    }
+
+    /// Nothing of a record is live any more. `packable` is what its blocks that died before have added to
+    /// [`Segments::add_repackable`], at most.
+    pub(crate) fn release(&mut self, entry: Entry, packable: u32) {
+        let (segment, units) = (self.of(entry), entry.units());
+        let row = self.row_mut(segment);
+        debug_assert!(row.live_units >= units, "segment {segment} holds less than what dies in it");
+        let before = (row.live_units, row.repackable_units);
+        row.live_units = row.live_units.saturating_sub(units);
+        // What dies last takes its part of the estimate along; what is left over belongs to no dead block.
+        row.repackable_units = row.repackable_units.saturating_sub(packable).min(row.live_units);
+        let now = (row.live_units, row.repackable_units);
+        self.live_units -= u64::from(before.0 - now.0);
+        self.repackable_units -= u64::from(before.1 - now.1);
+        self.note_death(segment);
+    }
+
+    /// Of a record that is live, blocks died that took so much by equal shares.
+    pub(crate) fn add_repackable(&mut self, entry: Entry, units: u32) {
+        let segment = self.of(entry);
+        let row = self.row_mut(segment);
+        let added = units.min(row.live_units.saturating_sub(row.repackable_units));
+        row.repackable_units += added;
+        self.repackable_units += u64::from(added);
+    }
+
+    /// Packing anew what is in a segment brings nothing: it was tried.
+    pub(crate) fn forget_repackable(&mut self, segment: u32) {
+        let row = self.row_mut(segment);
+        let was = std::mem::take(&mut row.repackable_units);
+        self.repackable_units -= u64::from(was);
+    }
+
+    /// What packing frames anew may gain, on the whole drive.
+    pub(crate) fn repackable_units(&self) -> u64 {
+        self.repackable_units
+    }
+
+    /// A pack was sealed in a segment, and is on its way to the medium.
+    pub(crate) fn pack_sealed(&mut self, segment: u32, sequence: u64) {
+        let row = self.row_mut(segment);
+        row.last_sequence = sequence;
+        row.unwritten += 1;
+    }
+
+    /// Roll-forward found packs in a segment.
+    pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
+        // Packs in a bad one are of before it was found so.
+        if self.get(segment).state != State::Bad {
+            self.set_state(segment, State::Sealed);
+        }
+        let row = self.row_mut(segment);
+        row.generation = generation;
+        row.last_sequence = last_sequence;
+    }
+
+    pub(crate) fn pin(&self, segment: u32) -> Pin {
+        self.pins.pin(segment)
+    }
+
+    fn is_pinned(&self, segment: u32) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if self.ignore_pins {
+            return false;
+        }
+        self.pins.is_pinned(segment)
+    }
+
+    /// Takes a free segment for a head, gives it a new generation and marks it promised.
+    pub(crate) fn take(&mut self, head: Head, claim: Claim) -> Option<(u32, u32)> {
+        let floor = match claim {
+            Claim::Ordinary => self.floor(head),
+            // Cleaning goes one deeper than what frees space: it is what makes segments of that.
+            Claim::Urgent if head == Head::Cleaning => self.kept_for_map() + 1,
+            Claim::Urgent => self.stock().min(self.floor(head)),
+            Claim::Last => self.last_stock().min(self.floor(head)),
+            Claim::Rescue => self.map_need.min(self.floor(head)),
+        };
+        self.review_waiting();
+        if self.free_count() <= floor {
+            return None;
+        }
+        let segment = self.free.pop_first()?;
+        self.generations += 1;
+        let generation = mix(self.entropy, self.generations);
+        let row = self.row_mut(segment);
+        debug_assert_eq!((row.live_units, row.repackable_units, row.unwritten), (0, 0, 0));
+        row.generation = generation;
+        row.filled_units = 0;
+        row.cleaned = false;
+        let discard = std::mem::take(&mut row.discard);
+        self.discards -= u32::from(discard);
+        self.set_state(segment, State::Promised);
+        Some((segment, generation))
+    }
+
+    /// Frees a segment that holds nothing live; it is handed out again when its last reader is done.
+    pub(crate) fn free(&mut self, segment: u32) {
+        debug_assert_eq!(self.get(segment).live_units, 0);
+        self.get_mut(segment).discard = true;
+        if self.is_pinned(segment) {
+            self.set_state(segment, State::Waiting);
+            self.waiting.push(segment);
+        } else {
+            self.set_free(segment);
+        }
+    }
+
+    fn set_free(&mut self, segment: u32) {
+        self.set_state(segment, State::Free);
+        self.discards += u32::from(self.get(segment).discard);
+        self.free.insert(segment);
+    }
+
+    /// Looks whether the readers of freed segments are done. Answers whether any segment became free.
+    pub(crate) fn review_waiting(&mut self) -> bool {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (held, done): (Vec<u32>, Vec<u32>) = waiting.into_iter().partition(|s| self.is_pinned(*s));
+        self.waiting = held;
+        done.iter().for_each(|segment| self.set_free(*segment));
+        !done.is_empty()
+    }
+
+    /// Freed segments that readers still have.
+    pub(crate) fn waiting_count(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
+    /// A free segment whose space may be given back to the backing now; it leaves the free list until
+    /// [`Segments::discarded`]. The highest: it is handed out last.
+    pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
+        if self.discards == 0 {
+            return None;
+        }
+        let segment = self.free.iter().rev().copied().find(|s| self.get(*s).discard)?;
+        self.free.remove(&segment);
+        self.get_mut(segment).discard = false;
+        self.discards -= 1;
+        Some(segment)
+    }
+
+    /// Back on the free list after a discard.
+    pub(crate) fn discarded(&mut self, segment: u32) {
+        self.free.insert(segment);
+    }
+
+    /// Whether freed space could be given back to the backing.
+    pub(crate) fn has_discard(&self) -> bool {
+        self.discards > 0
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Whether the host may get another segment.
+    pub(crate) fn host_may_take(&self) -> bool {
+        self.free_count() > self.floor(Head::Host)
+    }
+
+    /// Free segments that a head must leave to others.
+    pub(crate) fn floor(&self, head: Head) -> u32 {
+        match head {
+            Head::Map => 0,
+            Head::Cleaning => self.floors[head as usize] + self.map_need,
+            Head::Host => self.floors[head as usize] + self.map_need.max(self.upper_need),
+        }
+    }
+
+    /// Free segments that the next checkpoint may need: what lies under nodes that are not loaded may turn out to change them.
+    fn kept_for_map(&self) -> u32 {
+        self.map_need.max(self.upper_need / 2)
+    }
+
+    /// Free segments that what frees space leaves where cleaning brought nothing.
+    fn last_stock(&self) -> u32 {
+        self.floors[Head::Cleaning as usize] + self.kept_for_map()
+    }
+
+    /// Free segments that requests leave to cleaning, also those that free space.
+    fn stock(&self) -> u32 {
+        self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
+    }
+
+    /// Whether enough is free for the map to be written and for cleaning to go on, whatever a host write adds to both.
+    pub(crate) fn has_stock(&self, claim: Claim) -> bool {
+        let least = match claim {
+            Claim::Ordinary | Claim::Urgent => self.stock(),
+            Claim::Last => self.last_stock(),
+            Claim::Rescue => self.map_need,
+        };
+        self.free_count() > least
+    }
+
+    /// Says how many bytes of map wait to be written, how many an opening would have to write if the power failed now, and how many
+    /// all nodes above the leaves take.
+    pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64, upper_bytes: u64) {
+        let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.segment_bytes)) as u32;
+        self.map_need = segments(unwritten_bytes) + segments(recovered_bytes);
+        self.upper_need = 2 * segments(upper_bytes);
+    }
+
+    pub(crate) fn map_need(&self) -> u32 {
+        self.map_need
+    }
+
+    /// Segments that data may not fill: over-provisioning for cleaning, the heads and the map.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.reserve
+    }
+
+    /// The newest pack of that segment, of all that hold something live, whose newest pack is the oldest.
+    pub(crate) fn oldest_sequence(&self) -> u64 {
+        let live = self.table.iter().filter(|row| row.live_units > 0);
+        live.map(|row| row.last_sequence).min().unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn live_units(&self) -> u64 {
+        self.live_units
+    }
+
+    /// Most live units the segments take.
+    pub(crate) fn limit_units(&self) -> u64 {
+        let all = u64::from(self.count().saturating_sub(self.reserve)) * self.segment_units();
+        all.saturating_sub(self.set_aside_units())
+    }
+
+    /// Sets a segment aside for good.
+    pub(crate) fn set_aside(&mut self, segment: u32, state: State) {
+        debug_assert!(matches!(state, State::Damaged | State::Bad));
+        if !self.get(segment).is_set_aside() {
+            self.set_aside.push(segment);
+        }
+        self.set_state(segment, state);
+    }
+
+    /// The planted mistake of that name.
+    pub(crate) fn forgets_bad(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        return self.forget_bad;
+        #[cfg(not(feature = "planted-bugs"))]
+        false
+    }
+
+    /// How many segments are damaged, and how many bad.
+    pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
+        let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
+        ((self.set_aside.len() - bad) as u32, bad as u32)
+    }
+
+    /// Room lost in segments that were set aside.
+    pub(crate) fn set_aside_units(&self) -> u64 {
+        let lost = |s: &u32| self.segment_units().saturating_sub(self.get(*s).live_units.into());
+        self.set_aside.iter().map(lost).sum()
+    }
+
+    pub(crate) fn segment_units(&self) -> u64 {
+        u64::from(self.geometry.segment_bytes) / UNIT_BYTES as u64
+    }
+
+    pub(crate) fn generations(&self) -> u64 {
+        self.generations
+    }
+
+    /// How many sealed segments hold nothing live: what the next checkpoint frees.
+    pub(crate) fn dead_count(&self) -> u32 {
+        self.dead.len() as u32
+    }
+
+    /// These segments.
+    pub(crate) fn dead(&self) -> Vec<u32> {
+        self.dead.iter().copied().collect()
+    }
+
+    /// Cleaning is done with a segment; what is live in it stays until the next checkpoint.
+    pub(crate) fn set_cleaned(&mut self, segment: u32) {
+        self.get_mut(segment).cleaned = true;
+        self.cleaned.push(segment);
+    }
+
+    /// Whether a segment was cleaned since the last checkpoint.
+    pub(crate) fn has_cleaned(&self) -> bool {
+        !self.cleaned.is_empty()
+    }
+
+    /// After a checkpoint: what could not be emptied may be tried again.
+    pub(crate) fn forget_cleaned(&mut self) {
+        for segment in std::mem::take(&mut self.cleaned) {
+            self.get_mut(segment).cleaned = false;
+        }
+    }
+
+    /// The segment most worth cleaning. For segments: by benefit over cost as in Sprite LFS (Rosenblum and Ousterhout, 1992,
+    /// section 3.6): (1 - u) x age / (1 + u), with u the share that would be live once frames are packed anew, and age counted
+    /// in packs since the last write. For room: the one with most to pack anew.
+    pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
+        let full = self.segment_units();
+        let candidate = |s: &Segment| {
+            s.state == State::Sealed
+                && s.unwritten == 0
+                && !s.cleaned
+                && s.live_units > 0
+                && s.is_worth_cleaning(full)
+        };
+        let candidates = self.all(candidate);
+        match gain {
+            Gain::Segments => {
+                let score = |s: &Segment| {
+                    let u = f64::from(s.expected_units()) / full as f64;
+                    let age = (now - s.last_sequence.min(now)) as f64 + 1.0;
+                    (1.0 - u) * age / (1.0 + u)
+                };
+                candidates.max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
+            }
+            Gain::Soon => candidates.min_by_key(|&s| self.get(s).expected_units()),
+            Gain::Room(part) => candidates
+                // A little of a segment is not worth moving all of it.
+                .filter(|&s| u64::from(self.get(s).repackable_units) * u64::from(part) > full)
+                .max_by_key(|&s| self.get(s).repackable_units),
+        }
+    }
+
+    /// The table as a checkpoint sees it: begins its cut. Answers which pages changed since the cut before.
+    pub(crate) fn begin_cut(&mut self) -> Vec<bool> {
+        self.pages.cut()
+    }
+
+    /// A page of the table as it was at the cut.
+    pub(crate) fn page_at_cut(&self, page: usize) -> Page {
+        match self.pages.at_cut(page) {
+            Some(rows) => rows.clone(),
+            None => rows_of(&self.table, layout::table::page_rows(page, self.table.len())),
+        }
+    }
+
+    /// A row as it was at the cut, to be changed; no row of it may have been read from [`Segments::page_at_cut`] yet.
+    pub(crate) fn row_at_cut(&mut self, segment: u32) -> Option<&mut SegmentRow> {
+        let table = &self.table;
+        self.pages.at_cut_mut(segment, |range| rows_of(table, range))
+    }
+
+    /// The checkpoint is over, or was given up.
+    pub(crate) fn end_cut(&mut self) {
+        self.pages.end_cut();
+    }
+
+    /// The planted mistake: a block's share dies with it, and rounds to nothing where the record is short.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn release_share(&mut self, entry: Entry, share: u32) {
+        let segment = self.of(entry);
+        let row = self.row_mut(segment);
+        let died = share.min(row.live_units);
+        row.live_units -= died;
+        self.live_units -= u64::from(died);
+        self.note_death(segment);
+    }
+}
+
+fn rows_of(table: &[Segment], range: Range<usize>) -> Page {
+    table[range.start..range.end.min(table.len())].iter().map(Segment::row).collect()
+}
+
+/// A 32-bit number for each filling, different in every run (splitmix64's finaliser, Steele et al. 2014).
+fn mix(entropy: u64, counter: u64) -> u32 {
+    let mut z = entropy.wrapping_add(counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ z >> 31) as u32
+}

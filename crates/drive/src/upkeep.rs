@@ -1,0 +1,9 @@
+pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod decide;
+pub(crate) mod dense;
+pub(crate) mod dictionaries;
+pub(crate) mod recompress;
+pub(crate) mod rehome;
+pub(crate) mod retire;
+pub(crate) mod train;

@@ -1,0 +1,459 @@
+//! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments come free.
+//!
+//! A checkpoint has a cut: a sequence number. It describes the drive as it was then, while writes go on. Leaves come
+//! in rising order, and each node above as soon as all below it are written, so that it need not stay in memory to the
+//! end. Leaves of which only changes are in memory are written as overlays.
+//! When all of that is durable, the slot is written. A checkpoint that was begun is carried on by whoever next does
+//! maintenance, should the one who began it be given up.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use layout::pack::HEADS;
+use layout::record::RECORD_HEADER_BYTES;
+use layout::table::page_of;
+use layout::{
+    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT, RecordHeader,
+    RecordKind, SegmentUse,
+};
+use media::Media;
+
+use crate::state::batch::sum;
+use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::error::Error;
+use crate::state::map::{Map, Missing};
+use crate::state::node::Base;
+use crate::state::segments::{Claim, State};
+use crate::shared::{Shared, yield_now};
+use crate::state::table::{COPIES, Part};
+
+/// Nodes written in one critical section.
+const NODES_A_STEP: usize = 64;
+/// Largest record of a node: all entries as pairs.
+const NODE_RECORD_MAX_BYTES: usize = RECORD_HEADER_BYTES + NODE_ENTRIES * 10 + 16;
+
+/// A checkpoint being written.
+pub(crate) struct InProgress {
+    number: u64,
+    sequence: u64,
+    clean: bool,
+    heads: [HeadPosition; HEADS],
+    counters: Counters,
+    live_blocks: u64,
+    mix: layout::Mix,
+    fill_blocks: u64,
+    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes this checkpoint wrote.
+    dead: BTreeSet<u32>,
+    /// Segments that heads were in at the cut: not to be freed.
+    open: Vec<u32>,
+    /// Leaves still to be written, in rising order.
+    leaves: VecDeque<NodeId>,
+    /// Nodes above the leaves that have to be written, lowest level first.
+    upper: BTreeSet<NodeId>,
+    overlay_records: u64,
+    /// Bytes of nodes and overlays written so far.
+    written_bytes: u64,
+    /// Its place may hold some of it.
+    is_placed: bool,
+    encode_buffer: Vec<u8>,
+}
+
+impl InProgress {
+    /// What it has written so far.
+    pub(crate) fn estimate_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// The node to write next: one above the leaves that no leaf to come lies under, the lowest first, else a leaf.
+    fn next(&self) -> Option<NodeId> {
+        let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
+        let ready = |level: u8| {
+            let first = self.upper.range(NodeId { level, index: 0 }..).next()?;
+            (*first < leaf.ancestor(level)).then_some(*first)
+        };
+        (LEAF_LEVEL + 1..=ROOT.level).find_map(ready).or(Some(*leaf))
+    }
+
+    /// A node was dealt with.
+    fn done(&mut self, id: NodeId) {
+        if id.level == LEAF_LEVEL {
+            self.leaves.pop_front();
+        } else {
+            self.upper.remove(&id);
+        }
+    }
+}
+
+/// What a step of writing nodes came to.
+enum Step {
+    More,
+    Missing(Missing),
+    /// Wait for the medium to take what was sent.
+    Wait,
+    NoSegment,
+    Done,
+}
+
+impl Core {
+    /// The cut.
+    fn begin_checkpoint(&mut self, clean: bool) {
+        self.log.seal_all(&mut self.segments);
+        self.log.promise_all(&mut self.segments);
+        self.log.start_map_head(&mut self.segments);
+        let dirty = self.map.freeze();
+        let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
+        let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
+        let changed = self.segments.begin_cut();
+        self.table.change(&changed, number);
+        self.in_progress = Some(InProgress {
+            number,
+            sequence: self.log.sequence(),
+            clean,
+            heads: self.log.positions(),
+            counters: self.counters,
+            live_blocks: self.map.live_blocks,
+            mix: self.map.mix,
+            fill_blocks: self.map.fill_blocks,
+            dead: self.segments.dead().into_iter().collect(),
+            open: self.log.open_segments().iter().map(|open| open.segment).collect(),
+            leaves: leaves.into(),
+            upper: upper.into_iter().collect(),
+            overlay_records: 0,
+            written_bytes: 0,
+            is_placed: false,
+            encode_buffer: Vec::new(),
+        });
+        self.log.reset_since_checkpoint();
+        self.records_since_checkpoint = 0;
+        #[cfg(feature = "planted-bugs")]
+        if self.has_bug(crate::PlantedBug::ReuseSegmentEarly) {
+            for segment in self.segments.dead() {
+                self.segments.free(segment);
+            }
+        }
+    }
+
+    /// Writes some nodes.
+    fn checkpoint_step(&mut self) -> Step {
+        let Some(mut progress) = self.in_progress.take() else { return Step::Done };
+        let step = self.write_nodes(&mut progress);
+        self.in_progress = Some(progress);
+        if self.map.over_budget() {
+            self.map.evict();
+        }
+        step
+    }
+
+    fn write_nodes(&mut self, progress: &mut InProgress) -> Step {
+        for _ in 0..NODES_A_STEP {
+            if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
+                return Step::Wait;
+            }
+            let Some(id) = progress.next() else {
+                self.log.seal(Head::Map, &mut self.segments);
+                return Step::Done;
+            };
+            if id.level == LEAF_LEVEL && !self.map.belongs_to_cut(id) {
+                progress.done(id);
+                continue;
+            }
+            let overlay = |map: &Map| map.at_cut(id).is_some_and(|form| !form.is_complete());
+            let missing =
+                if overlay(&self.map) { self.map.overlay_missing(id) } else { self.map.parent_missing(id) };
+            if let Some(missing) = missing {
+                return Step::Missing(missing);
+            }
+            let overlay = overlay(&self.map);
+            if self.log.room(Head::Map, NODE_RECORD_MAX_BYTES, Claim::Ordinary, &mut self.segments).is_err() {
+                return Step::NoSegment;
+            }
+            if overlay {
+                self.write_overlay(id, progress)
+            } else {
+                self.write_node(id, progress)
+            }
+            progress.done(id);
+            self.log.seal_if_full(Head::Map, &mut self.segments);
+        }
+        Step::More
+    }
+
+    fn write_overlay(&mut self, id: NodeId, progress: &mut InProgress) {
+        let Some(form) = self.map.at_cut(id) else { return };
+        let payload = &mut progress.encode_buffer;
+        payload.clear();
+        let coding = layout::node::encode_overlay(|| form.changes(), payload);
+        let mut header = RecordHeader {
+            crc: 0,
+            block: id.index,
+            payload_len: payload.len() as u16,
+            kind: RecordKind::Overlay,
+            codec: coding as u8,
+            extra: overlay_extra(progress.number, form.base() == Base::MediaCleared),
+            left_out: 0,
+        };
+        progress.written_bytes += header.record_len() as u64;
+        sum(&mut header, payload);
+        self.log.append(Head::Map, &header, payload);
+        progress.overlay_records += 1;
+        self.map.overlay_written(id);
+    }
+
+    fn write_node(&mut self, id: NodeId, progress: &mut InProgress) {
+        let Some(form) = self.map.at_cut(id) else { return };
+        let payload = &mut progress.encode_buffer;
+        payload.clear();
+        let image = if form.mapped().next().is_none() {
+            Entry::UNMAPPED
+        } else {
+            let coding = layout::node::encode_node(|| form.mapped(), payload);
+            let mut header = RecordHeader {
+                crc: 0,
+                block: id.index,
+                payload_len: payload.len() as u16,
+                kind: RecordKind::Node,
+                codec: coding as u8,
+                extra: u16::from(id.level),
+                left_out: 0,
+            };
+            progress.written_bytes += header.record_len() as u64;
+            sum(&mut header, payload);
+            self.log.append(Head::Map, &header, payload)
+        };
+        let old = self.map.image_written(id, image);
+        // Both tables: the one of the cut describes the map with its nodes where this checkpoint puts them.
+        if image.is_record() {
+            self.add_at_cut(image, progress);
+            self.segments.add(image);
+        }
+        if old.is_record() {
+            self.release_at_cut(old, progress);
+            self.segments.release(old, 0);
+        }
+        if let Some((parent, _)) = id.parent()
+            && !(old.is_unmapped() && image.is_unmapped())
+        {
+            progress.upper.insert(parent);
+        }
+    }
+
+    /// A node's image counts in the table of the cut.
+    fn add_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
+        let segment = self.segments.of(image);
+        self.table.change_page(page_of(segment), progress.number);
+        progress.dead.remove(&segment);
+        if let Some(row) = self.segments.row_at_cut(segment) {
+            row.live_units += image.units();
+        }
+    }
+
+    /// A node's image does not count in the table of the cut any more.
+    fn release_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
+        let segment = self.segments.of(image);
+        self.table.change_page(page_of(segment), progress.number);
+        let Some(row) = self.segments.row_at_cut(segment) else { return };
+        row.live_units = row.live_units.saturating_sub(image.units());
+        row.repackable_units = row.repackable_units.min(row.live_units);
+        if row.live_units == 0 && row.usage == SegmentUse::Used && !progress.open.contains(&segment) {
+            progress.dead.insert(segment);
+        }
+    }
+
+    /// What is to be written of the checkpoint, for each copy, now that all it points to is durable; and its number.
+    fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, [Vec<Part>; COPIES])> {
+        let mut progress = self.in_progress.take()?;
+        progress.is_placed = true;
+        for &segment in &progress.dead {
+            self.table.change_page(page_of(segment), progress.number);
+            if let Some(row) = self.segments.row_at_cut(segment) {
+                row.usage = SegmentUse::Free;
+            }
+        }
+        // Segments the nodes went to after the cut are found by roll-forward: their rows stay as they were, but what
+        // they hold counts from now on.
+        let header = Checkpoint {
+            uuid: self.superblock.log_id(),
+            number: progress.number,
+            sequence: progress.sequence,
+            root: self.map.root_image(),
+            clean: progress.clean,
+            overlay_records: progress.overlay_records,
+            live_blocks: progress.live_blocks,
+            mix: progress.mix,
+            fill_blocks: progress.fill_blocks,
+            generations: self.segments.generations(),
+            entropy,
+            durable: self.log.synced_up_to(),
+            heads: progress.heads,
+            counters: progress.counters,
+            rows: Vec::new(),
+        };
+        let parts = self.table.encode(&header, &self.segments);
+        let number = progress.number;
+        self.in_progress = Some(progress);
+        Some((number, parts))
+    }
+
+    /// The checkpoint is durable: what it freed may be used again.
+    fn commit_checkpoint(&mut self) {
+        let Some(progress) = self.in_progress.take() else { return };
+        self.map.thaw();
+        self.segments.end_cut();
+        self.log.checkpoint_durable(progress.number, &progress.heads);
+        self.log.gap_closed(progress.sequence);
+        self.failed_packs = 0;
+        self.skipped_checkpoints = 0;
+        self.counters.checkpoints_count += 1;
+        for segment in progress.dead {
+            // What was live at the cut and died since is not among them; what was dead stays so.
+            if self.segments.get(segment).state() == State::Sealed {
+                self.segments.free(segment);
+            }
+        }
+        self.segments.forget_cleaned();
+        self.update_map_need();
+        self.log.promise_all(&mut self.segments);
+        self.review_cleaning();
+    }
+
+    /// Gives up the checkpoint under way: something that it points to did not reach the medium. All it was to write is left to
+    /// the next one.
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        let Some(progress) = self.in_progress.take() else { return };
+        if progress.is_placed {
+            // Two checkpoints of one number could not be told apart. The next goes to the same slot: the other holds the one to
+            // fall back on.
+            self.skipped_checkpoints += 2;
+        }
+        self.map.give_up_cut(progress.leaves.into_iter().chain(progress.upper));
+        self.segments.end_cut();
+        self.update_map_need();
+    }
+}
+
+/// The extra field of an overlay record: whether all before it is gone, and which checkpoint it belongs to.
+pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
+    ((checkpoint & 0x7fff) as u16) << 1 | u16::from(cleared)
+}
+
+/// How an attempt at a checkpoint ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Committed,
+    /// The medium did not take a pack: what was in it has to be written elsewhere first.
+    PackFailed,
+}
+
+impl<M: Media> Shared<M> {
+    /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock. What the medium did not
+    /// take is written elsewhere before.
+    pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
+        loop {
+            self.rehome().await?;
+            // Ends: each pack that fails is counted, and too many of them poison the drive.
+            if self.attempt_checkpoint(clean).await? == Attempt::Committed {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool) -> Result<Attempt, Error> {
+        {
+            let mut core = self.core();
+            core.writable()?;
+            self.fold_counters(&mut core);
+            if core.in_progress.is_none() {
+                core.begin_checkpoint(clean);
+            }
+        }
+        loop {
+            let (step, packs) = {
+                let mut core = self.core();
+                if core.log.has_failed() {
+                    core.abandon_checkpoint();
+                    return Ok(Attempt::PackFailed);
+                }
+                (core.checkpoint_step(), core.log.take_outbox())
+            };
+            self.write_out(packs);
+            match step {
+                Step::More => yield_now().await,
+                Step::Missing(missing) => self.load(missing).await?,
+                Step::Wait => {
+                    self.wait_for(|core| match &core.poisoned {
+                        Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+                        None => (core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES).then_some(Ok(())),
+                    })
+                    .await?;
+                }
+                // What readers still have becomes free.
+                Step::NoSegment if self.wait_for_readers().await => {}
+                Step::NoSegment => {
+                    let mut core = self.core();
+                    let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
+                    let waiting = core.segments.waiting_count();
+                    let why = format!(
+                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still \
+                         read): it cannot go on"
+                    );
+                    core.poison(why.clone());
+                    drop(core);
+                    self.progress.notify(usize::MAX);
+                    return Err(Error::ReadOnly(why));
+                }
+                Step::Done => break,
+            }
+        }
+        let target = self.core().log.sequence();
+        self.synced(target).await?;
+        let (encoded, geometry) = {
+            let mut core = self.core();
+            if core.log.has_failed() {
+                core.abandon_checkpoint();
+                return Ok(Attempt::PackFailed);
+            }
+            (core.encode_checkpoint(self.entropy), core.superblock.geometry)
+        };
+        let Some((number, parts)) = encoded else { return Ok(Attempt::Committed) };
+        let mut written = [false; COPIES];
+        let mut failure = None;
+        for (copy, parts) in parts.into_iter().enumerate() {
+            self.core().table.begin_place(number, copy);
+            let start = geometry.checkpoint_offset((number % 2) as usize, copy);
+            match self.write_parts(start, parts).await {
+                Ok(()) => written[copy] = true,
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            let mut core = self.core();
+            let why = format!("one of the places for checkpoints cannot be written: {error}");
+            // One copy is a checkpoint, two are a safer one.
+            match written.contains(&true) {
+                true => core.note(why),
+                false => core.poison(why),
+            }
+        }
+        self.sync_once().await?;
+        {
+            let mut core = self.core();
+            for copy in (0..COPIES).filter(|copy| written[*copy]) {
+                core.table.end_place(number, copy);
+            }
+            core.commit_checkpoint();
+        }
+        self.progress.notify(usize::MAX);
+        Ok(Attempt::Committed)
+    }
+
+    /// Writes parts of a copy of a checkpoint, one after the other.
+    async fn write_parts(self: &Arc<Self>, start: u64, parts: Vec<Part>) -> Result<(), Error> {
+        for (at, buf) in parts {
+            let len = buf.len() as u64;
+            self.write_to_end(start + at, buf).await?;
+            self.core().counters.map_written_bytes += len;
+        }
+        Ok(())
+    }
+}

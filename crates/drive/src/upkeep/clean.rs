@@ -1,0 +1,687 @@
+//! Cleaning: live records move out of a mostly dead segment, so that it can be freed: compressed bytes as they are, except
+//! frames of which some blocks died.
+
+mod found;
+
+use std::sync::Arc;
+
+use layout::{Entry, Head, NodeId, RecordHeader, RecordKind};
+use media::{IoBuf, Media};
+
+use crate::state::batch::{Batch, Item, Payload, sum};
+use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::error::Error;
+use crate::io::load::Bounds;
+use crate::state::map::Missing;
+use crate::state::node::Slot;
+use crate::state::pins::Pin;
+use crate::io::read::decode_verified;
+use crate::state::segments::{Claim, Gain, State};
+use crate::shared::{Shared, yield_now};
+use crate::space::with_ends;
+
+use found::find_all;
+pub(crate) use found::{Found, find_verified};
+
+/// Bytes of a segment read at once.
+const WINDOW_BYTES: usize = 2 << 20;
+/// Records moved in one critical section.
+pub(crate) const RECORDS_A_BATCH: usize = 64;
+/// Records looked at in one step of cleaning, after which whoever drives it may pause.
+const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+/// Below so many free segments only what frees more than it changes of the map is moved: checkpoints would take the last ones.
+const KEPT_FOR_MAP: u32 = 2;
+/// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
+/// largest drive.
+const LOADS_A_RECORD: usize = 8;
+
+/// What lives of a record.
+struct Live {
+    /// Which of the batch.
+    found: usize,
+    /// Its live blocks, a bit each from the first on.
+    blocks: u8,
+    fate: Fate,
+}
+
+/// What becomes of a record that lives.
+enum Fate {
+    /// It moves as it is; with this header, which leaves out blocks that died.
+    Move(RecordHeader),
+    /// Its live blocks are packed anew: smaller, or without a dictionary that was retired.
+    Anew(Batch),
+    /// It stays where it is: packed anew it would be larger, and as it is it cannot move.
+    Stay,
+}
+
+/// How cleaning a segment goes.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// Map nodes that are corrupt: whether the records they map live cannot be known.
+    corrupt_nodes: Vec<NodeId>,
+    /// The medium answered an error: another time it may not.
+    pub(crate) unreadable: bool,
+    /// Everything has to move: what is there will be gone.
+    must_move: bool,
+    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
+    left_units: u64,
+    /// What needs a retired dictionary may move as it is.
+    as_is: bool,
+    /// Retired dictionaries that records need which stay.
+    needed: Vec<u16>,
+    /// How often the number of records dealt with at once was halved.
+    halved: u32,
+}
+
+impl Pass {
+    /// Of what has to move altogether.
+    pub(crate) fn of_everything() -> Pass {
+        Pass { must_move: true, ..Pass::default() }
+    }
+}
+
+/// What became of some records.
+enum Moved {
+    All,
+    NoRoom,
+    /// The map has not enough memory for what leads to all of them.
+    Crowded,
+}
+
+/// What became of appending them.
+enum Step {
+    Done,
+    /// A record is not what it was when the batch was looked at: look again.
+    Changed,
+    Missing(Missing),
+    NoSegment,
+    Wait,
+}
+
+/// A segment half cleaned. State of the drive, not of a future, so that cleaning can pause; lost if whoever does a step
+/// is given up, and the segment begun anew.
+pub(crate) struct Cleaning {
+    segment: u32,
+    generation: u32,
+    /// Byte of the backing where the next window begins.
+    at: u64,
+    window: Option<Window>,
+    pass: Pass,
+    /// There was no room to move anything.
+    stuck: bool,
+    _pin: Pin,
+}
+
+/// What was read of it.
+struct Window {
+    bytes: IoBuf,
+    found: Vec<Found>,
+    /// Of the found, how many are dealt with.
+    done: usize,
+    /// Where the next begins.
+    end: u64,
+}
+
+/// What a step of cleaning came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleaned {
+    /// There is nothing worth it, or no room to move anything, whatever is done.
+    Nothing,
+    /// No room before a checkpoint: it goes on with the same segment then.
+    NoRoom,
+    /// Part of a segment.
+    Part,
+    /// The last of a segment.
+    Segment,
+}
+
+impl<M: Media> Shared<M> {
+    /// Empties the segment most worth it. False: there is none, or no room to move anything.
+    pub(crate) async fn clean_one(self: &Arc<Self>, gain: Gain) -> Result<bool, Error> {
+        loop {
+            match self.clean_step(gain).await? {
+                Cleaned::Part => {}
+                cleaned => return Ok(cleaned == Cleaned::Segment),
+            }
+        }
+    }
+
+    /// A little of the segment at hand, or of the one most worth it.
+    pub(crate) async fn clean_step(self: &Arc<Self>, gain: Gain) -> Result<Cleaned, Error> {
+        let Some(mut work) = self.core().take_cleaning(gain)? else { return Ok(Cleaned::Nothing) };
+        let end = {
+            let geometry = *self.core().geometry();
+            geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
+        };
+        if work.window.is_none() {
+            self.next_window(&mut work, end).await;
+        }
+        if let Some(mut window) = work.window.take() {
+            let until = window.found.len().min(window.done + RECORDS_A_STEP);
+            while window.done < until {
+                let batch = &window.found[window.done..until.min(window.done + RECORDS_A_BATCH)];
+                if !self.move_batch(batch, &window.bytes, &mut work.pass).await? {
+                    return Ok(self.core().put_off_cleaning(work, window));
+                }
+                window.done += batch.len();
+                work.stuck = false;
+                yield_now().await;
+            }
+            if until < window.found.len() {
+                work.window = Some(window);
+            } else {
+                work.at = window.end;
+            }
+        }
+        let needed = {
+            let mut core = self.core();
+            if core.segments.get(work.segment).live_units() > 0 && (work.window.is_some() || work.at < end) {
+                core.cleaning = Some(work);
+                return Ok(Cleaned::Part);
+            }
+            let needed = std::mem::take(&mut work.pass.needed);
+            Some(needed).filter(|needed| core.may_keep_dictionaries(needed))
+        };
+        let again = match needed {
+            Some(needed) => self.keep_dictionaries(&needed).await?,
+            None => false,
+        };
+        let mut core = self.core();
+        if again {
+            // What stayed moves now.
+            work.at = core.geometry().segment_offset(work.segment);
+            work.pass = Pass { as_is: true, ..Pass::default() };
+            core.cleaning = Some(work).filter(|work| core.is_at_hand(work));
+            return Ok(Cleaned::Part);
+        }
+        if core.end_cleaning(&work) {
+            Self::count(&self.corrupt_records, 1);
+        }
+        Ok(Cleaned::Segment)
+    }
+
+    /// Reads the next window of a segment, and finds the records in it. What cannot be read is passed over.
+    async fn next_window(&self, work: &mut Cleaning, end: u64) {
+        let (start, tag, uuid) = {
+            let core = self.core();
+            (core.geometry().segment_offset(work.segment), core.log.tag(), core.superblock.log_id())
+        };
+        let len = (WINDOW_BYTES as u64).min(end - work.at) as usize;
+        let Ok((bytes, _)) = self.read_range(work.at, len).await else {
+            work.pass.unreadable = true;
+            work.at += len as u64;
+            return;
+        };
+        let (segment, generation, at) = (work.segment, work.generation, work.at);
+        let mut found = Vec::new();
+        let offset = (at - start) as u32;
+        let used = find_all(&bytes, tag, &uuid, (segment, generation), at, offset, &mut found);
+        work.window = Some(Window { bytes, found, done: 0, end: at + used as u64 });
+    }
+
+    /// Moves what lives of a batch. False: no room.
+    pub(crate) async fn move_batch(
+        self: &Arc<Self>,
+        batch: &[Found],
+        window: &[u8],
+        pass: &mut Pass,
+    ) -> Result<bool, Error> {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let some = rest.len().min(RECORDS_A_BATCH >> pass.halved).max(1);
+            match self.move_some(&rest[..some], window, pass).await? {
+                Moved::All => rest = &rest[some..],
+                Moved::NoRoom => return Ok(false),
+                Moved::Crowded => pass.halved += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves what lives of some records, all of which are looked up at once.
+    async fn move_some(
+        self: &Arc<Self>,
+        batch: &[Found],
+        window: &[u8],
+        pass: &mut Pass,
+    ) -> Result<Moved, Error> {
+        let mut loads = 0;
+        loop {
+            // Where each block has a leaf of its own, the nodes that lead to so many push each other out of memory.
+            if loads > LOADS_A_RECORD * batch.len() && batch.len() > 1 {
+                return Ok(Moved::Crowded);
+            }
+            let mut live = Vec::new();
+            let looked = self.core().find_live(batch, pass, &mut live);
+            let node_units = match looked {
+                Ok(node_units) => node_units,
+                Err(missing) => {
+                    loads += 1;
+                    if !self.load_for(missing, pass).await {
+                        return Ok(Moved::All);
+                    }
+                    continue;
+                }
+            };
+            // What cannot be decompressed, although its checksum holds, stays, and the segment is set aside.
+            let mut kept = Vec::with_capacity(live.len());
+            for mut live in live {
+                let found = &batch[live.found];
+                if let Some(fate) = self.fate_of(found, window, live.blocks, pass) {
+                    live.fate = fate;
+                    kept.push(live);
+                }
+                if matches!(kept.last(), Some(Live { fate: Fate::Anew(_), .. })) {
+                    // That took its time.
+                    yield_now().await;
+                }
+            }
+            let live = kept;
+            let (step, packs) = {
+                let mut core = self.core();
+                // What moves changes the map, and nodes are moved by the next checkpoint alone.
+                let moves = node_units > 0 || !live.is_empty();
+                let step = match moves && !pass.must_move && core.lacks_room_to_move(batch, &live) {
+                    true => Step::NoSegment,
+                    false => core.append_moved(batch, &live, window, pass),
+                };
+                (step, core.log.take_outbox())
+            };
+            self.write_out(packs);
+            let mut left_units = node_units;
+            for Live { found, fate, .. } in live {
+                match fate {
+                    Fate::Anew(batch) => batch.give_back(),
+                    Fate::Stay => {
+                        let Found { header, entry, .. } = &batch[found];
+                        left_units += u64::from(entry.units());
+                        if !pass.needed.contains(&header.extra) {
+                            pass.needed.push(header.extra);
+                        }
+                    }
+                    Fate::Move(_) => {}
+                }
+            }
+            match step {
+                Step::Done => {
+                    pass.left_units += left_units;
+                    return Ok(Moved::All);
+                }
+                Step::Changed => {}
+                Step::Missing(missing) => {
+                    loads += 1;
+                    if !self.load_for(missing, pass).await {
+                        return Ok(Moved::All);
+                    }
+                }
+                Step::NoSegment => return Ok(Moved::NoRoom),
+                Step::Wait => {
+                    self.wait_for(|core| {
+                        let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
+                        (free || core.poisoned.is_some()).then_some(())
+                    })
+                    .await;
+                    self.core().writable()?;
+                }
+            }
+        }
+    }
+
+    /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
+    /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired moves as it is only where
+    /// that was made ready: see [`Shared::keep_dictionaries`].
+    /// `None`: it would have to be packed anew, and cannot be decompressed.
+    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
+        let (is_current, may_move) = {
+            let core = self.core();
+            (core.is_current(&found.header), core.may_move(&found.header, pass))
+        };
+        let payload = &window[found.payload.clone()];
+        let is_whole = blocks == all_blocks(&found.header);
+        if is_whole && is_current {
+            return Some(Fate::Move(found.header));
+        }
+        let anew = self.make_anew(found, payload, blocks, is_current);
+        let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
+        #[cfg(feature = "planted-bugs")]
+        let size = if self.core().has_bug(crate::PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
+        if size < found.header.record_len()
+            || (size == found.header.record_len() || pass.must_move) && !is_current
+        {
+            return anew.map(Fate::Anew);
+        }
+        if let Some(anew) = anew {
+            anew.give_back();
+        } else if !may_move {
+            return None;
+        }
+        if !may_move {
+            return Some(Fate::Stay);
+        }
+        let mut header = RecordHeader { left_out: all_blocks(&found.header) & !blocks, ..found.header };
+        sum(&mut header, payload);
+        Some(Fate::Move(header))
+    }
+
+    /// Packs the live blocks of a record anew.
+    fn make_anew(
+        self: &Arc<Self>,
+        found: &Found,
+        payload: &[u8],
+        live: u8,
+        is_current: bool,
+    ) -> Option<Batch> {
+        let dictionary = self.dictionaries.of(found.header.extra).ok()?;
+        let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
+        // Something as good as what is there: it may be settled, or need a dictionary that is not in use.
+        let recipes = match is_current && !found.header.is_settled() {
+            true => vec![self.recipe()],
+            false => self.all_recipes(),
+        };
+        let mut batch = Batch::take();
+        batch.add_smallest(&recipes, found.header.block, &contents, live);
+        Some(batch)
+    }
+
+    /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
+    /// the medium answered an error, the batch is left as it is.
+    async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
+        match self.load(missing).await {
+            Ok(()) => true,
+            Err(Error::Corrupt(_)) => {
+                pass.corrupt_nodes.push(missing.id);
+                true
+            }
+            Err(_) => {
+                pass.unreadable = true;
+                false
+            }
+        }
+    }
+}
+
+impl Core {
+    /// The segment at hand, if it is still what it was; else the one most worth cleaning.
+    fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
+        self.writable()?;
+        let now = self.log.sequence();
+        let best = || self.segments.victim(now, gain);
+        if let Some(work) = self.cleaning.take()
+            && self.is_at_hand(&work)
+            && !(gain == Gain::Soon
+                && (work.window.is_none() || work.stuck)
+                && best().is_some_and(|best| self.is_sooner_freed(best, work.segment)))
+        {
+            return Ok(Some(work));
+        }
+        let Some(segment) = self.segments.victim(now, gain) else { return Ok(None) };
+        Ok(Some(Cleaning {
+            segment,
+            generation: self.segments.get(segment).generation(),
+            at: self.geometry().segment_offset(segment),
+            window: None,
+            pass: Pass { as_is: self.is_short(), ..Pass::default() },
+            stuck: false,
+            _pin: self.segments.pin(segment),
+        }))
+    }
+
+    /// There is no room to move what comes next of a segment. A checkpoint may make some; where it did not, the segment is let go.
+    fn put_off_cleaning(&mut self, work: Cleaning, window: Window) -> Cleaned {
+        if work.stuck || self.map.dirty_bytes() == 0 {
+            if self.segments.free_count() >= KEPT_FOR_MAP {
+                return Cleaned::Nothing;
+            }
+            // Others may hold map alone.
+            self.segments.set_cleaned(work.segment);
+            self.note_harvest();
+            return Cleaned::Part;
+        }
+        self.cleaning = Some(Cleaning { window: Some(window), stuck: true, ..work });
+        Cleaned::NoRoom
+    }
+
+    /// Whether it takes much less to free a segment than the one at hand, which was chosen when there was time.
+    fn is_sooner_freed(&self, segment: u32, at_hand: u32) -> bool {
+        self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
+    }
+
+    fn is_at_hand(&self, work: &Cleaning) -> bool {
+        let row = self.segments.get(work.segment);
+        row.state() == State::Sealed && row.generation() == work.generation
+    }
+
+    /// After a checkpoint, which may have freed the segment at hand: then it is let go.
+    pub(crate) fn review_cleaning(&mut self) {
+        if let Some(work) = self.cleaning.take() {
+            if self.is_at_hand(&work) {
+                self.cleaning = Some(work);
+            } else {
+                self.note_harvest();
+            }
+        }
+    }
+
+    /// Whether what changed of the map leaves no room for what moving these would change.
+    fn lacks_room_to_move(&mut self, batch: &[Found], live: &[Live]) -> bool {
+        if self.lacks_room_for_map() {
+            return true;
+        }
+        if self.segments.free_count() >= KEPT_FOR_MAP {
+            return false;
+        }
+        let written = self.map_bytes();
+        let estimate = self.map.write_estimate_bytes(written);
+        if live.is_empty() {
+            // The more of them at a time, the less is written of what is above.
+            return !self.log.leaves_one_for_map(with_ends(estimate), self.segments.free_count());
+        }
+        // Small records change more map than they free, of which this is all that may be left.
+        let changes = written.min((live.len() * layout::BLOCK_BYTES) as u64);
+        let units: u32 = live.iter().map(|live| batch[live.found].entry.units()).sum();
+        changes > 2 * u64::from(units) * layout::UNIT_BYTES as u64
+            || estimate > u64::from(self.geometry().segment_bytes) / 8
+    }
+
+    /// A segment is done with. True if it is set aside, because what it holds cannot be read.
+    fn end_cleaning(&mut self, work: &Cleaning) -> bool {
+        let start = self.geometry().segment_offset(work.segment);
+        self.counters.segments_cleaned_count += 1;
+        let row = self.segments.get(work.segment);
+        // All that was found has been moved, is left there on purpose, or is dead and accounted so. What still counts as live
+        // was not found, or nobody can tell whether it lives: trying again would bring nothing.
+        let lost = u64::from(row.live_units()) > work.pass.left_units
+            && !work.pass.unreadable
+            && row.state() == State::Sealed;
+        // What could be packed anew has been.
+        self.segments.forget_repackable(work.segment);
+        if lost {
+            self.segments.set_aside(work.segment, State::Damaged);
+            self.note(format!(
+                "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",
+                work.segment
+            ));
+        } else {
+            self.segments.set_cleaned(work.segment);
+        }
+        lost
+    }
+
+    /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what these nodes take, or what
+    /// to load first.
+    fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {
+        let mut node_units = 0;
+        for (i, found) in batch.iter().enumerate() {
+            let answer = match found.header.kind {
+                RecordKind::Data => self.live_blocks(found).map(|blocks| {
+                    (blocks != 0).then(|| live.push(Live { found: i, blocks, fate: Fate::Stay }))
+                }),
+                RecordKind::Node => {
+                    let id = NodeId { level: found.header.extra as u8, index: found.header.block };
+                    let node = self.map.has_image(id, found.entry).and_then(|here| match here {
+                        true => self.map.complete(id),
+                        false => Ok(false),
+                    });
+                    node.map(|is| {
+                        is.then(|| {
+                            self.map.rewrite(id);
+                            node_units += u64::from(found.entry.units());
+                        })
+                    })
+                }
+                RecordKind::Range | RecordKind::Overlay => Ok(None),
+            };
+            match answer {
+                Err(missing) if !pass.corrupt_nodes.contains(&missing.id) => return Err(missing),
+                _ => {}
+            }
+        }
+        Ok(node_units)
+    }
+
+    /// Whether no block has any of these data records any more. Leaves that changed are in memory.
+    pub(crate) fn is_left(&self, found: &[Found], pass: &Pass) -> bool {
+        let has = |found: &Found| {
+            let blocks = found.header.block..found.header.block + found.header.blocks();
+            let now = blocks.map(|block| self.map.peek(block));
+            now.into_iter().any(|slot| slot == Slot::Known(found.entry))
+        };
+        let mut data = found.iter().filter(|found| found.header.kind == RecordKind::Data);
+        pass.corrupt_nodes.is_empty() && !data.any(has)
+    }
+
+    /// Which blocks of a data record the map points to it for, a bit each. Wants their leaf whole: then what changes
+    /// replaced is accounted too. All blocks of a frame are in one leaf.
+    fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
+        let (first, count) = (found.header.block, found.header.blocks());
+        if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
+            return Ok(0);
+        }
+        let mut live = 0;
+        self.map.lookup(first, count as usize, |block, now| {
+            live |= u8::from(now == found.entry) << (block - first);
+        })?;
+        Ok(live)
+    }
+
+    /// Appends what still lives to the cleaning head and points the map to it.
+    fn append_moved(&mut self, batch: &[Found], live: &[Live], window: &[u8], pass: &Pass) -> Step {
+        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
+            return Step::Wait;
+        }
+        self.update_map_need();
+        let claim = match pass.must_move {
+            true => Claim::Rescue,
+            // Where free segments are few all wait for what this brings.
+            false if self.is_short() => Claim::Urgent,
+            false => Claim::Ordinary,
+        };
+        for live in live {
+            let found = &batch[live.found];
+            match self.live_blocks(found) {
+                Ok(now) if now == live.blocks => {}
+                // Overwritten, or moved by this very batch before something interrupted it.
+                Ok(0) => continue,
+                Ok(_) => return Step::Changed,
+                Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
+                Err(missing) => return Step::Missing(missing),
+            }
+            let may_move = match &live.fate {
+                Fate::Move(header) => self.may_move(header, pass),
+                Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
+                Fate::Stay => true,
+            };
+            if !may_move {
+                return Step::Changed;
+            }
+            match &live.fate {
+                Fate::Stay => {}
+                Fate::Move(header) => {
+                    if !self.append_to_cleaning(header, &window[found.payload.clone()], claim) {
+                        return Step::NoSegment;
+                    }
+                }
+                Fate::Anew(anew) => {
+                    if !self.append_anew(anew, claim) {
+                        return Step::NoSegment;
+                    }
+                }
+            }
+        }
+        Step::Done
+    }
+
+    /// Appends a batch to the cleaning head. False: no segment could be had.
+    pub(crate) fn append_anew(&mut self, batch: &Batch, claim: Claim) -> bool {
+        batch.items.iter().all(|item| match item {
+            Item::Data { header, payload: Payload::Scratch(range) } => {
+                self.append_to_cleaning(header, &batch.scratch[range.clone()], claim)
+            }
+            Item::Range { header, payload, count, entry } => {
+                self.append_range_to_cleaning(header, payload, (*count, *entry), claim)
+            }
+            // It does not come from a host's buffer.
+            Item::Data { .. } => true,
+        })
+    }
+
+    /// Whether a data record may move as it is.
+    fn may_move(&self, header: &RecordHeader, pass: &Pass) -> bool {
+        self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
+    }
+
+    /// Whether records that need these retired dictionaries and would only become larger may be let move. That keeps the
+    /// dictionaries longer, so only where space is short: a record or two must not hold a segment then.
+    fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
+        !ids.is_empty() && self.is_short()
+    }
+
+    /// Whether a data record needs no dictionary but those in use.
+    pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
+        header.extra == 0 || self.dictionaries.contains(&header.extra)
+    }
+
+    /// A record was appended. Where it needs a retired dictionary nobody knows which segments do, until no head is there any more.
+    pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
+        if !self.is_current(header) {
+            self.open_at_retirement = self.log.open_segments();
+        }
+    }
+
+    /// Appends a range to the cleaning head. False: no segment could be had.
+    pub(crate) fn append_range_to_cleaning(
+        &mut self,
+        header: &RecordHeader,
+        payload: &[u8],
+        (count, entry): (u64, Entry),
+        claim: Claim,
+    ) -> bool {
+        if self.log.room(Head::Cleaning, header.record_len(), claim, &mut self.segments).is_err() {
+            return false;
+        }
+        self.log.append(Head::Cleaning, header, payload);
+        // Nobody will know from its entry that the host replaces it: this pack comes first in any case.
+        self.log.put_cleaning_first();
+        self.publish_range(header.block, count, entry);
+        true
+    }
+
+    /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.
+    pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8], claim: Claim) -> bool {
+        let len = header.record_len();
+        if self.log.room(Head::Cleaning, len, claim, &mut self.segments).is_err() {
+            return false;
+        }
+        let entry = self.log.append(Head::Cleaning, header, payload);
+        self.publish_record(header.block, entry, header.left_out);
+        self.note_retired(header);
+        self.records_since_checkpoint += 1;
+        self.log.seal_if_full(Head::Cleaning, &mut self.segments);
+        true
+    }
+}
+
+/// All blocks of a data record, a bit each.
+fn all_blocks(header: &RecordHeader) -> u8 {
+    u8::MAX >> (8 - header.blocks())
+}

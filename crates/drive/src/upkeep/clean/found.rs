@@ -1,0 +1,97 @@
+//! The records in a segment that is being cleaned, found without the map.
+
+use std::ops::Range;
+
+use layout::node::ROOT_LEVEL;
+use layout::pack::PackHeader;
+use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
+use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
+
+use crate::state::log::PACK_HARD_BYTES;
+
+/// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
+pub(crate) struct Found {
+    /// Its checksum without the mask of its place: it moves as it is.
+    pub(super) header: RecordHeader,
+    pub(super) entry: Entry,
+    /// Where its payload is in the window.
+    pub(super) payload: Range<usize>,
+}
+
+/// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
+fn is_sane(record: &Record<'_>) -> bool {
+    match record.header.kind {
+        RecordKind::Data => record.header.blocks() > 1 || record.payload.len() <= BLOCK_BYTES,
+        RecordKind::Node => record.header.extra <= u16::from(ROOT_LEVEL),
+        RecordKind::Range | RecordKind::Overlay => false,
+    }
+}
+
+/// The records in a pack that is in memory, at a place of a segment.
+pub(crate) fn find_verified(
+    pack: &[u8],
+    tag: u32,
+    filling: (u32, u32),
+    position: u64,
+    offset: u32,
+) -> Vec<Found> {
+    let mut found = Vec::new();
+    if let Ok(header) = PackHeader::decode(pack) {
+        find_all(pack, tag, &header.uuid, filling, position, offset, &mut found);
+    }
+    found
+}
+
+/// The records of all packs in a window of a segment (its number and generation) that begins at a position of the backing, an
+/// offset in the segment; those that belong there and hold. Answers how much of the window is done.
+pub(super) fn find_all(
+    window: &[u8],
+    tag: u32,
+    uuid: &[u8; 16],
+    (segment, generation): (u32, u32),
+    position: u64,
+    offset: u32,
+    found: &mut Vec<Found>,
+) -> usize {
+    find_records(window, uuid, |raw, pack, from| {
+        if pack.segment != segment || pack.generation != generation {
+            return;
+        }
+        let mask = place_mask(tag, segment, generation, offset + from as u32);
+        let Ok(record) = decode_record(raw, mask) else { return };
+        let payload = from + RECORD_HEADER_BYTES;
+        if is_sane(&record) {
+            let entry = record.header.entry_at(position + from as u64);
+            let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
+            found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
+        }
+    })
+}
+
+/// Finds the records of all packs in a window of a segment: calls `each` with a record's bytes, the header of its pack
+/// and where in the window it begins; nothing of that is verified. What is no pack is stepped over page by page: a
+/// damaged one must not hide those behind it. Answers how much of the window is done.
+fn find_records(window: &[u8], uuid: &[u8; 16], mut each: impl FnMut(&[u8], &PackHeader, usize)) -> usize {
+    let mut at = 0;
+    while at < window.len() {
+        let Some(pack) = PackHeader::decode(&window[at..]).ok().filter(|p| p.uuid == *uuid) else {
+            at += PAGE_BYTES;
+            continue;
+        };
+        let len = pack.len as usize;
+        if at + len > window.len() {
+            if at > 0 && len <= PACK_HARD_BYTES {
+                return at;
+            }
+            at += PAGE_BYTES;
+            continue;
+        }
+        let walked =
+            layout::pack::walk_records(&window[at..at + pack.used as usize], pack.records, |within, raw| {
+                each(raw, &pack, at + within as usize);
+                Ok(())
+            });
+        at += if walked.is_ok() { len } else { PAGE_BYTES };
+    }
+    window.len()
+}

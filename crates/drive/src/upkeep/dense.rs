@@ -1,0 +1,132 @@
+//! Writing to a drive that is full: the groups of eight blocks that a write touches are packed anew with it, as small as the drive
+//! can.
+//!
+//! A block that is overwritten alone gives nothing up while its neighbours in a frame live, and takes a record of its own. A full
+//! drive could not take it, although the host writes nothing that compresses worse. With its neighbours in one frame again, it
+//! takes what it took before; if need be with a dictionary that was retired since. A group that already holds just what is written
+//! stays as it is: nothing is so small.
+
+use codec::Dictionary;
+use layout::BLOCK_BYTES;
+use media::Media;
+
+use crate::state::batch::Batch;
+use crate::state::core::Seen;
+use crate::error::Error;
+use crate::state::recipe::Recipe;
+use crate::upkeep::recompress::GROUP_BLOCKS;
+use crate::shared::{Drive, yield_now};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A group of blocks that a write touches: what is there.
+struct Group {
+    first: u64,
+    contents: Vec<u8>,
+    seen: Vec<Seen>,
+}
+
+impl<M: Media> Drive<M> {
+    /// Fills a batch from the host's bytes, with all other blocks of the groups that they touch, as far as those are data.
+    pub(crate) async fn prepare_densely(
+        &self,
+        batch: &mut Batch,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        // Those that were retired as far as what needs them may be written.
+        let outgoing = self.0.core().outgoing.clone();
+        let retired = self.0.dictionaries.retired().into_iter();
+        let retired = retired.filter(|dictionary| outgoing.contains(&dictionary.id())).collect();
+        self.fill_densely(batch, offset, data, retired).await
+    }
+
+    /// Lets dictionaries that were retired be used again if a write becomes smaller by them than this batch of it. False if it does
+    /// not, or that cannot be noted on the drive.
+    pub(crate) async fn bring_back_dictionaries(
+        &self,
+        offset: u64,
+        data: &[u8],
+        batch: &Batch,
+    ) -> Result<bool, Error> {
+        let retired = self.0.dictionaries.retired();
+        if retired.is_empty() {
+            return Ok(false);
+        }
+        let mut smaller = Batch::take();
+        self.fill_densely(&mut smaller, offset, data, retired).await?;
+        let ids = std::mem::take(&mut smaller.dictionaries);
+        let gains = smaller.data_units() < batch.data_units();
+        smaller.give_back();
+        if gains { self.0.bring_back(ids).await } else { Ok(false) }
+    }
+
+    async fn fill_densely(
+        &self,
+        batch: &mut Batch,
+        offset: u64,
+        data: &[u8],
+        retired: Vec<Dictionary>,
+    ) -> Result<(), Error> {
+        let end = offset + data.len() as u64;
+        let (from, to) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let capacity = self.0.core().blocks();
+        let mut recipes = self.0.all_recipes();
+        recipes.extend(self.0.recipes_of(retired));
+        batch.dense = true;
+        let mut first = from / GROUP_BLOCKS * GROUP_BLOCKS;
+        while first < to {
+            let until = (first + GROUP_BLOCKS).min(capacity);
+            let (begin, stop) = (offset.max(first * BLOCK), end.min(until * BLOCK));
+            let whole = (begin.div_ceil(BLOCK), stop / BLOCK);
+            let mut group = self.read_group(first, until, whole).await?;
+            let at = (begin - first * BLOCK) as usize;
+            let place = &mut group.contents[at..at + (stop - begin) as usize];
+            let new = &data[(begin - offset) as usize..(stop - offset) as usize];
+            let same = place == new;
+            place.copy_from_slice(new);
+            group.add_to(batch, &recipes, (begin / BLOCK, stop.div_ceil(BLOCK)), same);
+            first = until;
+            // Compressing as well as the drive can takes its time.
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Reads a group. Of its blocks those from `whole.0` to before `whole.1` are overwritten: they need not be readable.
+    async fn read_group(&self, first: u64, until: u64, whole: (u64, u64)) -> Result<Group, Error> {
+        let mut contents = vec![0; (until - first) as usize * BLOCK_BYTES];
+        let seen = match self.0.read_blocks(first, &mut contents).await {
+            Ok(seen) => seen,
+            Err(_) => {
+                let mut seen = Vec::new();
+                for (block, bytes) in (first..).zip(contents.chunks_exact_mut(BLOCK_BYTES)) {
+                    if !(whole.0..whole.1).contains(&block) {
+                        seen.push(self.0.read_block(block, bytes).await?);
+                    }
+                }
+                seen
+            }
+        };
+        Ok(Group { first, contents, seen })
+    }
+}
+
+impl Group {
+    /// Adds the blocks that are data or were `written` (first, and behind the last); `same` if what was written is what was there.
+    fn add_to(&self, batch: &mut Batch, recipes: &[Recipe], written: (u64, u64), same: bool) {
+        let written = written.0..written.1;
+        let mapped = self.seen.iter().filter(|seen| !seen.entry.is_unmapped());
+        let mapped = mapped.filter(|seen| written.contains(&seen.block));
+        if same && mapped.clone().count() as u64 == written.end - written.start {
+            batch.expected.extend(mapped);
+            return;
+        }
+        let bit = |block: u64| 1 << (block - self.first);
+        let data = self.seen.iter().filter(|seen| seen.entry.is_record()).map(|seen| seen.block);
+        let wanted = data.chain(written).fold(0, |bits, block| bits | bit(block));
+        batch.add_smallest(recipes, self.first, &self.contents, wanted);
+        let rely = self.seen.iter().filter(|seen| wanted >> (seen.block - self.first) & 1 != 0);
+        batch.expected.extend(rely);
+    }
+}

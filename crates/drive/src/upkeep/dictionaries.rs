@@ -1,0 +1,417 @@
+//! The drive's dictionaries: loaded at opening, added, retired.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use codec::{Dictionary, Policy};
+use futures::lock::Mutex as AsyncMutex;
+use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
+use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
+use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Entry, Head};
+use media::Media;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+
+use crate::state::batch::Batch;
+use crate::error::Error;
+use crate::upkeep::decide::Settling;
+use crate::state::map::Own;
+use crate::state::recipe::Recipe;
+use crate::state::segments::Claim;
+use crate::shared::Shared;
+
+/// Retired, but records with it may still be appended to segments.
+pub(crate) const NOT_YET: u64 = u64::MAX;
+
+/// What records need to be decompressed, and what new ones are compressed with.
+#[derive(Default)]
+pub(crate) struct Dictionaries {
+    /// By id; or why one that the catalog names cannot be had.
+    known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
+    /// For new records.
+    active: RwLock<Arc<[Dictionary]>>,
+    /// As it is on the drive.
+    catalog: Mutex<Catalog>,
+    /// The catalog on the drive cannot be read. Another must not take its place: it would give out ids again that records
+    /// have, and a wrong dictionary may decode to wrong data.
+    lost: AtomicBool,
+    /// Whoever changes the catalog has it: a change reads it, waits for the medium, and writes it.
+    changing: AsyncMutex<()>,
+    /// Forgotten, but perhaps still wanted by a read that found its record before: they leave memory the next time.
+    leaving: Mutex<Vec<u16>>,
+}
+
+impl Dictionaries {
+    /// The dictionary that a record was compressed with: none for 0. The error says why it cannot be had.
+    pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
+        if id == 0 {
+            return Ok(None);
+        }
+        match self.known.read().get(&id) {
+            Some(Ok(dictionary)) => Ok(Some(dictionary.clone())),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(format!("it needs dictionary {id}, which the drive does not have")),
+        }
+    }
+
+    /// The dictionaries for new records.
+    pub(crate) fn active(&self) -> Arc<[Dictionary]> {
+        self.active.read().clone()
+    }
+
+    /// Whether the catalog on the drive cannot be read.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn catalog(&self) -> Catalog {
+        self.catalog.lock().clone()
+    }
+
+    /// Those that were retired.
+    pub(crate) fn retired(&self) -> Vec<Dictionary> {
+        let catalog = self.catalog.lock();
+        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at > 0);
+        retired.filter_map(|entry| self.of(entry.id).ok().flatten()).collect()
+    }
+}
+
+/// Of two errors the one that may pass.
+fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
+    match error {
+        Error::Corrupt(_) => before.or(Some(error)),
+        _ => Some(error),
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Loads the catalog and all dictionaries. What is corrupt costs the records that need it, not the opening; what the
+    /// medium does not read may be read another time, so the opening fails of it unless damage is `accepted`.
+    pub(crate) async fn load_dictionaries(&self, accepted: bool) -> Result<(), Error> {
+        let passing = |error: &Error| !accepted && !matches!(error, Error::Corrupt(_));
+        let (entries, _) = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
+            Ok(planned) => planned,
+            Err(error) if passing(&error) => return Err(error),
+            Err(error) => {
+                self.note(format!("the dictionaries cannot be found: {error}"));
+                self.dictionaries.lost.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+        };
+        let blocks = entries.iter().filter(|entry| entry.is_record()).count() as u64;
+        let fills = entries.iter().filter(|entry| entry.fill_word().is_some()).count() as u64;
+        // All blocks of a frame have the same entry, and no two records have.
+        let mut records: Vec<Entry> = entries.into_iter().filter(|entry| entry.is_record()).collect();
+        records.sort_unstable_by_key(|entry| entry.0);
+        records.dedup();
+        let units = records.iter().map(|entry| u64::from(entry.units())).sum();
+        self.core().map.own = Own { blocks, fills, units };
+        if blocks == 0 {
+            return Ok(());
+        }
+        let (catalog, unread) = self.read_catalog().await;
+        let Some(catalog) = catalog else {
+            if let Some(error) = unread.filter(passing) {
+                return Err(error);
+            }
+            self.note(
+                "the catalog of dictionaries cannot be read: records that need one are lost".to_string(),
+            );
+            self.dictionaries.lost.store(true, Ordering::Relaxed);
+            return Ok(());
+        };
+        let mut active = Vec::new();
+        for (slot, entry) in catalog.slots.iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            let (loaded, unread) = self.read_dictionary(slot, entry).await;
+            if let Err(why) = &loaded {
+                if let Some(error) = unread.filter(passing) {
+                    return Err(error);
+                }
+                self.note(why.clone());
+            }
+            if entry.retired_at == 0
+                && let Ok(dictionary) = &loaded
+            {
+                active.push(dictionary.clone());
+            }
+            self.dictionaries.known.write().insert(entry.id, loaded);
+        }
+        self.take_catalog(catalog);
+        self.core().dictionaries = active.iter().map(Dictionary::id).collect();
+        *self.dictionaries.active.write() = active.into();
+        Ok(())
+    }
+
+    fn note(&self, what: String) {
+        self.core().note(what);
+    }
+
+    /// The catalog, and what the medium answered where it was not read.
+    async fn read_catalog(&self) -> (Option<Catalog>, Option<Error>) {
+        let mut unread = None;
+        for copy in 0..CATALOG_COPIES {
+            let mut block = [0; BLOCK_BYTES];
+            match self.read_block(Catalog::block(copy), &mut block).await {
+                Ok(_) => match Catalog::decode(&block) {
+                    Ok(catalog) => return (Some(catalog), None),
+                    Err(_) => continue,
+                },
+                Err(error) => unread = passing_first(unread, error),
+            }
+        }
+        (None, unread)
+    }
+
+    /// A dictionary, or why there is none; and what the medium answered where it was not read.
+    async fn read_dictionary(
+        &self,
+        slot: usize,
+        entry: &CatalogEntry,
+    ) -> (Result<Dictionary, String>, Option<Error>) {
+        let mut unread = None;
+        let len = entry.len_bytes as usize;
+        for copy in 0..CATALOG_COPIES {
+            let mut bytes = vec![0; len.next_multiple_of(BLOCK_BYTES)];
+            let first = Catalog::dictionary_block(slot, copy) * BLOCK_BYTES as u64;
+            if let Err(error) = self.read_span(first, &mut bytes).await {
+                unread = passing_first(unread, error);
+                continue;
+            }
+            bytes.truncate(len);
+            if crc32c::crc32c(&bytes) == entry.crc
+                && let Ok(dictionary) = Dictionary::new(entry.id, bytes)
+            {
+                return (Ok(dictionary), None);
+            }
+        }
+        let why = "cannot be read in either copy: the records that need it are lost";
+        (Err(format!("dictionary {} {why}", entry.id)), unread)
+    }
+
+    /// Stores dictionaries, durably, and takes them for new records from then on; those before are retired. Answers their
+    /// ids; none: there are not enough places that are not taken by dictionaries that records may still need.
+    pub(crate) async fn replace_dictionaries(self: &Arc<Self>, new: Vec<Vec<u8>>) -> Result<Vec<u16>, Error> {
+        let _changing = self.dictionaries.changing.lock().await;
+        if self.dictionaries.is_lost() {
+            return Err(Error::Corrupt(
+                "the catalog of dictionaries cannot be read: it is left as it is".into(),
+            ));
+        }
+        let mut catalog = self.dictionaries.catalog();
+        let free = |(slot, entry): (usize, &Option<CatalogEntry>)| entry.is_none().then_some(slot);
+        let slots: Vec<usize> = catalog.slots.iter().enumerate().filter_map(free).collect();
+        if slots.len() < new.len() {
+            return Ok(Vec::new());
+        }
+        for entry in catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at == 0) {
+            entry.retired_at = NOT_YET;
+        }
+        let before = self.dictionaries.catalog();
+        let mut active = Vec::new();
+        for (slot, bytes) in slots.into_iter().zip(new) {
+            let taken = |id: u16| catalog.slots.iter().flatten().any(|entry| entry.id == id);
+            let mut id = catalog.last_id;
+            loop {
+                id = id.checked_add(1).unwrap_or(1);
+                if !taken(id) {
+                    break;
+                }
+            }
+            let invalid = |error: codec::DictionaryError| Error::Invalid(error.to_string());
+            let dictionary = Dictionary::new(id, bytes).map_err(invalid)?;
+            let bytes = dictionary.bytes();
+            if bytes.len() > DICTIONARY_BYTES_MAX {
+                return Err(Error::Invalid(format!("a dictionary of {} bytes", bytes.len())));
+            }
+            let (len_bytes, crc) = (bytes.len() as u32, crc32c::crc32c(bytes));
+            catalog.slots[slot] = Some(CatalogEntry { id, len_bytes, crc, retired_at: 0 });
+            catalog.last_id = id;
+            // Known to the drive's own catalog only once all are there: until then the slot is free for whoever opens it.
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+            self.write_own(&before, Some((slot, &padded))).await?;
+            active.push(dictionary);
+        }
+        catalog.adopted_at = self.core().log.sequence();
+        self.write_own(&catalog, None).await?;
+        let ids: Vec<u16> = active.iter().map(Dictionary::id).collect();
+        self.dictionaries.known.write().extend(active.iter().map(|d| (d.id(), Ok(d.clone()))));
+        self.take_catalog(catalog);
+        *self.dictionaries.active.write() = active.into();
+        let mut core = self.core();
+        core.dictionary_places_wanted = false;
+        core.dictionaries.clone_from(&ids);
+        // They may hold records with those before. An earlier run's are sealed.
+        core.open_at_retirement = core.log.open_segments();
+        Ok(ids)
+    }
+
+    /// The catalog is on the drive.
+    fn take_catalog(&self, catalog: Catalog) {
+        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at == NOT_YET);
+        let outgoing = retired.map(|entry| entry.id).collect();
+        *self.dictionaries.catalog.lock() = catalog;
+        self.core().outgoing = outgoing;
+    }
+
+    /// Lets what needs these retired dictionaries be written again, if it may not already. False: there is no room to note it.
+    pub(crate) async fn bring_back(self: &Arc<Self>, mut ids: Vec<u16>) -> Result<bool, Error> {
+        // In the order of whoever else changes the catalog.
+        let _changing = self.dictionaries.changing.lock().await;
+        let _right = self.maintenance().await;
+        {
+            // Others may have needed the same.
+            let core = self.core();
+            ids.retain(|id| !core.dictionaries.contains(id) && !core.outgoing.contains(id));
+        }
+        if ids.is_empty() { Ok(true) } else { self.note_needed(&ids).await }
+    }
+
+    /// The same for whoever has the right to maintenance. False also if the catalog is being changed.
+    pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
+        // Whoever changes the catalog may wait for the right to maintenance.
+        let Some(_changing) = self.dictionaries.changing.try_lock() else { return Ok(false) };
+        self.note_needed(ids).await
+    }
+
+    /// Notes durably that these are needed again: which segments may need them is counted anew, once no head appends to one that
+    /// it was written to. The caller has the rights to the catalog and to maintenance.
+    async fn note_needed(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
+        if self.dictionaries.is_lost() {
+            return Ok(false);
+        }
+        if self.core().in_progress.is_some() {
+            // Its cut is past.
+            self.write_checkpoint(false).await?;
+        }
+        let mut catalog = self.dictionaries.catalog();
+        let retired = catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at > 0);
+        retired.filter(|entry| ids.contains(&entry.id)).for_each(|entry| entry.retired_at = NOT_YET);
+        let mut batch = Batch::take();
+        add_catalog(&mut batch, &catalog);
+        let (appended, packs) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            core.freeing = None;
+            // An older catalog may stand in the host's open pack.
+            core.log.seal(Head::Host, &mut core.segments);
+            (core.append_anew(&batch, Claim::Ordinary), core.log.take_outbox())
+        };
+        self.write_out(packs);
+        batch.give_back();
+        if !appended {
+            return Ok(false);
+        }
+        // All that is in memory becomes durable, the catalog with it.
+        self.write_checkpoint(false).await?;
+        self.take_catalog(catalog);
+        Ok(true)
+    }
+
+    /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
+    /// anew since, or whoever calls has looked through all of it for some of them, `looked` (ids, and what they were retired at
+    /// most). Answers how many.
+    pub(crate) async fn forget_dictionaries(
+        self: &Arc<Self>,
+        looked: Option<(&[u16], u64)>,
+    ) -> Result<usize, Error> {
+        let _changing = self.dictionaries.changing.lock().await;
+        let forgotten = self.forget_all_that_may(looked).await?;
+        // After an error nobody knows which catalog is on the drive: nothing moves as it is then.
+        self.take_catalog(self.dictionaries.catalog());
+        Ok(forgotten)
+    }
+
+    async fn forget_all_that_may(self: &Arc<Self>, looked: Option<(&[u16], u64)>) -> Result<usize, Error> {
+        let left = std::mem::take(&mut *self.dictionaries.leaving.lock());
+        left.iter().for_each(|id| drop(self.dictionaries.known.write().remove(id)));
+        let mut catalog = self.dictionaries.catalog();
+        let before = catalog.clone();
+        let (oldest, now, left) = {
+            let mut core = self.core();
+            let open = core.log.open_segments();
+            let left = !core.open_at_retirement.iter().any(|segment| open.contains(segment));
+            if left {
+                // From here on nothing moves that needs them.
+                core.outgoing.clear();
+            }
+            (core.segments.oldest_sequence(), core.log.sequence(), left)
+        };
+        let was_looked_for = |entry: &CatalogEntry| {
+            looked.is_some_and(|(ids, until)| ids.contains(&entry.id) && entry.retired_at <= until)
+        };
+        let mut gone = Vec::new();
+        for slot in &mut catalog.slots {
+            match slot {
+                // All that was written with it lies in segments that no head appends to any more.
+                Some(entry) if entry.retired_at == NOT_YET && left => entry.retired_at = now,
+                Some(entry)
+                    if entry.retired_at > 0 && (entry.retired_at < oldest || was_looked_for(entry)) =>
+                {
+                    gone.push(entry.id);
+                    *slot = None;
+                }
+                _ => {}
+            }
+        }
+        if catalog == before {
+            return Ok(0);
+        }
+        if !gone.is_empty() {
+            // What took the place of the last that needed them may stand in cleaning's open pack: a power cut must not take that
+            // and leave the catalog.
+            self.flush_moved().await?;
+        }
+        self.write_own(&catalog, None).await?;
+        *self.dictionaries.catalog.lock() = catalog;
+        let count = gone.len();
+        self.dictionaries.leaving.lock().extend(gone);
+        Ok(count)
+    }
+
+    /// Writes the catalog and a dictionary, all in one pack, and waits until they are durable.
+    async fn write_own(
+        self: &Arc<Self>,
+        catalog: &Catalog,
+        dictionary: Option<(usize, &[u8])>,
+    ) -> Result<(), Error> {
+        let recipe = Recipe::own();
+        let mut settling = Settling::default();
+        loop {
+            let mut batch = Batch::take();
+            add_catalog(&mut batch, catalog);
+            for copy in 0..CATALOG_COPIES {
+                if let Some((slot, bytes)) = dictionary {
+                    batch.add_run(&recipe, Catalog::dictionary_block(slot, copy), bytes, None);
+                }
+            }
+            let appended = self.append(&batch, &[], &mut settling).await;
+            batch.give_back();
+            if appended? {
+                return self.flush_log().await;
+            }
+        }
+    }
+
+    /// How the host's blocks are compressed now.
+    pub(crate) fn recipe(&self) -> Recipe {
+        let policy = match self.codec() {
+            Policy::Auto if self.hurried.load(Ordering::Relaxed) => Policy::Lz4,
+            policy => policy,
+        };
+        let dictionaries = match policy {
+            Policy::Auto | Policy::Zstd(_) => self.dictionaries.active(),
+            _ => Arc::new([]),
+        };
+        Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false }
+    }
+}
+
+fn add_catalog(batch: &mut Batch, catalog: &Catalog) {
+    for copy in 0..CATALOG_COPIES {
+        batch.add_run(&Recipe::own(), Catalog::block(copy), &catalog.encode(), None);
+    }
+}
+
+const _: () = assert!(OWN_FIRST_BLOCK + 32 * (CATALOG_SLOTS as u64 + 1) == MAX_BLOCKS);

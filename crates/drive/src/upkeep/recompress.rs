@@ -1,0 +1,458 @@
+//! Settling: what lies cold is compressed again, as well as the drive can: stronger, and neighbours together however they
+//! were written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use codec::{Dictionary, Policy};
+use layout::entry::RAW_UNITS;
+use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
+use media::Media;
+
+use crate::state::batch::{Batch, Item, Payload};
+use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::error::Error;
+use crate::state::map::Missing;
+use crate::state::pins::Pin;
+use crate::state::recipe::Recipe;
+use crate::state::segments::{Claim, State};
+use crate::shared::{Drive, Shared, yield_now};
+
+/// Blocks of a settled frame at most: groups of so many are looked at together.
+pub(crate) const GROUP_BLOCKS: u64 = 8;
+/// zstd level and blocks of settled frames where a dictionary helps: it brings what neighbours would, and smaller frames
+/// are read sooner (docs/codec.md has the measurements).
+const WITH_DICTIONARY: (i8, u64) = (6, 4);
+/// The same where there is none: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing
+/// at this size.
+const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
+/// Leaves looked at in one step, where there is nothing to do: one in each critical section, and some that map nothing.
+const LEAVES_A_STEP: usize = 16;
+/// Leaves that map nothing, stepped over in one critical section.
+const ABSENT_A_LOOK: usize = 64;
+/// Blocks read and compressed in one step: as many reads at the same time at most, which a request may have to wait for.
+const BLOCKS_A_STEP: u64 = 32;
+
+/// Which records a step may settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// Everything that is not settled yet.
+    All,
+    /// Only what lies in segments that nothing was written to since so many packs.
+    OlderThan(u64),
+    /// What was settled before the dictionaries in use came, as far as it becomes smaller by 3 % now. See
+    /// [`Drive::gain_of_settling_again`].
+    Again,
+}
+
+/// The same, and why.
+#[derive(Clone, Debug)]
+pub(crate) enum Pick {
+    /// What is not settled; if told, in sealed segments whose newest pack is so many behind.
+    Unsettled(Option<u64>),
+    /// What gains, in segments whose newest pack is not above this.
+    Again(u64),
+    /// What needs one of these dictionaries, in segments whose newest pack is not above this.
+    Needing(u64, Vec<u16>),
+}
+
+/// What a step of settling did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettleStep {
+    /// Where the next step goes on; `None`: that was the end of the drive.
+    pub next_block: Option<u64>,
+    /// Blocks compressed again.
+    pub blocks_count: u64,
+    /// What they took before and take now, in bytes of live space.
+    pub before_bytes: u64,
+    /// See [`SettleStep::before_bytes`].
+    pub after_bytes: u64,
+    /// There is no room to write to for now: free segments are few.
+    pub no_room: bool,
+}
+
+/// What looking for work found.
+enum Looked {
+    /// Blocks to settle, one behind the other within a leaf, with their entries. Their segments stay what they are, so that an
+    /// equal entry later means an unchanged block.
+    Work(u64, Vec<Entry>, Vec<Pin>),
+    /// Nothing up to this block.
+    Nothing(u64),
+    Missing(Missing),
+}
+
+impl<M: Media> Drive<M> {
+    /// Compresses some of what is not settled yet, from `block` on, with what is best: a pass over the drive is steps from 0
+    /// on, each where the one before says, until there is no next block.
+    ///
+    /// # Errors
+    /// What the medium answered; the drive is as it was, but for what earlier steps did.
+    pub async fn settle_step(&self, block: u64, which: Settle) -> Result<SettleStep, Error> {
+        let pick = match which {
+            Settle::All => Pick::Unsettled(None),
+            Settle::OlderThan(packs) => Pick::Unsettled(Some(packs)),
+            Settle::Again => match self.0.dictionaries.catalog().adopted_at {
+                0 => return Ok(SettleStep::default()),
+                adopted_at => Pick::Again(adopted_at),
+            },
+        };
+        self.0.settle_step(block, &pick).await
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// See [`Drive::settle_step`].
+    pub(crate) async fn settle_step(self: &Arc<Self>, block: u64, pick: &Pick) -> Result<SettleStep, Error> {
+        let shared = self;
+        shared.core().writable()?;
+        if shared.codec() == Policy::None && !matches!(pick, Pick::Needing(..)) {
+            return Ok(SettleStep::default());
+        }
+        if !shared.core().segments.host_may_take() {
+            return Ok(SettleStep { next_block: Some(block), no_room: true, ..SettleStep::default() });
+        }
+        let (mut block, mut looks) = (block, 0);
+        let (first, expected, _pins) = loop {
+            let looked = shared.core().look_for_unsettled(block, pick);
+            match looked {
+                Looked::Work(first, expected, pins) => break (first, expected, pins),
+                Looked::Nothing(next) => {
+                    looks += 1;
+                    let next_block = shared.next_block(next);
+                    if looks == LEAVES_A_STEP || next_block.is_none() {
+                        return Ok(SettleStep { next_block, ..SettleStep::default() });
+                    }
+                    block = next;
+                    yield_now().await;
+                }
+                Looked::Missing(missing) => {
+                    if let Err(error) = shared.load(missing).await {
+                        // What it maps cannot be had: on behind it.
+                        if !matches!(error, Error::Corrupt(_)) || matches!(pick, Pick::Needing(..)) {
+                            return Err(error);
+                        }
+                        let span = (NODE_ENTRIES as u64) << (9 * u32::from(missing.id.level));
+                        let next_block = shared.next_block((missing.id.index + 1) * span);
+                        return Ok(SettleStep { next_block, ..SettleStep::default() });
+                    }
+                }
+            }
+        };
+        let end = first + expected.len() as u64;
+        let mut step = SettleStep { next_block: shared.next_block(end), ..SettleStep::default() };
+        let Made { batch, levels, .. } = shared.make_settled(first, &expected, pick).await?;
+        let mut at = 0;
+        while at < batch.items.len() {
+            let (stop, packs) = {
+                let mut core = shared.core();
+                let stop = core.append_settled(&batch, &levels, &mut at, first, &expected, &mut step);
+                (stop, core.log.take_outbox())
+            };
+            shared.write_out(packs);
+            match stop {
+                Stop::Done => {}
+                Stop::NoRoom => {
+                    step.no_room = true;
+                    step.next_block = Some(first);
+                    break;
+                }
+                Stop::Changed => {
+                    step.next_block = Some(first);
+                    break;
+                }
+                Stop::Wait => shared.relieve().await?,
+            }
+        }
+        // Not given back: it was made on another thread, and is larger than those that requests need.
+        Ok(step)
+    }
+
+    /// Reads blocks and compresses them as well as the drive can, the latter where that disturbs nobody. Runs of which
+    /// something is corrupt are left out: that is told to whoever reads it, and by a scrub.
+    pub(crate) async fn make_settled(
+        self: &Arc<Self>,
+        first: u64,
+        expected: &[Entry],
+        pick: &Pick,
+    ) -> Result<Made, Error> {
+        let (_, fetched) = self.fetch_blocks(first, expected.len()).await?;
+        let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
+        let (expected, pick) = (expected.to_vec(), pick.clone());
+        let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
+        // What was fetched comes back: its buffers and pins are let go of here, not at the other thread's leisure.
+        let made = self.compute(move || {
+            let mut batch = Batch::take();
+            let mut levels = Vec::new();
+            let (mut gained_bytes, mut corrupt) = (0, 0);
+            for (start, group) in
+                (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
+            {
+                let (mark, mark_bytes) = (batch.mark(), batch.log_bytes);
+                let runs = || runs_of(group);
+                if let Pick::Needing(_, ids) = &pick {
+                    let blocks = runs().into_iter().flatten().map(|i| first + (start + i) as u64);
+                    // Of what cannot be read it is not known.
+                    let needs =
+                        |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
+                    if !blocks.into_iter().any(needs) {
+                        continue;
+                    }
+                }
+                let mut whole = true;
+                for run in runs() {
+                    let at = first + (start + run.start) as u64;
+                    let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+                    whole &= fetched.decode(&dictionaries, at, &mut bytes).is_ok();
+                    if !whole {
+                        corrupt += 1;
+                        break;
+                    }
+                    let [with, without] = &recipes;
+                    let recipe = if with.dictionary_for(&bytes).is_some() { with } else { without };
+                    batch.add_run(recipe, at, &bytes, None);
+                }
+                let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
+                let after = (batch.log_bytes - mark_bytes) as u64;
+                let gains = match pick {
+                    Pick::Unsettled(_) => after <= before,
+                    Pick::Again(_) => after as f64 * gain_min <= before as f64,
+                    Pick::Needing(..) => true,
+                };
+                if whole && gains {
+                    gained_bytes += before.saturating_sub(after);
+                } else {
+                    batch.go_back(&mark);
+                }
+                levels.push((batch.items.len(), batch.level));
+            }
+            (Made { batch, levels, gained_bytes }, corrupt, fetched)
+        });
+        let (made, corrupt, fetched) =
+            made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
+        drop(fetched);
+        Self::count(&self.corrupt_records, corrupt);
+        if corrupt > 0 && needing {
+            return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
+        }
+        Ok(made)
+    }
+}
+
+/// Blocks compressed again.
+pub(crate) struct Made {
+    batch: Batch,
+    /// At which level, up to which item.
+    levels: Vec<(usize, Option<i8>)>,
+    /// How much less space it takes than what is there.
+    pub(crate) gained_bytes: u64,
+}
+
+enum Stop {
+    Done,
+    NoRoom,
+    Changed,
+    Wait,
+}
+
+/// What records occupy of which a first block is in a part of adjacent blocks' entries.
+pub(crate) fn occupied_units(entries: &[Entry], part: Range<usize>) -> u64 {
+    let is_first = |i: &usize| {
+        let near = i.saturating_sub(GROUP_BLOCKS as usize);
+        entries[*i].is_record() && !entries[near..*i].contains(&entries[*i])
+    };
+    part.filter(is_first).map(|i| u64::from(entries[i].units())).sum()
+}
+
+/// Runs of blocks that are to be settled, none longer than a group.
+fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (i, _) in entries.iter().enumerate().filter(|(_, entry)| entry.is_record()) {
+        match runs.last_mut() {
+            Some(run) if run.end == i && !i.is_multiple_of(GROUP_BLOCKS as usize) => run.end = i + 1,
+            _ => runs.push(i..i + 1),
+        }
+    }
+    runs
+}
+
+impl<M: Media> Shared<M> {
+    fn next_block(&self, block: u64) -> Option<u64> {
+        Some(block).filter(|block| *block < self.core().blocks())
+    }
+
+    /// All ways to compress that the drive has, for where nothing but the size counts.
+    pub(crate) fn all_recipes(self: &Arc<Self>) -> Vec<Recipe> {
+        let usual = self.recipe();
+        if self.codec() == Policy::None {
+            return vec![usual];
+        }
+        let whole = Recipe { frame_blocks: GROUP_BLOCKS, ..usual.clone() };
+        let [with, without] = self.strong_recipes();
+        let larger = |recipe: &Recipe| Recipe { frame_blocks: GROUP_BLOCKS, ..recipe.clone() };
+        vec![larger(&with), larger(&without), with, without, whole, usual]
+    }
+
+    /// The same with dictionaries that are not in use any more, for what they fit better.
+    pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
+        if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
+            return Vec::new();
+        }
+        let dictionaries: Arc<[Dictionary]> = dictionaries.into();
+        let [strong, _] = self.strong_recipes();
+        let usual = self.recipe();
+        let of = |recipe: &Recipe, frame_blocks| Recipe {
+            frame_blocks,
+            dictionaries: dictionaries.clone(),
+            ..recipe.clone()
+        };
+        let sizes = |recipe: &Recipe| [of(recipe, GROUP_BLOCKS), of(recipe, recipe.frame_blocks)];
+        sizes(&strong).into_iter().chain(sizes(&usual)).collect()
+    }
+
+    /// How cold blocks are compressed: those that a dictionary fits, and others.
+    fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
+        let recipe = |(least, frame_blocks), dictionaries| {
+            let level = match self.codec() {
+                Policy::Zstd(level) => level.max(least),
+                _ => least,
+            };
+            Recipe { policy: Policy::Zstd(level), frame_blocks, dictionaries, settled: true }
+        };
+        [recipe(WITH_DICTIONARY, self.dictionaries.active()), recipe(WITHOUT_DICTIONARY, Arc::new([]))]
+    }
+}
+
+impl Core {
+    /// The next groups of blocks of which some can be settled, in the leaf at hand. Of a group, which becomes a frame if
+    /// nothing in it is in the way, settled blocks are taken too if half of it is not settled.
+    fn look_for_unsettled(&mut self, block: u64, pick: &Pick) -> Looked {
+        let blocks = self.blocks();
+        let group = GROUP_BLOCKS;
+        let mut at = block / group * group;
+        for _ in 0..ABSENT_A_LOOK {
+            if at >= blocks {
+                break;
+            }
+            let leaf = NodeId { level: LEAF_LEVEL, ..NodeId::leaf_of(at) };
+            let leaf_end = blocks.min((leaf.index + 1) * NODE_ENTRIES as u64);
+            if self.map.is_absent(leaf) {
+                at = leaf_end;
+                continue;
+            }
+            let mut entries = Vec::with_capacity((leaf_end - at) as usize);
+            let looked = self.map.lookup(at, (leaf_end - at) as usize, |_, entry| entries.push(entry));
+            if let Err(missing) = looked {
+                return Looked::Missing(missing);
+            }
+            for (first, some) in
+                (at..).step_by(BLOCKS_A_STEP as usize).zip(entries.chunks_mut(BLOCKS_A_STEP as usize))
+            {
+                some.chunks_mut(group as usize).for_each(|group| self.pick(group, pick));
+                let records = some.iter().filter(|entry| entry.is_record());
+                let mut segments: Vec<u32> = records.map(|entry| self.segments.of(*entry)).collect();
+                if segments.is_empty() {
+                    continue;
+                }
+                segments.sort_unstable();
+                segments.dedup();
+                let pins = segments.into_iter().map(|segment| self.segments.pin(segment)).collect();
+                return Looked::Work(first, some.to_vec(), pins);
+            }
+            return Looked::Nothing(leaf_end);
+        }
+        Looked::Nothing(at)
+    }
+
+    /// Leaves of a group's entries only those that are to be settled.
+    pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) {
+        let may = |entry: &Entry| {
+            if !entry.is_record() || entry.units() == RAW_UNITS && !entry.is_frame() {
+                return false;
+            }
+            let segment = self.segments.get(self.segments.of(*entry));
+            let old = match pick {
+                Pick::Unsettled(None) => true,
+                Pick::Unsettled(Some(packs)) => {
+                    segment.state() == State::Sealed && segment.last_sequence() + packs <= self.log.sequence()
+                }
+                Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence() <= *until,
+            };
+            old && self.log.in_memory(*entry).is_none()
+        };
+        // What decides: of the others, neighbours come along.
+        let wants = |entry: &Entry| match pick {
+            Pick::Unsettled(_) => !entry.is_settled(),
+            Pick::Again(_) => entry.is_settled(),
+            Pick::Needing(..) => true,
+        };
+        let records = group.iter().filter(|entry| entry.is_record()).count();
+        let wanted = group.iter().filter(|entry| wants(entry) && may(entry)).count();
+        let whole = wanted > 0 && wanted * 2 >= records;
+        for entry in group.iter_mut() {
+            if wanted == 0 || !may(entry) || !wants(entry) && !whole {
+                *entry = Entry::UNMAPPED;
+            }
+        }
+    }
+
+    /// Appends what was made, from item `at` on, as far as its blocks are what they were.
+    fn append_settled(
+        &mut self,
+        batch: &Batch,
+        levels: &[(usize, Option<i8>)],
+        at: &mut usize,
+        first: u64,
+        expected: &[Entry],
+        step: &mut SettleStep,
+    ) -> Stop {
+        // Each is copied, 32 KiB at the most.
+        const ITEMS_A_STEP: usize = 4;
+        if self.writable().is_err() {
+            return Stop::NoRoom;
+        }
+        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
+            return Stop::Wait;
+        }
+        self.update_map_need();
+        let until = batch.items.len().min(*at + ITEMS_A_STEP);
+        while *at < until {
+            let item = &batch.items[*at];
+            // What was a record is no fill, and comes from no host's buffer.
+            let Item::Data { header, payload: Payload::Scratch(range) } = item else {
+                *at += 1;
+                continue;
+            };
+            let place = (header.block - first) as usize;
+            let before = &expected[place..place + header.blocks() as usize];
+            if !self.is_current(header) {
+                // The dictionaries changed meanwhile: to be made anew.
+                return Stop::Changed;
+            }
+            let mut same = true;
+            for (block, entry) in (header.block..).zip(before) {
+                same &= self.map.peek(block) == crate::state::node::Slot::Known(*entry);
+            }
+            if !same {
+                *at += 1;
+                continue;
+            }
+            if !self.segments.host_may_take() && !self.log.has_room(Head::Cleaning, header.record_len()) {
+                return Stop::NoRoom;
+            }
+            let units = occupied_units(expected, place..place + header.blocks() as usize);
+            if !self.append_to_cleaning(header, &batch.scratch[range.clone()], Claim::Ordinary) {
+                return Stop::NoRoom;
+            }
+            let level = levels[levels.partition_point(|(end, _)| *end <= *at)].1;
+            self.written.add(header, level);
+            step.blocks_count += header.blocks();
+            step.before_bytes += units * layout::UNIT_BYTES as u64;
+            step.after_bytes += header.record_len() as u64;
+            *at += 1;
+        }
+        if self.map.over_budget() {
+            self.map.evict();
+        }
+        Stop::Done
+    }
+}

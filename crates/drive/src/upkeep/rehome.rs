@@ -1,0 +1,67 @@
+//! What the medium did not take is written elsewhere.
+//!
+//! A pack that cannot be written leaves a gap in the log: whoever opened the drive now would come to an end before it. But all
+//! that was in it is in memory. So its segment is not written to any more, what lives of its records is appended again as
+//! cleaning would, changed nodes of the map are written again, and a checkpoint whose cut lies behind all that makes the log
+//! with the gap unnecessary. Until then nothing behind the gap counts as durable.
+
+use std::sync::Arc;
+
+use layout::Head;
+use media::Media;
+
+use crate::upkeep::clean::{Pass, RECORDS_A_BATCH, find_verified};
+use crate::error::Error;
+use crate::shared::Shared;
+
+impl<M: Media> Shared<M> {
+    /// Writes elsewhere what packs hold that the medium did not take. The caller has the right to maintenance, and writes a
+    /// checkpoint next.
+    pub(crate) async fn rehome(self: &Arc<Self>) -> Result<(), Error> {
+        loop {
+            let failed = {
+                let mut core = self.core();
+                let failed = core.log.first_failed();
+                if failed.is_some() {
+                    // It may point to what is in the pack, and its cut may lie before it.
+                    core.abandon_checkpoint();
+                }
+                failed
+            };
+            let Some((position, segment, buf)) = failed else { return Ok(()) };
+            self.core().writable()?;
+            let (tag, generation, start) = {
+                let core = self.core();
+                let start = core.geometry().segment_offset(segment);
+                (core.log.tag(), core.segments.get(segment).generation(), start)
+            };
+            let found = find_verified(&buf, tag, (segment, generation), position, (position - start) as u32);
+            let mut pass = Pass::of_everything();
+            let mut moved = true;
+            for batch in found.chunks(RECORDS_A_BATCH) {
+                moved &= self.move_batch(batch, &buf, &mut pass).await?;
+            }
+            if pass.unreadable {
+                // The pack is in memory still: another time the medium may answer.
+                return Err(Error::Io(
+                    "what a pack replaced that the medium did not take cannot be read".into(),
+                ));
+            }
+            // Nothing may point to what never was on the medium.
+            if !moved || !self.core().is_left(&found, &pass) {
+                let why = "the medium did not take a pack, and what it holds cannot be written elsewhere";
+                self.core().poison(format!("{why}: byte {position:#x} of the backing"));
+                self.progress.notify(usize::MAX);
+                return Err(Error::ReadOnly(why.into()));
+            }
+            let packs = {
+                let mut core = self.core();
+                let core = &mut *core;
+                core.log.rehomed(position, &mut core.segments);
+                core.log.seal(Head::Cleaning, &mut core.segments);
+                core.log.take_outbox()
+            };
+            self.write_out(packs);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Settling again: what was settled before the dictionaries in use came, where it pays; and what needs a dictionary whose place
+//! is wanted.
+//!
+//! A map entry does not say which dictionary its record needs, and no list of them is kept. But nothing new takes a retired
+//! dictionary unless the catalog says so, so whatever lies in a segment that was written to since has been looked at since: where
+//! a record lies tells whether it is to be tried, and what was tried with success lies elsewhere. So nothing is settled twice for
+//! the same dictionaries.
+
+use codec::Policy;
+use layout::catalog::CATALOG_SLOTS;
+use layout::{Catalog, Entry, UNIT_BYTES};
+use media::Media;
+
+use crate::upkeep::dictionaries::NOT_YET;
+use crate::error::Error;
+use crate::state::sample::Random;
+use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
+use crate::shared::Drive;
+use crate::upkeep::train::DICTIONARIES_MAX;
+
+/// Groups of blocks that are compressed on trial to see whether all should be.
+const GROUPS_ON_TRIAL: usize = 64;
+
+/// A pass over the drive that makes a dictionary's place free.
+#[derive(Debug)]
+pub(crate) struct Freeing {
+    ids: Vec<u16>,
+    /// What lies in segments whose newest pack is above this does not need them.
+    until: u64,
+    next_block: u64,
+}
+
+impl<M: Media> Drive<M> {
+    /// How much smaller what was settled before the dictionaries in use came would get now: 1.05 is 5 % of ratio gained. Tries
+    /// it with 64 groups of blocks from all over the drive. `None`: there is nothing of the kind.
+    ///
+    /// # Errors
+    /// What the medium answered.
+    pub async fn gain_of_settling_again(&self) -> Result<Option<f64>, Error> {
+        let shared = &self.0;
+        let adopted_at = shared.dictionaries.catalog().adopted_at;
+        if adopted_at == 0 || shared.codec() == Policy::None {
+            return Ok(None);
+        }
+        let mut random = Random(shared.entropy ^ adopted_at);
+        let pick = Pick::Again(adopted_at);
+        let (mut before, mut after) = (0, 0);
+        for place in shared.places(GROUPS_ON_TRIAL, GROUP_BLOCKS as usize, &mut random).await {
+            let group = place.first / GROUP_BLOCKS * GROUP_BLOCKS;
+            let expected = {
+                let mut core = shared.core();
+                let count = (core.blocks() - group).min(GROUP_BLOCKS);
+                let mut expected: Vec<Entry> = Vec::with_capacity(count as usize);
+                let looked = core.map.lookup(group, count as usize, |_, entry| expected.push(entry));
+                if looked.is_err() {
+                    continue;
+                }
+                core.pick(&mut expected, &pick);
+                expected
+            };
+            if !expected.iter().any(|entry| entry.is_record()) {
+                continue;
+            }
+            let was = occupied_units(&expected, 0..expected.len()) * UNIT_BYTES as u64;
+            let made = shared.make_settled(group, &expected, &pick).await?;
+            // What gains too little stays as it is.
+            let gained = made.gained_bytes;
+            before += was;
+            after += was - gained.min(was);
+        }
+        Ok((before > 0).then(|| before as f64 / after.max(1) as f64))
+    }
+
+    /// When the dictionaries in use came, as a number of packs: whoever asks for [`Drive::gain_of_settling_again`] need do so
+    /// once for each. 0: it is not known, or there are none.
+    pub fn dictionaries_adopted_at(&self) -> u64 {
+        self.0.dictionaries.catalog().adopted_at
+    }
+
+    /// Whether dictionaries that were worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
+    pub fn wants_dictionary_places(&self) -> bool {
+        self.0.core().dictionary_places_wanted
+    }
+
+    /// Looks through some of what may need the dictionaries that were retired first, and compresses what does with those in
+    /// use. With the last step they are forgotten, and training is due again if it had found no place. `next_block` of the
+    /// answer is `None` then, or if nothing is to be done.
+    ///
+    /// # Errors
+    /// What the medium answered, or [`Error::NoSpace`]. [`Error::Corrupt`]: something cannot be read that may need them, and they
+    /// stay.
+    pub async fn free_dictionaries_step(&self) -> Result<SettleStep, Error> {
+        let shared = &self.0;
+        let (at, pick) = {
+            let catalog = shared.dictionaries.catalog();
+            let mut core = shared.core();
+            let known = |id: &u16| catalog.slots.iter().flatten().any(|entry| entry.id == *id);
+            core.freeing = core.freeing.take().filter(|freeing| freeing.ids.iter().all(known));
+            if core.freeing.is_none() {
+                core.freeing = in_the_way(&catalog);
+            }
+            let Some(freeing) = &core.freeing else {
+                // Those retired last may be told of soon: their segments are still open.
+                core.dictionary_places_wanted &=
+                    catalog.slots.iter().flatten().any(|entry| entry.retired_at > 0);
+                return Ok(SettleStep::default());
+            };
+            (freeing.next_block, Pick::Needing(freeing.until, freeing.ids.clone()))
+        };
+        if at == 0 {
+            // What is not written yet is not moved: nothing of what is old may be so.
+            shared.flush_moved().await?;
+        }
+        let step = match shared.settle_step(at, &pick).await {
+            Ok(step) => step,
+            Err(error) => {
+                if matches!(error, Error::Corrupt(_)) {
+                    // Whether what cannot be read needs them, nobody can tell: they stay.
+                    let mut core = shared.core();
+                    (core.freeing, core.dictionary_places_wanted) = (None, false);
+                }
+                return Err(error);
+            }
+        };
+        if let Some(next_block) = step.next_block {
+            if let Some(freeing) = shared.core().freeing.as_mut() {
+                freeing.next_block = next_block;
+            }
+            return Ok(step);
+        }
+        let Pick::Needing(until, ids) = pick else { return Ok(step) };
+        let forgotten = shared.forget_dictionaries(Some((&ids, until))).await?;
+        let mut core = shared.core();
+        core.freeing = None;
+        if forgotten > 0 && std::mem::take(&mut core.dictionary_places_wanted) {
+            core.schedule.now();
+        }
+        Ok(step)
+    }
+}
+
+/// The dictionaries to do without, if any were retired: those that were retired first, so many that there is place for as many as
+/// one training may bring.
+fn in_the_way(catalog: &Catalog) -> Option<Freeing> {
+    let mut retired: Vec<(u64, u16)> = catalog
+        .slots
+        .iter()
+        .flatten()
+        .filter(|entry| entry.retired_at > 0 && entry.retired_at != NOT_YET)
+        .map(|entry| (entry.retired_at, entry.id))
+        .collect();
+    retired.sort_unstable();
+    let free = CATALOG_SLOTS - catalog.slots.iter().flatten().count();
+    retired.truncate(DICTIONARIES_MAX.saturating_sub(free).max(1));
+    let (until, _) = *retired.last()?;
+    Some(Freeing { ids: retired.into_iter().map(|(_, id)| id).collect(), until, next_block: 0 })
+}

@@ -1,0 +1,225 @@
+//! Training dictionaries, from a sample of what was written, and keeping those that help.
+
+use std::sync::Arc;
+
+use codec::{Dictionary, Policy};
+use futures::channel::oneshot;
+use layout::CatalogEntry;
+use layout::catalog::DICTIONARY_BYTES_MAX;
+use media::Media;
+
+use crate::error::Error;
+use crate::state::sample::Random;
+use crate::shared::{Drive, Shared};
+
+/// Every so many blocks of the sample one is kept from training, to judge by.
+const HOLD_OUT: usize = 4;
+/// Dictionaries in use at a time, at most: as many again can be retired and still needed, twice nearly.
+pub(crate) const DICTIONARIES_MAX: usize = 6;
+/// Several dictionaries have to be so much better than one.
+const SEVERAL_FROM: f64 = 1.005;
+/// Fewer blocks teach nothing.
+const SAMPLE_BLOCKS_MIN: usize = 16;
+/// Training is tried again when so many times as much was written as before the last time, up to
+/// [`AGAIN_BLOCKS_MAX`].
+const AGAIN_FACTOR: u64 = 4;
+/// 16 GiB.
+const AGAIN_BLOCKS_MAX: u64 = 4 << 20;
+/// Level to train for and to judge by: the foreground's.
+const LEVEL: i8 = 1;
+
+/// What training came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trained {
+    /// The new dictionaries, taken for new records from now on; none: nothing was kept.
+    pub ids: Vec<u16>,
+    /// How much smaller the hold-out sample gets with them, against none: 1.05 is 5 % of ratio gained. 0 if nothing could be
+    /// trained.
+    pub gain: f64,
+    /// The same of the dictionaries in use before; 1 if there were none.
+    pub gain_before: f64,
+    /// Blocks of the sample that could be compressed, of which a quarter was held out.
+    pub sample_blocks: usize,
+    /// The sample was read back from what the drive holds: too little was written for one of that.
+    pub sample_read: bool,
+    /// In words, for people.
+    pub outcome: String,
+}
+
+/// When training is due, in blocks written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    due_blocks: u64,
+    first_blocks: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(sample_blocks: usize) -> Schedule {
+        Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
+    }
+
+    /// What was seen is enough.
+    pub(crate) fn now(&mut self) {
+        self.due_blocks = 0;
+    }
+
+    fn next(&mut self) {
+        let due = self.due_blocks.max(self.first_blocks);
+        self.due_blocks = (due * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(due);
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// Whether enough was written since dictionaries were trained last.
+    pub fn training_is_due(&self) -> bool {
+        let seen = self.0.sampler.seen_blocks();
+        let core = self.0.core();
+        core.writable().is_ok() && self.0.uses_dictionaries() && seen >= core.schedule.due_blocks && seen > 0
+    }
+
+    /// Trains a dictionary on a sample of what was written since the drive was opened, or since the last time, and takes it for
+    /// new records if it helps. If that sample is not full, one is read from places all over the drive instead, where there
+    /// is more to be had.
+    ///
+    /// # Errors
+    /// What the medium answered, or [`Error::NoSpace`]; nothing was changed then.
+    pub async fn train(&self) -> Result<Trained, Error> {
+        let shared = &self.0;
+        shared.core().writable()?;
+        let mut sample = shared.sampler.blocks();
+        let mut read = false;
+        if sample.len() < shared.sampler.size() {
+            let mut random = Random(shared.entropy ^ shared.core().log.sequence());
+            let live = shared.live_sample(shared.sampler.size(), &mut random).await;
+            if live.len() > sample.len() {
+                (sample, read) = (live, true);
+            }
+        }
+        let active = shared.dictionaries.active();
+        let gain_min = shared.dictionary_gain_min;
+        let made = shared.compute(move || attempt(&sample, &active, gain_min));
+        let (mut trained, bytes) = made.await.map_err(|_| Error::Io("training was given up".into()))?;
+        trained.sample_read = read;
+        let mut keep_sample = false;
+        if !bytes.is_empty() {
+            shared.forget_dictionaries(None).await?;
+            trained.ids = shared.replace_dictionaries(bytes).await?;
+            if trained.ids.is_empty() {
+                trained.outcome =
+                    "all places for dictionaries are taken by those that old records need; in the background they \
+                     will be made free"
+                        .into();
+                keep_sample = true;
+                shared.core().dictionary_places_wanted = true;
+            }
+        }
+        if !keep_sample {
+            shared.sampler.start_over();
+        }
+        shared.core().schedule.next();
+        Ok(trained)
+    }
+
+    /// Forgets retired dictionaries that no record needs any more; answers how many. Done before training, too.
+    ///
+    /// # Errors
+    /// What the medium answered, or [`Error::NoSpace`].
+    pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
+        self.0.core().writable()?;
+        self.0.forget_dictionaries(None).await
+    }
+
+    /// The dictionaries that the drive holds, in the order of their places.
+    pub fn dictionaries(&self) -> Vec<DictionaryStatus> {
+        let catalog = self.0.dictionaries.catalog();
+        let of = |entry: &CatalogEntry| DictionaryStatus {
+            id: entry.id,
+            bytes: entry.len_bytes.into(),
+            in_use: entry.retired_at == 0,
+            memory_bytes: self.0.dictionaries.of(entry.id).ok().flatten().map(|d| d.memory_bytes() as u64),
+        };
+        catalog.slots.iter().flatten().map(of).collect()
+    }
+}
+
+/// A dictionary that the drive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DictionaryStatus {
+    /// What records call it.
+    pub id: u16,
+    /// Its length.
+    pub bytes: u64,
+    /// New records are compressed with it; otherwise only old ones need it.
+    pub in_use: bool,
+    /// Memory for it and its tables; `None`: it cannot be read.
+    pub memory_bytes: Option<u64>,
+}
+
+impl<M: Media> Shared<M> {
+    fn uses_dictionaries(&self) -> bool {
+        matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) && !self.dictionaries.is_lost()
+    }
+}
+
+/// Trains and judges. Answers the dictionaries' bytes if they are worth keeping: a sample that they were not trained on has to get
+/// smaller by the factor `gain_min`, against none and against those in use.
+fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Trained, Vec<Vec<u8>>) {
+    let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
+    let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
+    let nothing = |outcome: String| {
+        let sample_blocks = blocks.len();
+        let (gain, gain_before, sample_read) = (0.0, 1.0, false);
+        (Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome }, Vec::new())
+    };
+    if blocks.len() < SAMPLE_BLOCKS_MIN {
+        return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
+    }
+    let numbered = || blocks.iter().enumerate();
+    let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();
+    let seen: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, block)| *block).collect();
+    let most = DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX);
+    let made = |bytes: Vec<Vec<u8>>| -> Vec<Dictionary> {
+        (1..).zip(bytes).filter_map(|(id, bytes)| Dictionary::new(id, bytes).ok()).collect()
+    };
+    let one = match codec::train(&seen, most, LEVEL) {
+        Ok(bytes) => made(vec![bytes]),
+        Err(error) => return nothing(error.to_string()),
+    };
+    let several =
+        codec::train_several(&seen, DICTIONARIES_MAX, most, LEVEL).map_or_else(|_| Vec::new(), made);
+    let gain_of = |dictionaries: &[Dictionary]| codec::gain_of_several(dictionaries, &held, LEVEL);
+    // Several take more memory, and each needs its share of the samples: they have to be worth it.
+    let (gain_one, gain_several) = (gain_of(&one), gain_of(&several));
+    let (dictionaries, gain) =
+        if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
+    let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
+    let keep = gain >= gain_min && gain >= gain_before * gain_min;
+    let percent = |gain: f64| (gain - 1.0) * 100.0;
+    let outcome = match keep {
+        true => format!("ratio of a sample held out: {:+.1} %", percent(gain)),
+        false => format!(
+            "not kept: ratio of a sample held out {:+.1} %, with what is in use {:+.1} %",
+            percent(gain),
+            percent(gain_before)
+        ),
+    };
+    let (sample_blocks, sample_read) = (blocks.len(), false);
+    let trained = Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome };
+    let bytes = dictionaries.iter().filter(|_| keep).map(|dictionary| dictionary.bytes().to_vec()).collect();
+    (trained, bytes)
+}
+
+impl<M: Media> Shared<M> {
+    /// Runs something that keeps a processor busy where that disturbs nobody.
+    pub(crate) fn compute<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (send, receive) = oneshot::channel();
+        (self.compute)(Box::new(move || {
+            // Whoever asked may have gone.
+            let _ = send.send(work());
+        }));
+        receive
+    }
+}

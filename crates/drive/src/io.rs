@@ -1,7 +1,5 @@
 pub(crate) mod extents;
-pub(crate) mod fetched;
 pub(crate) mod flush;
-pub(crate) mod load;
 pub(crate) mod offloaded;
 pub(crate) mod ranges;
 pub(crate) mod read;

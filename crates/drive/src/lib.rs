@@ -9,6 +9,7 @@
 mod check;
 mod error;
 mod look;
+mod medium;
 mod open;
 mod upkeep;
 mod io;
@@ -31,11 +32,12 @@ pub use options::{
 pub use open::recovery::READ_ONLY_REQUESTED;
 pub use upkeep::recompress::{Settle, SettleStep};
 pub use shared::Drive;
-pub use look::status::{Composition, Recovered, Share, State, Status};
+pub use look::status::{Composition, State, Status};
+pub use state::recovered::Recovered;
 pub use look::survey::{Survey, Surveyed};
 pub use upkeep::train::{DictionaryStatus, Trained};
 pub use open::wipe::WipeOptions;
-pub use state::tally::Written;
+pub use state::tally::{Share, Written};
 
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: u64 = layout::ATOMIC_WRITE_BYTES as u64;

@@ -1,6 +1,5 @@
 //! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
 
-use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -14,21 +13,13 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::options::Clock;
 
 use crate::state::core::Core;
-use crate::upkeep::dictionaries::Dictionaries;
+use crate::state::dictionaries::Dictionaries;
 use crate::error::Error;
 use crate::state::frame_cache::Frames;
-use crate::state::log::SealedPack;
 use crate::options::{Compute, OpenOptions, Spawner};
-use crate::open::recovery::{policy_numbers, policy_of};
+use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::sample::Sampler;
-use crate::state::segments::State;
 use crate::wait::wait_until;
-
-/// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
-const FAILED_PACKS_MAX: u32 = 128;
-/// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
-const BAD_SEGMENTS_PART: u32 = 8;
-const BAD_SEGMENTS_MIN: u32 = 6;
 
 /// A drive; clones share it.
 ///
@@ -185,37 +176,6 @@ impl<M: Media> Shared<M> {
         self.core().superblock.clone()
     }
 
-    /// Sends sealed packs to the medium, in the background.
-    pub(crate) fn write_out(self: &Arc<Self>, packs: Vec<SealedPack>) {
-        for pack in packs {
-            let shared = self.clone();
-            (self.spawner)(Box::pin(async move { shared.write_pack(pack).await }));
-        }
-    }
-
-    async fn write_pack(self: Arc<Self>, pack: SealedPack) {
-        let result = self.media.write(pack.position, pack.buf.clone()).await;
-        {
-            let mut core = self.core();
-            let core = &mut *core;
-            match result {
-                Ok(()) => {
-                    core.log.pack_written(&pack, &mut core.segments);
-                    let len = pack.buf.len() as u64;
-                    core.counters.physical_written_bytes += len;
-                    match pack.head {
-                        layout::Head::Host => {}
-                        layout::Head::Cleaning => core.counters.cleaning_written_bytes += len,
-                        layout::Head::Map => core.counters.map_written_bytes += len,
-                    }
-                    core.log.recycle(pack.buf);
-                }
-                Err(error) => core.pack_failed(pack, &error),
-            }
-        }
-        self.progress.notify(usize::MAX);
-    }
-
     /// Adds a count kept outside the lock.
     pub(crate) fn count(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
@@ -233,33 +193,6 @@ impl<M: Media> Shared<M> {
     /// Waits until `ready` answers, looking again whenever something has progressed.
     pub(crate) async fn wait_for<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
         wait_until(&self.progress, || ready(&mut self.core())).await
-    }
-}
-
-/// Most bad segments of so many.
-pub(crate) fn bad_segments_max(count: u32) -> u32 {
-    (count / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN)
-}
-
-impl Core {
-    /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
-    /// way out.
-    fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
-        self.counters.write_errors_count += 1;
-        self.failed_packs += 1;
-        let (position, segment) = (pack.position, pack.segment);
-        let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
-        let is_known = self.segments.get(segment).state() == State::Bad;
-        let (_, bad) = self.segments.set_aside_counts();
-        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-            || self.failed_packs > FAILED_PACKS_MAX
-            || !is_known && bad >= bad_segments_max(self.segments.count())
-        {
-            self.poison(what);
-        } else {
-            self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));
-            self.log.pack_failed(pack, &mut self.segments);
-        }
     }
 }
 

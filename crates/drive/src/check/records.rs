@@ -7,7 +7,7 @@ use media::Media;
 use super::report::{CheckProgress, CheckReport, Fault, Faults};
 use super::runs::Fetched;
 use super::walk::Met;
-use crate::io::read::verify_record;
+use crate::medium::decode::verify_record;
 use crate::shared::Shared;
 
 /// Stands for a block number where the record is a map node.

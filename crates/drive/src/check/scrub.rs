@@ -6,9 +6,9 @@ use media::Media;
 
 use super::report::Fault;
 use crate::error::Error;
-use crate::io::load::Fetch;
+use crate::medium::load::Fetch;
 use crate::state::map::Missing;
-use crate::io::read::verify_record;
+use crate::medium::decode::verify_record;
 use crate::shared::{Drive, Shared};
 
 /// Leaves that hold nothing passed over in one step.

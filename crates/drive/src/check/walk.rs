@@ -9,7 +9,7 @@ use media::Media;
 use super::report::{Fault, Faults};
 use super::runs::Fetched;
 use crate::error::Error;
-use crate::io::load::{Bounds, Fetch, try_decode_node};
+use crate::medium::load::{Bounds, Fetch, try_decode_node};
 use crate::state::log::InMemory;
 use crate::state::node::{Base, Form};
 use crate::shared::Shared;

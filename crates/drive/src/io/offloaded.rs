@@ -9,7 +9,7 @@ use media::Media;
 use offload::{Done, Job, Offload};
 
 use crate::state::batch::Batch;
-use crate::state::core::Seen;
+use crate::state::batch::Seen;
 use crate::shared::Shared;
 
 /// What a write will store, before it is compressed.

@@ -5,27 +5,8 @@ use media::Media;
 
 use crate::state::core::Core;
 use crate::shared::Drive;
-use crate::state::tally::Written;
-
-/// How opening went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Packs rolled forward.
-    pub packs_count: u64,
-    /// Bytes of log read for that.
-    pub log_bytes: u64,
-    /// The drive had been closed properly.
-    pub clean: bool,
-}
-
-/// Blocks of one kind, and what they take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Bytes of logical space.
-    pub logical_bytes: u64,
-    /// Bytes of the backing, headers in.
-    pub physical_bytes: u64,
-}
+use crate::state::recovered::Recovered;
+use crate::state::tally::{Share, Written};
 
 /// Live data by how it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

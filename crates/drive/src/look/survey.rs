@@ -7,7 +7,7 @@ use media::Media;
 
 use crate::state::sample::Random;
 use crate::shared::{Drive, Shared, yield_now};
-use crate::look::status::Share;
+use crate::state::tally::Share;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]

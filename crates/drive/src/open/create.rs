@@ -12,7 +12,7 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::options::CreateOptions;
-use crate::open::recovery::policy_numbers;
+use crate::state::policy::policy_numbers;
 use crate::shared::Drive;
 
 impl<M: Media> Drive<M> {

@@ -9,15 +9,17 @@ use media::Media;
 use crate::upkeep::checkpoint::overlay_extra;
 use crate::state::core::Core;
 use crate::error::Error;
-use crate::io::load::Bounds;
+use crate::medium::load::Bounds;
 use crate::state::log::Log;
-use crate::upkeep::decide::MapWish;
+use crate::state::map_wish::MapWish;
 use crate::state::map::Map;
+use crate::state::policy::policy_of;
 use crate::options::OpenOptions;
 use crate::open::replay::{Reader, Tail, Told};
 use crate::open::rewrite::{NotTaken, Rewritten, rewrite};
 use crate::state::segments::{Segments, State};
-use crate::shared::{Drive, Shared, bad_segments_max};
+use crate::medium::write_out::bad_segments_max;
+use crate::shared::{Drive, Shared};
 use crate::open::slots::{
     copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
@@ -163,29 +165,6 @@ pub(crate) async fn is_outdated<M: Media>(
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
-/// The codec policy that numbers in a superblock stand for.
-pub(crate) fn policy_of(policy: u8, level: i8) -> Result<codec::Policy, Error> {
-    match policy {
-        0 => Ok(codec::Policy::Auto),
-        1 => Ok(codec::Policy::Lz4),
-        2 => Ok(codec::Policy::Zstd(level)),
-        3 => Ok(codec::Policy::None),
-        4 => Ok(codec::Policy::Deflate(level.unsigned_abs())),
-        other => Err(Error::Corrupt(format!("superblock: unknown codec policy {other}"))),
-    }
-}
-
-/// Numbers of the policies in the superblock: policy and level.
-pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
-    match policy {
-        codec::Policy::Auto => (0, 0),
-        codec::Policy::Lz4 => (1, 0),
-        codec::Policy::Zstd(level) => (2, level),
-        codec::Policy::None => (3, 0),
-        codec::Policy::Deflate(level) => (4, level as i8),
-    }
-}
-
 /// Puts the drive's state together from a checkpoint and the log behind it.
 fn recover(
     superblock: Superblock,
@@ -251,12 +230,12 @@ fn recover(
         dictionary_places_wanted: false,
         freeing: None,
         dictionaries: Vec::new(),
-        schedule: crate::upkeep::train::Schedule::new(options.sample_blocks),
+        schedule: crate::state::training_schedule::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),
         outgoing: Vec::new(),
         discard_unsupported: false,
         notes: Vec::new(),
-        recovered: crate::look::status::Recovered {
+        recovered: crate::state::recovered::Recovered {
             packs_count: tail.packs_count,
             log_bytes: tail.bytes,
             clean: checkpoint.clean,

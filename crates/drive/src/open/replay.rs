@@ -14,8 +14,8 @@ use layout::{
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::io::load::Bounds;
-use crate::state::log::PACK_HARD_BYTES;
+use crate::medium::load::Bounds;
+use crate::state::pack_sizes::PACK_HARD_BYTES;
 use crate::open::slots::{Search, first_packs};
 
 /// Bytes of a segment read at once: several of the largest packs.

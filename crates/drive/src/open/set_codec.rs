@@ -6,7 +6,7 @@ use media::Media;
 
 use crate::open::create::codecs_of;
 use crate::error::Error;
-use crate::open::recovery::policy_numbers;
+use crate::state::policy::policy_numbers;
 use crate::shared::Drive;
 
 impl<M: Media> Drive<M> {

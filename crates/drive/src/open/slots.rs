@@ -10,7 +10,7 @@ use layout::{
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::state::log::PACK_HARD_BYTES;
+use crate::state::pack_sizes::PACK_HARD_BYTES;
 use crate::state::table::Table;
 
 /// Checkpoints are numbered below this, so that counting on never overflows.

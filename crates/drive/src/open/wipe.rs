@@ -13,7 +13,8 @@ use media::Media;
 
 use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
 use crate::error::Error;
-use crate::open::recovery::{is_outdated, policy_of};
+use crate::open::recovery::is_outdated;
+use crate::state::policy::policy_of;
 use crate::open::rewrite::rewrite_checkpoint;
 use crate::shared::Drive;
 use crate::open::slots::{Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock};

@@ -7,9 +7,17 @@ use codec::{CodecId, Dictionary, Kind, frame_blocks};
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
-use crate::state::core::Seen;
 use crate::state::recipe::Recipe;
 use crate::state::tally::level_of;
+
+/// A block as it was when it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) block: u64,
+    pub(crate) entry: Entry,
+    /// Of the segment that the record lies in.
+    pub(crate) generation: u32,
+}
 
 /// Where an item's payload is.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
-use crate::state::batch::{Batch, Item, Payload};
-use crate::upkeep::checkpoint::InProgress;
-use crate::upkeep::clean::Cleaning;
+use crate::state::batch::{Batch, Item, Payload, Seen};
+use crate::state::cut::InProgress;
+use crate::state::cleaning::Cleaning;
 use crate::error::Error;
 use crate::state::log::{Log, Room};
-use crate::upkeep::decide::MapWish;
+use crate::state::map_wish::MapWish;
 use crate::state::map::Map;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Segments};
@@ -30,15 +30,6 @@ pub(crate) enum Stall {
     Conflict,
     /// No writes at all.
     Refused(Error),
-}
-
-/// A block as it was when it was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) block: u64,
-    pub(crate) entry: Entry,
-    /// Of the segment that the record lies in.
-    pub(crate) generation: u32,
 }
 
 pub(crate) struct Core {
@@ -87,21 +78,21 @@ pub(crate) struct Core {
     /// Those retired of which nobody counts yet which segments may need them: what needs them may be written.
     pub(crate) outgoing: Vec<u16>,
     /// When dictionaries are trained next.
-    pub(crate) schedule: crate::upkeep::train::Schedule,
+    pub(crate) schedule: crate::state::training_schedule::Schedule,
     /// Training found dictionaries worth keeping, and no place for them.
     pub(crate) dictionary_places_wanted: bool,
     /// Places for dictionaries are being made.
-    pub(crate) freeing: Option<crate::upkeep::retire::Freeing>,
+    pub(crate) freeing: Option<crate::state::freeing::Freeing>,
     /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// What cleaning brings.
-    pub(crate) harvest: crate::upkeep::decide::Harvest,
+    pub(crate) harvest: crate::state::harvest::Harvest,
     /// A discard is under way.
     pub(crate) discarding: bool,
     /// The backing cannot discard.
     pub(crate) discard_unsupported: bool,
     pub(crate) notes: Vec<String>,
-    pub(crate) recovered: crate::look::status::Recovered,
+    pub(crate) recovered: crate::state::recovered::Recovered,
     #[cfg(feature = "planted-bugs")]
     pub(crate) planted_bug: Option<crate::PlantedBug>,
 }

@@ -7,16 +7,12 @@ use std::sync::Arc;
 
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
-use layout::{ATOMIC_WRITE_BYTES, Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
+use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
 use media::IoBuf;
 
 use self::failed::FailedPack;
+use crate::state::pack_sizes::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 use crate::state::segments::{Claim, Segments, State};
-
-/// A pack is sealed once it holds this much.
-pub(crate) const PACK_SOFT_BYTES: usize = 256 * 1024;
-/// A pack never grows beyond this: a full soft one and the largest atomic write on top.
-pub(crate) const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + ATOMIC_WRITE_BYTES;
 
 /// A batch is divided between two segments where at least so much goes into the first.
 const PART_BYTES_MIN: usize = 8 << 10;

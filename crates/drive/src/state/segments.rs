@@ -7,7 +7,7 @@ use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
 
 pub(crate) use crate::state::claims::{Claim, Gain};
-use crate::state::log::PACK_SOFT_BYTES;
+use crate::state::pack_sizes::PACK_SOFT_BYTES;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
 use crate::space::{host_floor_segments, reserve_segments, with_ends};

@@ -3,10 +3,18 @@
 use codec::{CodecId, Policy};
 use layout::{BLOCK_BYTES, RecordHeader};
 
-use crate::look::status::Share;
 
 /// Ways of compressing that are told apart: a dictionary trained after so many is counted with all others that are.
 const WAYS_MAX: usize = 64;
+
+/// Blocks of one kind, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes of logical space.
+    pub logical_bytes: u64,
+    /// Bytes of the backing, headers in.
+    pub physical_bytes: u64,
+}
 
 /// What was written in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

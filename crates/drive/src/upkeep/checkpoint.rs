@@ -6,14 +6,12 @@
 //! When all of that is durable, the slot is written. A checkpoint that was begun is carried on by whoever next does
 //! maintenance, should the one who began it be given up.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use layout::pack::HEADS;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::table::page_of;
 use layout::{
-    Checkpoint, Counters, Entry, Head, HeadPosition, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT, RecordHeader,
+    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader,
     RecordKind, SegmentUse,
 };
 use media::Media;
@@ -21,6 +19,7 @@ use media::Media;
 use crate::state::batch::sum;
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
+use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
 use crate::state::segments::{Claim, State};
@@ -31,58 +30,6 @@ use crate::state::table::{COPIES, Part};
 const NODES_A_STEP: usize = 64;
 /// Largest record of a node: all entries as pairs.
 const NODE_RECORD_MAX_BYTES: usize = RECORD_HEADER_BYTES + NODE_ENTRIES * 10 + 16;
-
-/// A checkpoint being written.
-pub(crate) struct InProgress {
-    number: u64,
-    sequence: u64,
-    clean: bool,
-    heads: [HeadPosition; HEADS],
-    counters: Counters,
-    live_blocks: u64,
-    mix: layout::Mix,
-    fill_blocks: u64,
-    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes this checkpoint wrote.
-    dead: BTreeSet<u32>,
-    /// Segments that heads were in at the cut: not to be freed.
-    open: Vec<u32>,
-    /// Leaves still to be written, in rising order.
-    leaves: VecDeque<NodeId>,
-    /// Nodes above the leaves that have to be written, lowest level first.
-    upper: BTreeSet<NodeId>,
-    overlay_records: u64,
-    /// Bytes of nodes and overlays written so far.
-    written_bytes: u64,
-    /// Its place may hold some of it.
-    is_placed: bool,
-    encode_buffer: Vec<u8>,
-}
-
-impl InProgress {
-    /// What it has written so far.
-    pub(crate) fn estimate_bytes(&self) -> u64 {
-        self.written_bytes
-    }
-
-    /// The node to write next: one above the leaves that no leaf to come lies under, the lowest first, else a leaf.
-    fn next(&self) -> Option<NodeId> {
-        let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
-        let ready = |level: u8| {
-            let first = self.upper.range(NodeId { level, index: 0 }..).next()?;
-            (*first < leaf.ancestor(level)).then_some(*first)
-        };
-        (LEAF_LEVEL + 1..=ROOT.level).find_map(ready).or(Some(*leaf))
-    }
-
-    /// A node was dealt with.
-    fn done(&mut self, id: NodeId) {
-        if id.level == LEAF_LEVEL {
-            self.leaves.pop_front();
-        } else {
-            self.upper.remove(&id);
-        }
-    }
-}
 
 /// What a step of writing nodes came to.
 enum Step {

@@ -1,27 +1,23 @@
 //! Cleaning: live records move out of a mostly dead segment, so that it can be freed: compressed bytes as they are, except
 //! frames of which some blocks died.
 
-mod found;
-
 use std::sync::Arc;
 
 use layout::{Entry, Head, NodeId, RecordHeader, RecordKind};
-use media::{IoBuf, Media};
+use media::Media;
 
 use crate::state::batch::{Batch, Item, Payload, sum};
+use crate::state::cleaning::{Cleaning, Pass, Window};
+use crate::state::found::{Found, find_all};
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
-use crate::io::load::Bounds;
+use crate::medium::load::Bounds;
 use crate::state::map::Missing;
 use crate::state::node::Slot;
-use crate::state::pins::Pin;
-use crate::io::read::decode_verified;
+use crate::medium::decode::decode_verified;
 use crate::state::segments::{Claim, Gain, State};
 use crate::shared::{Shared, yield_now};
 use crate::space::with_ends;
-
-use found::find_all;
-pub(crate) use found::{Found, find_verified};
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;
@@ -54,32 +50,6 @@ enum Fate {
     Stay,
 }
 
-/// How cleaning a segment goes.
-#[derive(Default)]
-pub(crate) struct Pass {
-    /// Map nodes that are corrupt: whether the records they map live cannot be known.
-    corrupt_nodes: Vec<NodeId>,
-    /// The medium answered an error: another time it may not.
-    pub(crate) unreadable: bool,
-    /// Everything has to move: what is there will be gone.
-    must_move: bool,
-    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
-    left_units: u64,
-    /// What needs a retired dictionary may move as it is.
-    as_is: bool,
-    /// Retired dictionaries that records need which stay.
-    needed: Vec<u16>,
-    /// How often the number of records dealt with at once was halved.
-    halved: u32,
-}
-
-impl Pass {
-    /// Of what has to move altogether.
-    pub(crate) fn of_everything() -> Pass {
-        Pass { must_move: true, ..Pass::default() }
-    }
-}
-
 /// What became of some records.
 enum Moved {
     All,
@@ -96,30 +66,6 @@ enum Step {
     Missing(Missing),
     NoSegment,
     Wait,
-}
-
-/// A segment half cleaned. State of the drive, not of a future, so that cleaning can pause; lost if whoever does a step
-/// is given up, and the segment begun anew.
-pub(crate) struct Cleaning {
-    segment: u32,
-    generation: u32,
-    /// Byte of the backing where the next window begins.
-    at: u64,
-    window: Option<Window>,
-    pass: Pass,
-    /// There was no room to move anything.
-    stuck: bool,
-    _pin: Pin,
-}
-
-/// What was read of it.
-struct Window {
-    bytes: IoBuf,
-    found: Vec<Found>,
-    /// Of the found, how many are dealt with.
-    done: usize,
-    /// Where the next begins.
-    end: u64,
 }
 
 /// What a step of cleaning came to.

@@ -1,7 +1,5 @@
 //! Background work: when to clean, when to write a checkpoint, when to give space back to the backing.
 
-mod harvest;
-
 use std::sync::Arc;
 
 use layout::{Head, NodeId};
@@ -10,12 +8,11 @@ use media::Media;
 use crate::upkeep::clean::Cleaned;
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
+use crate::state::map_wish::MapWish;
 use crate::state::segments::Gain;
 use crate::shared::{Drive, Shared};
 use crate::space::{Pace, Supply, pace, watermarks};
-use harvest::{CLEANED_IN_VAIN_BY_REQUESTS_MAX, CLEANED_IN_VAIN_MAX};
-
-pub(crate) use harvest::Harvest;
+use crate::state::harvest::{CLEANED_IN_VAIN_BY_REQUESTS_MAX, CLEANED_IN_VAIN_MAX};
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
@@ -25,30 +22,6 @@ const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 /// Records of log that roll-forward should have to hold at most.
 const RECORDS_MAX: u64 = 1 << 20;
-
-/// Ticks before a checkpoint is tried again that shall make the map smaller and could not: at first, and at most.
-const MAP_WISH_TICKS: (u64, u64) = (10, 6000);
-
-/// The wish for a checkpoint that makes the map smaller. Where changes lie over nodes that cannot be read, none can: it is
-/// then wished for ever more rarely, not again and again.
-#[derive(Debug, Default)]
-pub(crate) struct MapWish {
-    until_tick: u64,
-    ticks: u64,
-    error: Option<Error>,
-}
-
-impl MapWish {
-    fn waits(&self, now: u64) -> bool {
-        now < self.until_tick
-    }
-
-    fn failed(&mut self, now: u64, error: &Error) {
-        self.ticks = (self.ticks * 2).clamp(MAP_WISH_TICKS.0, MAP_WISH_TICKS.1);
-        self.until_tick = now + self.ticks;
-        self.error = Some(error.clone());
-    }
-}
 
 /// What a request may still do to settle accounts, however often it is made anew. Others go on changing the map: without a
 /// limit, a write to a full drive might do so for ever.

@@ -11,7 +11,7 @@ use layout::BLOCK_BYTES;
 use media::Media;
 
 use crate::state::batch::Batch;
-use crate::state::core::Seen;
+use crate::state::batch::Seen;
 use crate::error::Error;
 use crate::state::recipe::Recipe;
 use crate::upkeep::recompress::GROUP_BLOCKS;

@@ -1,80 +1,22 @@
 //! The drive's dictionaries: loaded at opening, added, retired.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use codec::{Dictionary, Policy};
-use futures::lock::Mutex as AsyncMutex;
 use layout::catalog::{CATALOG_COPIES, CATALOG_SLOTS, DICTIONARY_BYTES_MAX};
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Entry, Head};
 use media::Media;
-use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
 
 use crate::state::batch::Batch;
 use crate::error::Error;
+use crate::state::dictionaries::NOT_YET;
 use crate::upkeep::decide::Settling;
 use crate::state::map::Own;
 use crate::state::recipe::Recipe;
 use crate::state::segments::Claim;
 use crate::shared::Shared;
-
-/// Retired, but records with it may still be appended to segments.
-pub(crate) const NOT_YET: u64 = u64::MAX;
-
-/// What records need to be decompressed, and what new ones are compressed with.
-#[derive(Default)]
-pub(crate) struct Dictionaries {
-    /// By id; or why one that the catalog names cannot be had.
-    known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
-    /// For new records.
-    active: RwLock<Arc<[Dictionary]>>,
-    /// As it is on the drive.
-    catalog: Mutex<Catalog>,
-    /// The catalog on the drive cannot be read. Another must not take its place: it would give out ids again that records
-    /// have, and a wrong dictionary may decode to wrong data.
-    lost: AtomicBool,
-    /// Whoever changes the catalog has it: a change reads it, waits for the medium, and writes it.
-    changing: AsyncMutex<()>,
-    /// Forgotten, but perhaps still wanted by a read that found its record before: they leave memory the next time.
-    leaving: Mutex<Vec<u16>>,
-}
-
-impl Dictionaries {
-    /// The dictionary that a record was compressed with: none for 0. The error says why it cannot be had.
-    pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
-        if id == 0 {
-            return Ok(None);
-        }
-        match self.known.read().get(&id) {
-            Some(Ok(dictionary)) => Ok(Some(dictionary.clone())),
-            Some(Err(why)) => Err(why.clone()),
-            None => Err(format!("it needs dictionary {id}, which the drive does not have")),
-        }
-    }
-
-    /// The dictionaries for new records.
-    pub(crate) fn active(&self) -> Arc<[Dictionary]> {
-        self.active.read().clone()
-    }
-
-    /// Whether the catalog on the drive cannot be read.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn catalog(&self) -> Catalog {
-        self.catalog.lock().clone()
-    }
-
-    /// Those that were retired.
-    pub(crate) fn retired(&self) -> Vec<Dictionary> {
-        let catalog = self.catalog.lock();
-        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at > 0);
-        retired.filter_map(|entry| self.of(entry.id).ok().flatten()).collect()
-    }
-}
 
 /// Of two errors the one that may pass.
 fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use layout::Head;
 use media::Media;
 
-use crate::upkeep::clean::{Pass, RECORDS_A_BATCH, find_verified};
+use crate::state::cleaning::Pass;
+use crate::state::found::find_verified;
+use crate::upkeep::clean::RECORDS_A_BATCH;
 use crate::error::Error;
 use crate::shared::Shared;
 

@@ -11,8 +11,9 @@ use layout::catalog::CATALOG_SLOTS;
 use layout::{Catalog, Entry, UNIT_BYTES};
 use media::Media;
 
-use crate::upkeep::dictionaries::NOT_YET;
+use crate::state::dictionaries::NOT_YET;
 use crate::error::Error;
+use crate::state::freeing::Freeing;
 use crate::state::sample::Random;
 use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
 use crate::shared::Drive;
@@ -20,15 +21,6 @@ use crate::upkeep::train::DICTIONARIES_MAX;
 
 /// Groups of blocks that are compressed on trial to see whether all should be.
 const GROUPS_ON_TRIAL: usize = 64;
-
-/// A pass over the drive that makes a dictionary's place free.
-#[derive(Debug)]
-pub(crate) struct Freeing {
-    ids: Vec<u16>,
-    /// What lies in segments whose newest pack is above this does not need them.
-    until: u64,
-    next_block: u64,
-}
 
 impl<M: Media> Drive<M> {
     /// How much smaller what was settled before the dictionaries in use came would get now: 1.05 is 5 % of ratio gained. Tries

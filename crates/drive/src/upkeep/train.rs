@@ -20,11 +20,6 @@ pub(crate) const DICTIONARIES_MAX: usize = 6;
 const SEVERAL_FROM: f64 = 1.005;
 /// Fewer blocks teach nothing.
 const SAMPLE_BLOCKS_MIN: usize = 16;
-/// Training is tried again when so many times as much was written as before the last time, up to
-/// [`AGAIN_BLOCKS_MAX`].
-const AGAIN_FACTOR: u64 = 4;
-/// 16 GiB.
-const AGAIN_BLOCKS_MAX: u64 = 4 << 20;
 /// Level to train for and to judge by: the foreground's.
 const LEVEL: i8 = 1;
 
@@ -44,29 +39,6 @@ pub struct Trained {
     pub sample_read: bool,
     /// In words, for people.
     pub outcome: String,
-}
-
-/// When training is due, in blocks written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Schedule {
-    due_blocks: u64,
-    first_blocks: u64,
-}
-
-impl Schedule {
-    pub(crate) fn new(sample_blocks: usize) -> Schedule {
-        Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
-    }
-
-    /// What was seen is enough.
-    pub(crate) fn now(&mut self) {
-        self.due_blocks = 0;
-    }
-
-    fn next(&mut self) {
-        let due = self.due_blocks.max(self.first_blocks);
-        self.due_blocks = (due * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(due);
-    }
 }
 
 impl<M: Media> Drive<M> {

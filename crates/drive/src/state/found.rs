@@ -7,15 +7,15 @@ use layout::pack::PackHeader;
 use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
 
-use crate::state::log::PACK_HARD_BYTES;
+use crate::state::pack_sizes::PACK_HARD_BYTES;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 pub(crate) struct Found {
     /// Its checksum without the mask of its place: it moves as it is.
-    pub(super) header: RecordHeader,
-    pub(super) entry: Entry,
+    pub(crate) header: RecordHeader,
+    pub(crate) entry: Entry,
     /// Where its payload is in the window.
-    pub(super) payload: Range<usize>,
+    pub(crate) payload: Range<usize>,
 }
 
 /// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
@@ -44,7 +44,7 @@ pub(crate) fn find_verified(
 
 /// The records of all packs in a window of a segment (its number and generation) that begins at a position of the backing, an
 /// offset in the segment; those that belong there and hold. Answers how much of the window is done.
-pub(super) fn find_all(
+pub(crate) fn find_all(
     window: &[u8],
     tag: u32,
     uuid: &[u8; 16],

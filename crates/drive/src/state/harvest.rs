@@ -4,9 +4,9 @@ use crate::state::core::Core;
 
 /// Segments cleaned in the background without one more free in the end, after which it is given up until something has changed:
 /// more than it takes to gain one from segments that are nearly all live.
-pub(super) const CLEANED_IN_VAIN_MAX: u32 = 64;
+pub(crate) const CLEANED_IN_VAIN_MAX: u32 = 64;
 /// The same for requests, which try harder.
-pub(super) const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
+pub(crate) const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
 
 /// What cleaning has brought since anything changed as much as a segment. On a full drive with a large map it may bring nothing:
 /// what is moved changes the map, and that is written to what was gained.
@@ -38,7 +38,7 @@ impl Core {
     }
 
     /// Whether so many segments were cleaned for nothing.
-    pub(super) fn cleans_in_vain(&self, most: u32) -> bool {
+    pub(crate) fn cleans_in_vain(&self, most: u32) -> bool {
         self.harvest.in_vain >= most && !self.has_changed()
     }
 
@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// Free segments, dead ones counted.
-    pub(super) fn supply(&self) -> u32 {
+    pub(crate) fn supply(&self) -> u32 {
         self.segments.free_count() + self.segments.dead_count()
     }
 

@@ -4,10 +4,11 @@ use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, RecordHeader};
 use media::{IoBuf, Media};
 
-use crate::upkeep::dictionaries::Dictionaries;
+use crate::state::dictionaries::Dictionaries;
 use crate::error::Error;
-use crate::io::load::Fetch;
-use crate::io::read::{Source, bytes_of, decode_data};
+use crate::medium::load::Fetch;
+use crate::medium::decode::decode_data;
+use crate::medium::plan::{Source, bytes_of};
 use crate::shared::Shared;
 
 /// More would stand in the way of requests at the medium.

@@ -1,0 +1,104 @@
+//! Verifying records and decompressing them.
+
+use std::cell::RefCell;
+
+use codec::{CodecId, Dictionary};
+use layout::record::decode_record;
+use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind};
+
+use crate::error::Error;
+use crate::medium::load::Fetch;
+use crate::state::dictionaries::Dictionaries;
+
+/// Verifies the record that holds a block and decompresses it; `out` may be a part of its contents, which begins at `skip`.
+pub(crate) fn decode_data(
+    dictionaries: &Dictionaries,
+    block: u64,
+    bytes: &[u8],
+    fetch: &Fetch,
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), Error> {
+    try_decode(dictionaries, block, bytes, fetch.entry, fetch.mask, skip, out).map_err(|why| {
+        let position = fetch.entry.position_bytes();
+        Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {why}"))
+    })
+}
+
+/// As [`decode_data`]; the error only says what is wrong, not where.
+fn try_decode(
+    dictionaries: &Dictionaries,
+    block: u64,
+    bytes: &[u8],
+    entry: Entry,
+    mask: u32,
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
+    let (header, blocks) = (&record.header, entry.blocks());
+    if header.kind != RecordKind::Data {
+        return Err(format!("it is no data ({:?})", header.kind));
+    }
+    if header.block != entry.first_block(block) || header.blocks() != blocks {
+        return Err(match header.blocks() {
+            1 => format!("it is the record of block {}", header.block),
+            several => format!("it is the record of {several} blocks from {} on", header.block),
+        });
+    }
+    if !header.applies_to(block) {
+        return Err("it leaves this block out".to_string());
+    }
+    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let dictionary = dictionaries.of(header.extra)?;
+    let dictionary = dictionary.as_ref();
+    let whole_bytes = blocks as usize * BLOCK_BYTES;
+    let decoded = codec::with_decompressor(|decompressor| {
+        if out.len() == whole_bytes {
+            return decompressor.decompress(id, record.payload, dictionary, out);
+        }
+        WHOLE.with_borrow_mut(|whole| {
+            whole.resize(whole_bytes.max(whole.len()), 0);
+            decompressor.decompress_prefix(
+                id,
+                record.payload,
+                dictionary,
+                &mut whole[..whole_bytes],
+                skip + out.len(),
+            )?;
+            out.copy_from_slice(&whole[skip..skip + out.len()]);
+            Ok(())
+        })
+    });
+    decoded.map_err(|error| error.to_string())
+}
+
+thread_local! {
+    /// Contents of a record of which only a part is wanted.
+    static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Verifies and decodes the record that holds a block without wanting its contents; the error only says what is wrong.
+pub(crate) fn verify_record(
+    dictionaries: &Dictionaries,
+    block: u64,
+    bytes: &[u8],
+    entry: Entry,
+    mask: u32,
+) -> Result<(), String> {
+    let mut contents = vec![0; entry.blocks() as usize * BLOCK_BYTES];
+    try_decode(dictionaries, block, bytes, entry, mask, 0, &mut contents)
+}
+
+/// The contents of the blocks of a record that was verified.
+pub(crate) fn decode_verified(
+    header: &RecordHeader,
+    payload: &[u8],
+    dictionary: Option<&Dictionary>,
+) -> Result<Vec<u8>, String> {
+    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let mut contents = vec![0; header.blocks() as usize * BLOCK_BYTES];
+    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, dictionary, &mut contents))
+        .map_err(|error| error.to_string())?;
+    Ok(contents)
+}

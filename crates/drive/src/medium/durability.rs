@@ -1,0 +1,160 @@
+//! What was appended becomes durable. Concurrent flushes share packs and syncs.
+
+use std::sync::Arc;
+
+use layout::Head;
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::{Shared, yield_now};
+use crate::state::core::Core;
+use crate::state::log::Log;
+
+/// What one who waits for durability has to do.
+enum Next {
+    Done,
+    /// Sync, for everything up to this number.
+    Sync(u64),
+    /// Close a gap in the log.
+    Checkpoint,
+}
+
+impl<M: Media> Shared<M> {
+    /// Makes everything appended to the host's head durable. Those who ask while others wait for the medium share the next
+    /// pack, and its sync.
+    pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
+        let wanted = self.core().log.host_pack();
+        // Requests that are ready at the same moment go into the same pack.
+        yield_now().await;
+        loop {
+            let (target, sealed, packs) = {
+                let mut core = self.core();
+                let core = &mut *core;
+                let is_busy = core.log.durable() < core.flushing_up_to && core.poisoned.is_none();
+                let mut sealed = core.log.host_sealed() >= wanted;
+                if !sealed && !is_busy {
+                    core.log.seal(Head::Host, &mut core.segments);
+                    core.flushing_up_to = core.log.filled();
+                    sealed = true;
+                }
+                let target = if sealed { core.log.host_filled() } else { core.flushing_up_to };
+                (target, sealed, core.log.take_outbox())
+            };
+            self.write_out(packs);
+            self.durable(target).await?;
+            if sealed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes what was moved durable too.
+    pub(crate) async fn flush_moved(self: &Arc<Self>) -> Result<(), Error> {
+        let target = self.seal(&[Head::Cleaning, Head::Host]);
+        self.durable(target).await
+    }
+
+    /// Seals open packs and sends them out. Answers what has to be durable for them to be.
+    pub(crate) fn seal(self: &Arc<Self>, heads: &[Head]) -> u64 {
+        let (target, packs) = {
+            let mut core = self.core();
+            let core = &mut *core;
+            for head in heads {
+                core.log.seal(*head, &mut core.segments);
+            }
+            (core.log.filled(), core.log.take_outbox())
+        };
+        self.write_out(packs);
+        target
+    }
+
+    /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed. The caller does not have
+    /// the right to maintenance: where the medium did not take a pack, a checkpoint has to make it unnecessary.
+    pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
+        loop {
+            match self.wait_for(|core| Self::next_step(core, target, Log::durable)).await? {
+                Next::Done => return Ok(()),
+                Next::Sync(mark) => self.sync_in_background(mark),
+                Next::Checkpoint => {
+                    let _right = self.maintenance().await;
+                    if self.core().log.has_gap() {
+                        self.write_checkpoint(false).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until every pack up to `target` was written and synced, but for those that the medium did not take.
+    pub(crate) async fn synced(self: &Arc<Self>, target: u64) -> Result<(), Error> {
+        loop {
+            match self.wait_for(|core| Self::next_step(core, target, Log::synced_up_to)).await? {
+                Next::Sync(mark) => self.sync_in_background(mark),
+                Next::Done | Next::Checkpoint => return Ok(()),
+            }
+        }
+    }
+
+    /// In the background, so that the sync counts even if the request that wants it is given up.
+    fn sync_in_background(self: &Arc<Self>, mark: u64) {
+        let shared = self.clone();
+        (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
+    }
+
+    /// For one who waits until `reached` is at `target`; nothing where waiting is all there is to do.
+    fn next_step(core: &mut Core, target: u64, reached: fn(&Log) -> u64) -> Option<Result<Next, Error>> {
+        if reached(&core.log) >= target {
+            return Some(Ok(Next::Done));
+        }
+        if let Some(why) = &core.poisoned {
+            return Some(Err(Error::ReadOnly(why.clone())));
+        }
+        if core.syncing || core.log.written() < target {
+            return None;
+        }
+        if core.log.synced_up_to() >= target {
+            return Some(Ok(Next::Checkpoint));
+        }
+        core.syncing = true;
+        Some(Ok(Next::Sync(core.log.written())))
+    }
+
+    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one under way: of
+    /// two at a time, one could swallow the error that concerns the other's writes, and report success.
+    pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
+        let begun = self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None if core.syncing => None,
+            None => {
+                core.syncing = true;
+                Some(Ok((core.syncs_count, core.log.written())))
+            }
+        });
+        let (done_before, mark) = begun.await?;
+        self.sync_in_background(mark);
+        self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None => (core.syncs_count > done_before).then_some(Ok(())),
+        })
+        .await
+    }
+
+    async fn sync(self: Arc<Self>, mark: u64) {
+        let result = self.media.sync().await;
+        {
+            let mut core = self.core();
+            core.syncing = false;
+            core.syncs_count += 1;
+            match result {
+                // After a failed write or sync, success says nothing any more about what was written before.
+                Ok(()) if core.poisoned.is_some() => {}
+                Ok(()) => core.log.synced(mark),
+                Err(error) => {
+                    core.counters.write_errors_count += 1;
+                    core.poison(format!("a sync of the backing failed: {error}"));
+                }
+            }
+        }
+        self.progress.notify(usize::MAX);
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads of the medium: where blocks come from, and what has to be fetched for them.
+
+use futures::future::join_all;
+use layout::{Entry, NODE_ENTRIES};
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::medium::load::Fetch;
+use crate::shared::Shared;
+use crate::state::log::InMemory;
+use crate::state::segments::State;
+
+/// Records closer together than this are fetched with one read: seeking would cost more.
+const GAP_MAX_BYTES: u64 = 16 * 1024;
+/// One read of the medium takes at most this much.
+const RUN_MAX_BYTES: u64 = 512 * 1024;
+
+/// Where a block comes from.
+pub(crate) enum Source {
+    /// One word, repeated.
+    Fill(u32),
+    /// A record in a pack that is not on the medium yet.
+    Memory(InMemory, Fetch),
+    /// A record on the medium.
+    Media(Fetch),
+    /// The frame that the block before comes from.
+    Same,
+    /// Was there, and is in the host's buffer.
+    Done,
+}
+
+/// One read of the medium that brings several records.
+struct Run {
+    position: u64,
+    len: usize,
+}
+
+impl<M: Media> Shared<M> {
+    /// Looks blocks up (loading map nodes as needed) and pins what has to be read.
+    pub(crate) async fn plan(&self, first: u64, count: usize) -> Result<(Vec<Entry>, Vec<Source>), Error> {
+        let end = first + count as u64;
+        loop {
+            let mut entries = Vec::with_capacity(count);
+            let missing = {
+                let mut core = self.core();
+                let mut at = first;
+                let mut missing = None;
+                while at < end && missing.is_none() {
+                    let until = end.min((at / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
+                    let looked = core.map.lookup(at, (until - at) as usize, |_, entry| entries.push(entry));
+                    missing = looked.err();
+                    at = until;
+                }
+                if missing.is_none() {
+                    let source = |i: usize, entry: &Entry| match entry.fill_word() {
+                        Some(word) => Source::Fill(word),
+                        None if entry.is_unmapped() => Source::Fill(0),
+                        None if entry.is_frame() && i > 0 && entries[i - 1] == *entry => Source::Same,
+                        None => {
+                            let fetch = core.fetch(*entry);
+                            let segment = core.segments.get(core.segments.of(*entry));
+                            let recent = segment.unwritten > 0 || segment.state() == State::Open;
+                            match recent.then(|| core.log.in_memory(*entry)).flatten() {
+                                Some(memory) => Source::Memory(memory, fetch),
+                                None => Source::Media(fetch),
+                            }
+                        }
+                    };
+                    let sources = entries.iter().enumerate().map(|(i, entry)| source(i, entry)).collect();
+                    return Ok((entries, sources));
+                }
+                missing
+            };
+            if let Some(missing) = missing {
+                self.load(missing).await?;
+            }
+        }
+    }
+
+    /// Reads from the medium what a plan needs, so many runs at once: the bytes of each, with its position and where in the
+    /// buffer it begins.
+    pub(crate) async fn fetch_runs(
+        &self,
+        sources: &[Source],
+        at_once: usize,
+    ) -> Result<Vec<(u64, IoBuf, usize)>, Error> {
+        let runs = runs_of(sources);
+        let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
+        if let [run] = &runs[..] {
+            let (bytes, at) = self.read_range(run.position, run.len).await?;
+            fetched.push((run.position, bytes, at));
+            return Ok(fetched);
+        }
+        for some in runs.chunks(at_once) {
+            let reads = some.iter().map(|run| self.read_range(run.position, run.len));
+            for (run, result) in some.iter().zip(join_all(reads).await) {
+                let (bytes, at) = result?;
+                fetched.push((run.position, bytes, at));
+            }
+        }
+        Ok(fetched)
+    }
+}
+
+/// The reads of the medium that bring all records of a plan, in rising order.
+fn runs_of(sources: &[Source]) -> Vec<Run> {
+    let place = |source: &Source| match source {
+        Source::Media(fetch) => Some((fetch.entry.position_bytes(), fetch.entry.len_bytes() as u64)),
+        _ => None,
+    };
+    let mut places: Vec<(u64, u64)> = sources.iter().filter_map(place).collect();
+    if !places.is_sorted() {
+        places.sort_unstable();
+    }
+    let mut runs: Vec<Run> = Vec::new();
+    for (position, len) in places {
+        match runs.last_mut() {
+            Some(run)
+                if position <= run.position + run.len as u64 + GAP_MAX_BYTES
+                    && position + len - run.position <= RUN_MAX_BYTES =>
+            {
+                run.len = run.len.max((position + len - run.position) as usize);
+            }
+            _ => runs.push(Run { position, len: len as usize }),
+        }
+    }
+    runs
+}
+
+/// The bytes of a record in what was fetched.
+pub(crate) fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
+    let position = fetch.entry.position_bytes();
+    let run = fetched.partition_point(|(start, _, _)| *start <= position) - 1;
+    let (start, bytes, at) = &fetched[run];
+    let from = (position - start) as usize + at;
+    &bytes[from..from + fetch.entry.len_bytes()]
+}

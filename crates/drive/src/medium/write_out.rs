@@ -1,0 +1,114 @@
+//! Writes to the medium: packs of the log, and what lies outside the log.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, OnceLock};
+
+use media::{IoBuf, Media};
+
+use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::core::Core;
+use crate::state::log::SealedPack;
+use crate::state::segments::State;
+
+/// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
+const FAILED_PACKS_MAX: u32 = 128;
+/// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
+const BAD_SEGMENTS_PART: u32 = 8;
+const BAD_SEGMENTS_MIN: u32 = 6;
+
+impl<M: Media> Shared<M> {
+    /// Sends sealed packs to the medium, in the background.
+    pub(crate) fn write_out(self: &Arc<Self>, packs: Vec<SealedPack>) {
+        for pack in packs {
+            let shared = self.clone();
+            (self.spawner)(Box::pin(async move { shared.write_pack(pack).await }));
+        }
+    }
+
+    async fn write_pack(self: Arc<Self>, pack: SealedPack) {
+        let result = self.media.write(pack.position, pack.buf.clone()).await;
+        {
+            let mut core = self.core();
+            let core = &mut *core;
+            match result {
+                Ok(()) => {
+                    core.log.pack_written(&pack, &mut core.segments);
+                    let len = pack.buf.len() as u64;
+                    core.counters.physical_written_bytes += len;
+                    match pack.head {
+                        layout::Head::Host => {}
+                        layout::Head::Cleaning => core.counters.cleaning_written_bytes += len,
+                        layout::Head::Map => core.counters.map_written_bytes += len,
+                    }
+                    core.log.recycle(pack.buf);
+                }
+                Err(error) => core.pack_failed(pack, &error),
+            }
+        }
+        self.progress.notify(usize::MAX);
+    }
+
+    /// Writes outside the log, one at a time and each to its end even if the request that wants it is given up: a write
+    /// that is still under way when the same place is written again could come last. A failure is the caller's to deal with.
+    pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+        let begun = self.wait_for(|core| match &core.poisoned {
+            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            None if core.writing_aside => None,
+            None => {
+                core.writing_aside = true;
+                Some(Ok(()))
+            }
+        });
+        begun.await?;
+        let done = Arc::new(OnceLock::new());
+        let (shared, told) = (self.clone(), done.clone());
+        (self.spawner)(Box::pin(async move {
+            let len = buf.len() as u64;
+            let result = shared.media.write(offset, buf).await;
+            {
+                let mut core = shared.core();
+                core.writing_aside = false;
+                match &result {
+                    Ok(()) => core.counters.physical_written_bytes += len,
+                    Err(_) => core.counters.write_errors_count += 1,
+                }
+            }
+            let _ = told.set(result.map_err(|error| Error::io("writing", offset, &error)));
+            shared.progress.notify(usize::MAX);
+        }));
+        self.wait_for(|core| match (done.get(), &core.poisoned) {
+            (Some(result), _) => Some(result.clone()),
+            (None, Some(why)) => Some(Err(Error::ReadOnly(why.clone()))),
+            (None, None) => None,
+        })
+        .await
+    }
+}
+
+/// Most bad segments of so many.
+pub(crate) fn bad_segments_max(count: u32) -> u32 {
+    (count / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN)
+}
+
+impl Core {
+    /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
+    /// way out.
+    fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
+        self.counters.write_errors_count += 1;
+        self.failed_packs += 1;
+        let (position, segment) = (pack.position, pack.segment);
+        let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
+        let is_known = self.segments.get(segment).state() == State::Bad;
+        let (_, bad) = self.segments.set_aside_counts();
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            || self.failed_packs > FAILED_PACKS_MAX
+            || !is_known && bad >= bad_segments_max(self.segments.count())
+        {
+            self.poison(what);
+        } else {
+            self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));
+            self.log.pack_failed(pack, &mut self.segments);
+        }
+    }
+}

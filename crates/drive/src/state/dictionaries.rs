@@ -1,0 +1,66 @@
+//! The dictionaries that records need and new ones use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use codec::Dictionary;
+use futures::lock::Mutex as AsyncMutex;
+use layout::Catalog;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+
+/// Retired, but records with it may still be appended to segments.
+pub(crate) const NOT_YET: u64 = u64::MAX;
+
+/// What records need to be decompressed, and what new ones are compressed with.
+#[derive(Default)]
+pub(crate) struct Dictionaries {
+    /// By id; or why one that the catalog names cannot be had.
+    pub(crate) known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
+    /// For new records.
+    pub(crate) active: RwLock<Arc<[Dictionary]>>,
+    /// As it is on the drive.
+    pub(crate) catalog: Mutex<Catalog>,
+    /// The catalog on the drive cannot be read. Another must not take its place: it would give out ids again that records
+    /// have, and a wrong dictionary may decode to wrong data.
+    pub(crate) lost: AtomicBool,
+    /// Whoever changes the catalog has it: a change reads it, waits for the medium, and writes it.
+    pub(crate) changing: AsyncMutex<()>,
+    /// Forgotten, but perhaps still wanted by a read that found its record before: they leave memory the next time.
+    pub(crate) leaving: Mutex<Vec<u16>>,
+}
+
+impl Dictionaries {
+    /// The dictionary that a record was compressed with: none for 0. The error says why it cannot be had.
+    pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
+        if id == 0 {
+            return Ok(None);
+        }
+        match self.known.read().get(&id) {
+            Some(Ok(dictionary)) => Ok(Some(dictionary.clone())),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(format!("it needs dictionary {id}, which the drive does not have")),
+        }
+    }
+
+    /// The dictionaries for new records.
+    pub(crate) fn active(&self) -> Arc<[Dictionary]> {
+        self.active.read().clone()
+    }
+
+    /// Whether the catalog on the drive cannot be read.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn catalog(&self) -> Catalog {
+        self.catalog.lock().clone()
+    }
+
+    /// Those that were retired.
+    pub(crate) fn retired(&self) -> Vec<Dictionary> {
+        let catalog = self.catalog.lock();
+        let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at > 0);
+        retired.filter_map(|entry| self.of(entry.id).ok().flatten()).collect()
+    }
+}

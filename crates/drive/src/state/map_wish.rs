@@ -1,0 +1,27 @@
+//! The pause before another checkpoint to shrink the map, where one could not.
+
+use crate::error::Error;
+
+/// Ticks before a checkpoint is tried again that shall make the map smaller and could not: at first, and at most.
+const MAP_WISH_TICKS: (u64, u64) = (10, 6000);
+
+/// The wish for a checkpoint that makes the map smaller. Where changes lie over nodes that cannot be read, none can: it is
+/// then wished for ever more rarely, not again and again.
+#[derive(Debug, Default)]
+pub(crate) struct MapWish {
+    pub(crate) until_tick: u64,
+    pub(crate) ticks: u64,
+    pub(crate) error: Option<Error>,
+}
+
+impl MapWish {
+    pub(crate) fn waits(&self, now: u64) -> bool {
+        now < self.until_tick
+    }
+
+    pub(crate) fn failed(&mut self, now: u64, error: &Error) {
+        self.ticks = (self.ticks * 2).clamp(MAP_WISH_TICKS.0, MAP_WISH_TICKS.1);
+        self.until_tick = now + self.ticks;
+        self.error = Some(error.clone());
+    }
+}

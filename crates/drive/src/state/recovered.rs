@@ -1,0 +1,12 @@
+//! The outcome of recovery.
+
+/// How opening went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Packs rolled forward.
+    pub packs_count: u64,
+    /// Bytes of log read for that.
+    pub log_bytes: u64,
+    /// The drive had been closed properly.
+    pub clean: bool,
+}

@@ -1,0 +1,30 @@
+//! When dictionaries are trained.
+
+/// Training is tried again when so many times as much was written as before the last time, up to
+/// [`AGAIN_BLOCKS_MAX`].
+const AGAIN_FACTOR: u64 = 4;
+/// 16 GiB.
+const AGAIN_BLOCKS_MAX: u64 = 4 << 20;
+
+/// When training is due, in blocks written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) due_blocks: u64,
+    pub(crate) first_blocks: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(sample_blocks: usize) -> Schedule {
+        Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
+    }
+
+    /// What was seen is enough.
+    pub(crate) fn now(&mut self) {
+        self.due_blocks = 0;
+    }
+
+    pub(crate) fn next(&mut self) {
+        let due = self.due_blocks.max(self.first_blocks);
+        self.due_blocks = (due * AGAIN_FACTOR).min(AGAIN_BLOCKS_MAX).max(due);
+    }
+}

@@ -25,10 +25,10 @@ const fn mistake(
     Mistake { name, file, right, wrong }
 }
 
-const PINS: &str = "drive/src/pins.rs";
+const PINS: &str = "drive/src/state/pins.rs";
 const WAIT: &str = "drive/src/wait.rs";
-const FRAMES: &str = "drive/src/frames.rs";
-const SAMPLE: &str = "drive/src/sample.rs";
+const FRAMES: &str = "drive/src/state/frame_cache.rs";
+const SAMPLE: &str = "drive/src/state/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
 const SLOTS: &str = "nbd/src/slots.rs";
 

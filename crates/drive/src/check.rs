@@ -19,8 +19,8 @@ use layout::{Entry, Geometry, Mix, NodeId};
 use media::Media;
 
 use crate::error::Error;
-use crate::state::segments::State;
 use crate::shared::Drive;
+use crate::state::segments::State;
 use records::{Extent, Pass};
 use report::Faults;
 use walk::{Met, Walk};

@@ -8,16 +8,16 @@
 
 mod check;
 mod error;
+mod io;
 mod look;
 mod medium;
 mod open;
-mod upkeep;
-mod io;
-mod state;
 mod options;
 mod shared;
 pub mod space;
+mod state;
 mod sync;
+mod upkeep;
 mod wait;
 
 pub use check::{
@@ -25,19 +25,19 @@ pub use check::{
 };
 pub use error::Error;
 pub use io::extents::{Extent, ExtentKind};
+pub use look::status::{Composition, State, Status};
+pub use look::survey::{Survey, Surveyed};
+pub use open::recovery::READ_ONLY_REQUESTED;
+pub use open::wipe::WipeOptions;
 pub use options::{
     Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions,
     PlantedBug, Spawner,
 };
-pub use open::recovery::READ_ONLY_REQUESTED;
-pub use upkeep::recompress::{Settle, SettleStep};
 pub use shared::Drive;
-pub use look::status::{Composition, State, Status};
 pub use state::recovered::Recovered;
-pub use look::survey::{Survey, Surveyed};
-pub use upkeep::train::{DictionaryStatus, Trained};
-pub use open::wipe::WipeOptions;
 pub use state::tally::{Share, Written};
+pub use upkeep::recompress::{Settle, SettleStep};
+pub use upkeep::train::{DictionaryStatus, Trained};
 
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_WRITE_BYTES: u64 = layout::ATOMIC_WRITE_BYTES as u64;

@@ -12,11 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::options::Clock;
 
+use crate::error::Error;
+use crate::options::{Compute, OpenOptions, Spawner};
 use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
-use crate::error::Error;
 use crate::state::frame_cache::Frames;
-use crate::options::{Compute, OpenOptions, Spawner};
 use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::sample::Sampler;
 use crate::wait::wait_until;

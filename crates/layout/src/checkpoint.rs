@@ -13,6 +13,7 @@ const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
+const SUPERBLOCK_UPDATE_AT: usize = 544;
 /// Sequence numbers are below this: counting on from one that was read never overflows.
 pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 /// No drive's log comes as far.
@@ -168,6 +169,7 @@ impl Counters {
 /// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
 /// 256  .  counters, 8 bytes each
 /// 400 144 live data by class: blocks, units (8 bytes each)
+/// 544  8  update number of the superblock when it was written
 /// ```
 /// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,12 +198,27 @@ pub struct Checkpoint {
     pub entropy: u64,
     /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut to here.
     pub durable: u64,
+    /// Update number of the superblock when it was written: an older superblock is outdated. 0: not recorded.
+    pub superblock_update: u64,
     /// Where the heads stood.
     pub heads: [HeadPosition; HEADS],
     /// Lifetime counters.
     pub counters: Counters,
     /// A row for each segment.
     pub rows: Vec<SegmentRow>,
+}
+
+/// What the header page of a checkpoint says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointSummary {
+    /// Drive it belongs to.
+    pub uuid: [u8; 16],
+    /// Number of the checkpoint.
+    pub number: u64,
+    /// Rows in its table.
+    pub segments: u32,
+    /// See [`Checkpoint::superblock_update`].
+    pub superblock_update: u64,
 }
 
 impl Checkpoint {
@@ -240,6 +257,7 @@ impl Checkpoint {
         put(b, 88, &self.generations.to_le_bytes());
         put(b, 96, &self.entropy.to_le_bytes());
         put(b, 104, &self.durable.to_le_bytes());
+        put(b, SUPERBLOCK_UPDATE_AT, &self.superblock_update.to_le_bytes());
         for (i, head) in self.heads.iter().enumerate() {
             let words = [
                 head.current.segment,
@@ -297,8 +315,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads the number of segments out of a header page, once its checksum holds: how much more to read.
-    pub fn decode_segments(page: &[u8]) -> Result<u32, DecodeError> {
+    /// Reads what a header page says about its checkpoint, once its checksum holds. The table may still be torn.
+    pub fn decode_summary(page: &[u8]) -> Result<CheckpointSummary, DecodeError> {
         if page.len() < PAGE_BYTES {
             return Err(DecodeError::Truncated(WHAT));
         }
@@ -311,12 +329,20 @@ impl Checkpoint {
         if crc32c::crc32c(&b) != u32_at(page, 8) {
             return Err(DecodeError::Checksum(WHAT));
         }
-        Ok(u32_at(page, 56))
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&page[16..32]);
+        Ok(CheckpointSummary {
+            uuid,
+            number: u64_at(page, 32),
+            segments: u32_at(page, 56),
+            superblock_update: u64_at(page, SUPERBLOCK_UPDATE_AT),
+        })
     }
 
     /// Reads what [`Checkpoint::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, DecodeError> {
-        let segments = Self::decode_segments(bytes)? as usize;
+        let CheckpointSummary { uuid, number, segments, superblock_update } = Self::decode_summary(bytes)?;
+        let segments = segments as usize;
         let b = &bytes[..PAGE_BYTES];
         let table = bytes[PAGE_BYTES..]
             .get(..table_pages(segments).saturating_mul(PAGE_BYTES))
@@ -325,8 +351,6 @@ impl Checkpoint {
         if table_crc(&crcs) != u32_at(b, 12) {
             return Err(DecodeError::Checksum("checkpoint table"));
         }
-        let mut uuid = [0; 16];
-        uuid.copy_from_slice(&b[16..32]);
         let mut heads = [HeadPosition::NONE; HEADS];
         for (i, head) in heads.iter_mut().enumerate() {
             let word = |j: usize| u32_at(b, HEADS_AT + i * HEAD_BYTES + j * 4);
@@ -355,7 +379,7 @@ impl Checkpoint {
         }
         Ok(Checkpoint {
             uuid,
-            number: u64_at(b, 32),
+            number,
             sequence,
             root,
             clean: u32_at(b, 60) & 1 != 0,
@@ -366,6 +390,7 @@ impl Checkpoint {
             generations: u64_at(b, 88),
             entropy: u64_at(b, 96),
             durable,
+            superblock_update,
             heads,
             counters: Counters::from_array(counters),
             rows,

@@ -92,7 +92,16 @@ impl Superblock {
     /// backing before is no part of the drive any more. The first eight bytes are XORed with the incarnation, mixed by
     /// splitmix64's finaliser (Steele et al. 2014), which maps 0 to 0.
     pub fn log_id(&self) -> [u8; 16] {
-        let mut z = self.incarnation;
+        self.log_id_of(self.incarnation)
+    }
+
+    /// The same after the next wipe.
+    pub fn next_log_id(&self) -> [u8; 16] {
+        self.log_id_of(self.incarnation.wrapping_add(1))
+    }
+
+    fn log_id_of(&self, incarnation: u64) -> [u8; 16] {
+        let mut z = incarnation;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^= z >> 31;

@@ -39,6 +39,7 @@ fn sample() -> (Checkpoint, Geometry) {
         generations: 17,
         entropy: 0x1234_5678_9abc_def0,
         durable: 402,
+        superblock_update: 9,
         heads: [head(0), head(2), HeadPosition::NONE],
         counters: layout::Counters { host_written_bytes: 1, host_trimmed_bytes: 15, ..Default::default() },
         rows: vec![row; geometry.segments() as usize],
@@ -60,7 +61,10 @@ proptest! {
         let mut bytes = encoded(&checkpoint);
         prop_assert!(bytes.len().is_multiple_of(PAGE_BYTES));
         bytes.resize(bytes.len() + behind, 0xee);
-        prop_assert_eq!(Checkpoint::decode_segments(&bytes), Ok(checkpoint.rows.len() as u32));
+        let summary = Checkpoint::decode_summary(&bytes).expect("whole");
+        prop_assert_eq!(summary.segments, checkpoint.rows.len() as u32);
+        prop_assert_eq!((summary.uuid, summary.number), (checkpoint.uuid, checkpoint.number));
+        prop_assert_eq!(summary.superblock_update, checkpoint.superblock_update);
         prop_assert_eq!(Checkpoint::decode(&bytes), Ok(checkpoint));
     }
 
@@ -74,7 +78,7 @@ proptest! {
     #[test]
     fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..10_000)) {
         prop_assert!(Checkpoint::decode(&bytes).is_err());
-        prop_assert!(Checkpoint::decode_segments(&bytes).is_err());
+        prop_assert!(Checkpoint::decode_summary(&bytes).is_err());
     }
 
     /// Fields at random under right checksums: refused, or what it encodes to again.

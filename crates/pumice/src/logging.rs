@@ -1,18 +1,30 @@
 //! The log, on standard error: one line per event, without any data stored on a drive. A thread of its own writes it, so that a
-//! log nobody reads, or a full disk under it, delays no request and stops no server: lines that find no room are dropped.
+//! log nobody reads, or a full disk under it, delays no request and stops no server: lines that find no room are dropped, and
+//! their number is logged.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// Lines that wait to be written, at most.
 const LINES_MAX: usize = 4096;
+/// How long [`finish`] waits for them.
+const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits for the thread that writes, when dropped: for a second at most.
-static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
+/// Lines logged, those dropped included.
+static LOGGED: AtomicUsize = AtomicUsize::new(0);
+/// Lines that the thread has written, or failed to write.
+static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+/// Lines that found no room.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -30,29 +42,87 @@ pub(crate) fn start(format: Format) {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("pumice-log")
-        .finish(OneLine);
+        .finish(OneLine { format, reported: 0 });
+    let _ = DROPPED.set(writer.error_counter());
+    // When dropped, it prints to standard output if the log is stuck, and may hang there.
+    std::mem::forget(guard);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(writer)
+        .with_writer(Counting(writer))
         .with_ansi(std::io::stderr().is_terminal() && format == Format::Text)
         .with_target(false);
-    let started = match format {
+    // An error means that a log was started before.
+    let _ = match format {
         Format::Text => log.try_init(),
         Format::Json => log.json().flatten_event(true).try_init(),
     };
-    if started.is_ok() {
-        *WRITER.lock() = Some(guard);
+}
+
+/// Lines dropped so far.
+pub(crate) fn dropped() -> usize {
+    DROPPED.get().map_or(0, ErrorCounter::dropped_lines)
+}
+
+/// Waits until what was logged so far is written. False if that takes longer than a second: standard error is stuck, and a
+/// write to it would hang.
+pub(crate) fn finish() -> bool {
+    let begun = Instant::now();
+    let logged = LOGGED.load(Ordering::Acquire);
+    while WRITTEN.load(Ordering::Acquire) + dropped() < logged {
+        if begun.elapsed() > FINISHED_WITHIN {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Counts lines on their way to the thread.
+struct Counting(NonBlocking);
+
+impl<'a> MakeWriter<'a> for Counting {
+    type Writer = CountingWriter;
+
+    fn make_writer(&'a self) -> CountingWriter {
+        CountingWriter(self.0.clone())
     }
 }
 
-/// Writes out what was logged so far, if that takes no longer than a second; what is logged later may be lost.
-pub(crate) fn finish() {
-    let guard = WRITER.lock().take();
-    drop(guard);
+struct CountingWriter(NonBlocking);
+
+impl Write for CountingWriter {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        LOGGED.fetch_add(1, Ordering::AcqRel);
+        self.0.write(line)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Standard error, on which what is written at once is one line, whatever names of files it holds.
-struct OneLine;
+struct OneLine {
+    format: Format,
+    /// Dropped lines whose number is in the log.
+    reported: usize,
+}
+
+/// The line that reports dropped lines.
+fn dropped_line(format: Format, lines: usize) -> String {
+    let mut now = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    let message = "log lines were dropped: they came faster than they could be written";
+    match format {
+        Format::Text => format!("{now}  WARN {message} lines={lines}\n"),
+        Format::Json => {
+            let line = serde_json::json!({
+                "timestamp": now, "level": "WARN", "message": message, "lines": lines
+            });
+            format!("{line}\n")
+        }
+    }
+}
 
 /// A line without further breaks in it.
 fn one_line(line: &[u8]) -> Cow<'_, [u8]> {
@@ -68,11 +138,19 @@ fn one_line(line: &[u8]) -> Cow<'_, [u8]> {
 
 impl Write for OneLine {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        std::io::stderr().write_all(&one_line(line))?;
-        Ok(line.len())
+        let written = std::io::stderr().write_all(&one_line(line));
+        WRITTEN.fetch_add(1, Ordering::AcqRel);
+        written.map(|()| line.len())
     }
 
+    /// Called whenever no line waits.
     fn flush(&mut self) -> std::io::Result<()> {
+        let dropped = dropped();
+        if dropped > self.reported {
+            let line = dropped_line(self.format, dropped - self.reported);
+            self.reported = dropped;
+            std::io::stderr().write_all(line.as_bytes())?;
+        }
         std::io::stderr().flush()
     }
 }
@@ -87,5 +165,13 @@ mod tests {
         assert_eq!(*one_line(b"drive=a\nWARN forged\r\n"), *b"drive=a WARN forged \n");
         assert_eq!(*one_line(b"no end"), *b"no end");
         assert_eq!(*one_line(b"\n"), *b"\n");
+    }
+
+    #[test]
+    fn dropped_lines_are_reported_as_other_lines_are() {
+        let text = dropped_line(Format::Text, 3);
+        assert!(text.ends_with(" lines=3\n") && text.contains("Z  WARN log lines were dropped"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&dropped_line(Format::Json, 3)).expect("JSON");
+        assert_eq!((&json["level"], &json["lines"]), (&"WARN".into(), &3.into()));
     }
 }

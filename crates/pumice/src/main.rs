@@ -125,12 +125,14 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Man(args) => man::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
-    logging::finish();
+    let is_log_written = logging::finish();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            usage::complain(&usage::one_line(&error));
+            if is_log_written {
+                usage::complain(&usage::one_line(&error));
+            }
             if error.is::<usage::WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

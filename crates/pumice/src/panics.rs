@@ -47,14 +47,10 @@ fn log(panic: &PanicHookInfo<'_>) {
     let location = panic.location().map_or_else(|| "unknown".to_string(), ToString::to_string);
     let current = thread::current();
     let thread = current.name().unwrap_or("unnamed");
-    if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!(
-            thread,
-            location,
-            "panic: {message}; ending at once, drives recover when opened again"
-        );
-        crate::logging::finish();
-    } else {
+    let dropped = crate::logging::dropped();
+    tracing::error!(thread, location, "panic: {message}; ending at once, drives recover when opened again");
+    let is_logged = tracing::enabled!(tracing::Level::ERROR) && crate::logging::dropped() == dropped;
+    if !(is_logged && crate::logging::finish()) {
         let line = format!("pumice: panic in thread {thread} at {location}: {message}").replace('\n', " ");
         // There is nobody to tell that nobody can be told.
         let _ = writeln!(std::io::stderr(), "{line}");

@@ -6,7 +6,7 @@ use media::Said;
 /// Reads the pages of a write: packs, one or several behind each other, or a checkpoint.
 pub(crate) fn says(pages: &[&[u8]]) -> Said {
     let mut said = Said { numbers: vec![None; pages.len()], tells: 0 };
-    if pages.first().is_some_and(|page| Checkpoint::decode_segments(page).is_ok()) {
+    if pages.first().is_some_and(|page| Checkpoint::decode_summary(page).is_ok()) {
         said.tells = Checkpoint::decode(&pages.concat()).map_or(0, |checkpoint| checkpoint.durable);
         return said;
     }

@@ -24,7 +24,7 @@ mod memory;
 mod sync;
 
 mod pins {
-    #[path = "../../../drive/src/pins.rs"]
+    #[path = "../../../drive/src/state/pins.rs"]
     mod code;
     pub(crate) mod model;
 }
@@ -44,12 +44,12 @@ mod slots {
     pub(crate) mod model;
 }
 mod frames {
-    #[path = "../../../drive/src/frames.rs"]
+    #[path = "../../../drive/src/state/frame_cache.rs"]
     mod code;
     pub(crate) mod model;
 }
 mod sample {
-    #[path = "../../../drive/src/sample.rs"]
+    #[path = "../../../drive/src/state/sample.rs"]
     mod code;
     pub(crate) mod model;
 }

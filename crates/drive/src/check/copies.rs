@@ -6,7 +6,7 @@ use media::Media;
 
 use super::report::{CheckReport, CopyFound, CopyState, Fault, Faults};
 use crate::error::Error;
-use crate::open::slots::{read_copy, read_pages, read_superblock};
+use crate::open::slots::{CopyRead, read_copy, read_pages, read_superblock};
 
 /// Slots for checkpoints, and copies of each.
 const SLOTS: usize = 2;
@@ -120,11 +120,11 @@ async fn checkpoint_copy<M: Media>(
 ) -> CopyState {
     let damaged = |error: Error| CopyState::Damaged(error.to_string());
     match read_copy(media, superblock, slot, copy).await {
-        Ok(Some(found)) => {
+        Ok(CopyRead { checkpoint: Some(found), .. }) => {
             let first = found.sequence == 0 && found.root.is_unmapped();
             return CopyState::Whole { number: found.number, clean: found.clean, first };
         }
-        Ok(None) => {}
+        Ok(CopyRead { checkpoint: None, .. }) => {}
         Err(error) => return damaged(error),
     }
     let position = superblock.geometry.checkpoint_offset(slot, copy);
@@ -133,7 +133,7 @@ async fn checkpoint_copy<M: Media>(
         Ok(page) => page,
         Err(error) => return damaged(error),
     };
-    let rows = match Checkpoint::decode_segments(&page) {
+    let rows = match Checkpoint::decode_summary(&page).map(|found| found.segments) {
         Err(DecodeError::Magic(_)) => return CopyState::Foreign,
         Err(error) => return CopyState::Damaged(error.to_string()),
         Ok(rows) if rows > superblock.geometry.max_segments => {

@@ -6,8 +6,8 @@ use futures::stream::{Stream, StreamExt};
 use layout::{Entry, Geometry};
 use media::{IoBuf, Media};
 
-use crate::state::pins::Pin;
 use crate::shared::Shared;
+use crate::state::pins::Pin;
 
 /// Reads of the medium at a time.
 const READS_IN_FLIGHT: usize = 64;

@@ -6,10 +6,10 @@ use media::Media;
 
 use super::report::Fault;
 use crate::error::Error;
-use crate::medium::load::Fetch;
-use crate::state::map::Missing;
 use crate::medium::decode::verify_record;
+use crate::medium::load::Fetch;
 use crate::shared::{Drive, Shared};
+use crate::state::map::Missing;
 
 /// Leaves that hold nothing passed over in one step.
 const ABSENT_A_STEP: u64 = 1024;

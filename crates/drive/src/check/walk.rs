@@ -10,9 +10,9 @@ use super::report::{Fault, Faults};
 use super::runs::Fetched;
 use crate::error::Error;
 use crate::medium::load::{Bounds, Fetch, try_decode_node};
+use crate::shared::Shared;
 use crate::state::log::InMemory;
 use crate::state::node::{Base, Form};
-use crate::shared::Shared;
 
 /// Leaves that are read in one go: so many are sorted by their places. About 1.5 MiB of memory.
 const WINDOW_NODES: usize = 64 * 1024;

@@ -1,14 +1,11 @@
 //! FLUSH and FUA: what was acknowledged becomes durable. Concurrent flushes share packs and syncs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use layout::Head;
-use media::{IoBuf, Media};
+use media::Media;
 
-use crate::state::core::Core;
 use crate::error::Error;
-use crate::state::log::Log;
-use crate::shared::{Drive, Shared, yield_now};
+use crate::shared::{Drive, Shared};
 
 impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
@@ -38,5 +35,4 @@ impl<M: Media> Shared<M> {
         }
         self.flush_log().await
     }
-
 }

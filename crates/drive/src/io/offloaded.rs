@@ -8,9 +8,9 @@ use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 use media::Media;
 use offload::{Done, Job, Offload};
 
+use crate::shared::Shared;
 use crate::state::batch::Batch;
 use crate::state::batch::Seen;
-use crate::shared::Shared;
 
 /// What a write will store, before it is compressed.
 pub(crate) struct Plan {

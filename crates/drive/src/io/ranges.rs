@@ -4,10 +4,10 @@ use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, NodeId};
 use media::Media;
 
 use crate::ATOMIC_WRITE_BYTES;
-use crate::state::batch::Batch;
 use crate::error::Error;
-use crate::upkeep::decide::Settling;
 use crate::shared::{Drive, yield_now};
+use crate::state::batch::Batch;
+use crate::upkeep::relief::Effort;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What a leaf of one fill takes in the log, and its share of its ancestors.
@@ -42,7 +42,7 @@ impl<M: Media> Drive<M> {
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
-            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], &mut Settling::default()).await?),
+            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], &mut Effort::default()).await?),
         };
         let reserved = reservation.is_some();
         // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
@@ -67,7 +67,7 @@ impl<M: Media> Drive<M> {
     /// Some parts of a range, with their edges, as one batch.
     async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
         let mut batch = Batch::take();
-        let mut settling = Settling::default();
+        let mut effort = Effort::default();
         let result = loop {
             batch.clear();
             batch.reserved = reserved;
@@ -77,7 +77,7 @@ impl<M: Media> Drive<M> {
             if batch.items.is_empty() {
                 break self.0.core().writable();
             }
-            match self.0.append(&batch, &[], &mut settling).await {
+            match self.0.append(&batch, &[], &mut effort).await {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
                 Err(error) => break Err(error),

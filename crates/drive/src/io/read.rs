@@ -1,24 +1,17 @@
 //! Reading: look up and pin inside the lock; fetch, verify and decompress outside it.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
-use codec::{CodecId, Dictionary};
-use futures::future::join_all;
-use layout::record::decode_record;
-use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, RecordHeader, RecordKind};
-use media::{IoBuf, Media};
+use layout::{BLOCK_BYTES, Entry};
+use media::Media;
 
-use crate::state::batch::Seen;
-use crate::state::dictionaries::Dictionaries;
 use crate::error::Error;
-use crate::state::frame_cache::{Found, Key};
 use crate::medium::decode::decode_data;
 use crate::medium::load::Fetch;
 use crate::medium::plan::{Source, bytes_of};
-use crate::state::log::InMemory;
-use crate::state::segments::State;
 use crate::shared::{Drive, Shared};
+use crate::state::batch::Seen;
+use crate::state::frame_cache::{Found, Key};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A read is carried out in spans of this size, so that its buffers stay bounded.

@@ -6,13 +6,13 @@ use layout::record::RECORD_HEADER_BYTES;
 use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, LEAF_LEVEL, NodeId, UNIT_BYTES};
 use media::Media;
 
+use crate::error::Error;
+use crate::io::offloaded::Plan;
+use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item};
 use crate::state::core::Stall;
-use crate::error::Error;
-use crate::upkeep::decide::Settling;
-use crate::io::offloaded::Plan;
 use crate::state::segments::Claim;
-use crate::shared::{Drive, Shared, yield_now};
+use crate::upkeep::relief::Effort;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Space may be taken by others as soon as it is made: without a limit, a write might make some for ever.
@@ -28,7 +28,7 @@ impl<M: Media> Drive<M> {
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
         if data.len() <= ATOMIC_WRITE_BYTES {
-            self.write_piece(offset, data, Batch::take(), &mut Settling::default()).await?;
+            self.write_piece(offset, data, Batch::take(), &mut Effort::default()).await?;
         } else {
             self.write_pieces(offset, data).await?;
         }
@@ -46,7 +46,7 @@ impl<M: Media> Drive<M> {
         let blocks = data.len() as u64 / BLOCK + 1 + 2 * pieces().count() as u64;
         let raw_units = blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64;
         let mut batches = Vec::new();
-        let mut settling = Settling::default();
+        let mut effort = Effort::default();
         let reservation = match self.0.try_reserve(raw_units, &[]) {
             Some(reservation) => reservation,
             None => {
@@ -58,7 +58,7 @@ impl<M: Media> Drive<M> {
                     yield_now().await;
                 }
                 let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
-                match self.0.reserve(units(&batches), &batches, settling.cleaning(false)).await {
+                match self.0.reserve(units(&batches), &batches, effort.cleaning(false)).await {
                     Err(Error::NoSpace) => {
                         let mut again = true;
                         loop {
@@ -67,7 +67,7 @@ impl<M: Media> Drive<M> {
                                 self.prepare_densely(batch, piece_offset(i), piece).await?;
                                 yield_now().await;
                             }
-                            match self.0.reserve(units(&batches), &batches, settling.cleaning(true)).await {
+                            match self.0.reserve(units(&batches), &batches, effort.cleaning(true)).await {
                                 Err(Error::NoSpace) if std::mem::take(&mut again) => {}
                                 reserved => break reserved?,
                             }
@@ -88,7 +88,7 @@ impl<M: Media> Drive<M> {
         for (i, piece) in pieces() {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
-            self.write_piece(piece_offset(i), piece, batch, &mut settling).await?;
+            self.write_piece(piece_offset(i), piece, batch, &mut effort).await?;
             yield_now().await;
         }
         drop(reservation);
@@ -101,7 +101,7 @@ impl<M: Media> Drive<M> {
         offset: u64,
         data: &[u8],
         mut batch: Batch,
-        settling: &mut Settling,
+        effort: &mut Effort,
     ) -> Result<(), Error> {
         let reserved = batch.reserved;
         let mut densely = batch.dense;
@@ -117,7 +117,7 @@ impl<M: Media> Drive<M> {
                 }
             }
             // What was not packed as small as it can be comes again.
-            match self.0.append(&batch, data, settling.cleaning(batch.dense)).await {
+            match self.0.append(&batch, data, effort.cleaning(batch.dense)).await {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
                 Err(Error::NoSpace) if !densely => densely = true,
@@ -226,18 +226,18 @@ impl<M: Media> Shared<M> {
         Some(Reservation { shared: self, units })
     }
 
-    /// Reserves live units, settling accounts if need be.
+    /// Reserves live units, making the accounts exact if need be.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
         units: u64,
         batches: &[Batch],
-        settling: &mut Settling,
+        effort: &mut Effort,
     ) -> Result<Reservation<'_, M>, Error> {
         loop {
             if let Some(reservation) = self.try_reserve(units, batches) {
                 return Ok(reservation);
             }
-            if !self.settle_accounts(settling).await? {
+            if !self.refine_accounts(effort).await? {
                 return Err(Error::NoSpace);
             }
         }
@@ -269,7 +269,7 @@ impl<M: Media> Shared<M> {
         self: &Arc<Self>,
         batch: &Batch,
         source: &[u8],
-        settling: &mut Settling,
+        effort: &mut Effort,
     ) -> Result<bool, Error> {
         let mut attempts = ATTEMPTS_MAX;
         let mut urgent = Claim::Urgent;
@@ -291,7 +291,7 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Full) => {
                     // What it replaces counts, and that is known only where the map is loaded.
                     let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await?;
-                    if !news && !self.settle_accounts(settling).await? {
+                    if !news && !self.refine_accounts(effort).await? {
                         return Err(Error::NoSpace);
                     }
                 }

@@ -8,9 +8,9 @@ use layout::{BLOCK_BYTES, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use media::Media;
 
 use crate::error::Error;
+use crate::shared::{Shared, yield_now};
 use crate::state::node::Slot;
 use crate::state::sample::Random;
-use crate::shared::{Shared, yield_now};
 
 /// Adjacent blocks read together, at a multiple of their number: a read of the medium costs more than a block.
 const EXTENT_BLOCKS: usize = 2;

@@ -3,8 +3,8 @@
 use layout::{Counters, UNIT_BYTES};
 use media::Media;
 
-use crate::state::core::Core;
 use crate::shared::Drive;
+use crate::state::core::Core;
 use crate::state::recovered::Recovered;
 use crate::state::tally::{Share, Written};
 

@@ -5,8 +5,8 @@ use layout::entry::CLASSES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 use media::Media;
 
-use crate::state::sample::Random;
 use crate::shared::{Drive, Shared, yield_now};
+use crate::state::sample::Random;
 use crate::state::tally::Share;
 
 /// What was found.

@@ -4,12 +4,12 @@ use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, RecordHeader};
 use media::{IoBuf, Media};
 
-use crate::state::dictionaries::Dictionaries;
 use crate::error::Error;
-use crate::medium::load::Fetch;
 use crate::medium::decode::decode_data;
+use crate::medium::load::Fetch;
 use crate::medium::plan::{Source, bytes_of};
 use crate::shared::Shared;
+use crate::state::dictionaries::Dictionaries;
 
 /// More would stand in the way of requests at the medium.
 const READS_AT_ONCE: usize = 4;

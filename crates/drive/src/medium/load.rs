@@ -7,11 +7,11 @@ use layout::{
 };
 use media::{IoBuf, Media};
 
-use crate::state::core::Core;
 use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
-use crate::shared::Shared;
 
 /// The mask of a record's place.
 pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: u64) -> u32 {

@@ -12,8 +12,8 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::options::CreateOptions;
-use crate::state::policy::policy_numbers;
 use crate::shared::Drive;
+use crate::state::policy::policy_numbers;
 
 impl<M: Media> Drive<M> {
     /// Writes an empty drive to `media`. Whatever was there is lost.
@@ -103,6 +103,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
         generations: 0,
         entropy: 0,
         durable: 0,
+        superblock_update: superblock.update,
         heads: [HeadPosition::NONE; 3],
         counters: Counters::default(),
         rows,

@@ -6,24 +6,24 @@ use layout::checkpoint::COUNT_MAX;
 use layout::{Checkpoint, Counters, Superblock};
 use media::Media;
 
-use crate::upkeep::checkpoint::overlay_extra;
-use crate::state::core::Core;
 use crate::error::Error;
 use crate::medium::load::Bounds;
-use crate::state::log::Log;
-use crate::state::map_wish::MapWish;
-use crate::state::map::Map;
-use crate::state::policy::policy_of;
-use crate::options::OpenOptions;
+use crate::medium::write_out::bad_segments_max;
 use crate::open::replay::{Reader, Tail, Told};
 use crate::open::rewrite::{NotTaken, Rewritten, rewrite};
-use crate::state::segments::{Segments, State};
-use crate::medium::write_out::bad_segments_max;
-use crate::shared::{Drive, Shared};
 use crate::open::slots::{
-    copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
+    Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
+use crate::options::OpenOptions;
+use crate::shared::{Drive, Shared};
+use crate::state::core::Core;
+use crate::state::log::Log;
+use crate::state::map::Map;
+use crate::state::map_wish::MapWish;
+use crate::state::policy::policy_of;
+use crate::state::segments::{Segments, State};
 use crate::state::table::Table;
+use crate::upkeep::checkpoint::overlay_extra;
 
 /// Why a drive is read-only that was opened so.
 pub const READ_ONLY_REQUESTED: &str = "opened read-only";
@@ -39,11 +39,15 @@ impl<M: Media> Drive<M> {
         must_hold(&*media, &superblock)?;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let superblock_corrected = bad_copy.is_some();
-        let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match bad_copy {
+        let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match &bad_copy {
             // The copy that could not be read may be the one that these checkpoints belong to.
-            Some(unread @ Error::Io(_)) => unread,
+            Some(unread @ Error::Io(_)) => unread.clone(),
             _ => error,
         })?;
+        let accepts = options.read_only && options.accept_damage;
+        if !accepts {
+            must_be_newest(&found, bad_copy)?;
+        }
         let checkpoint = found.checkpoint;
         let rewrites = media.may_show_unsynced();
         #[cfg(feature = "planted-bugs")]
@@ -55,14 +59,16 @@ impl<M: Media> Drive<M> {
             reader.ignore_torn = options.planted_bug == Some(crate::PlantedBug::IgnoreTornPack);
         }
         let mut tail = reader.tail(&checkpoint).await?;
-        let accepts = options.read_only && options.accept_damage;
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
-        // A newer checkpoint may exist that could not be read. It would explain damage in the log, and a gap too: it may replace a
-        // pack whose write failed, and durable data may lie behind that.
+        // A newer checkpoint may exist that could not be read. Where nothing shows what its slot holds, the drive must not go on
+        // by the older one, however whole the log behind that looks: what the newer one freed may have been discarded. It
+        // would also explain damage in the log, and a gap: it may replace a pack whose write failed, and durable data may
+        // lie behind that.
         let unread = found.unread.filter(|_| found.alone && !accepts);
-        if let Some(error) = unread.as_ref().filter(|_| tail.damage.is_some() || tail.goes_on) {
+        let is_missed = found.hidden || tail.damage.is_some() || tail.goes_on;
+        if let Some(error) = unread.as_ref().filter(|_| is_missed) {
             return Err(error.clone());
         }
         let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
@@ -154,6 +160,16 @@ impl<M: Media> Drive<M> {
     }
 }
 
+/// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the drive may have
+/// grown since, or have been wiped.
+fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
+    match (bad_copy, &found.outdated) {
+        (Some(unread @ Error::Io(_)), outdated) if outdated.is_some() || found.wiped => Err(unread),
+        (_, Some(why)) => Err(Error::Corrupt(format!("the newest superblock is missing: {why}"))),
+        _ => Ok(()),
+    }
+}
+
 /// Whether the log behind a checkpoint, or what cannot be read of it, suggests that there is a newer one.
 pub(crate) async fn is_outdated<M: Media>(
     media: &M,
@@ -161,7 +177,7 @@ pub(crate) async fn is_outdated<M: Media>(
     checkpoint: &Checkpoint,
 ) -> bool {
     let reader = Reader::new(media, Bounds::of(superblock), checkpoint);
-    let whole = reader.tail(checkpoint).await.is_ok_and(|tail| tail.damage.is_none());
+    let whole = reader.tail(checkpoint).await.is_ok_and(|tail| tail.damage.is_none() && !tail.goes_on);
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 

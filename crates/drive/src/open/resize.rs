@@ -12,8 +12,8 @@ use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
-use crate::open::create::codecs_of;
 use crate::error::Error;
+use crate::open::create::codecs_of;
 use crate::shared::{Drive, Shared};
 
 impl<M: Media> Drive<M> {
@@ -31,6 +31,7 @@ impl<M: Media> Drive<M> {
         }
         superblock.logical_capacity_bytes = bytes;
         shared.write_superblock(&mut superblock).await?;
+        shared.announce_superblock(superblock.update).await?;
         let mut core = shared.core();
         core.map.set_blocks(bytes / layout::BLOCK_BYTES as u64);
         core.superblock = superblock;
@@ -77,6 +78,7 @@ impl<M: Media> Drive<M> {
         }
         superblock.geometry = geometry;
         shared.write_superblock(&mut superblock).await?;
+        shared.announce_superblock(superblock.update).await?;
         {
             let mut core = shared.core();
             core.segments.grow(geometry);
@@ -127,6 +129,16 @@ impl<M: Media> Shared<M> {
         self.write_superblock(&mut superblock).await?;
         self.core().superblock = superblock;
         Ok(())
+    }
+
+    /// A checkpoint records that there is a newer superblock, before what it adds is used: an opening that finds only the older
+    /// one must not go on by it. The caller has the right to maintenance.
+    async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
+        self.core().superblock.update = update;
+        if self.core().in_progress.is_some() {
+            self.write_checkpoint(false).await?;
+        }
+        self.write_checkpoint(false).await
     }
 
     /// Notes all codecs that records of this run may have.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use layout::{Checkpoint, Superblock};
 use media::{IoBuf, Media};
 
-use crate::open::create::{sync, write, write_copies, write_superblock};
 use crate::error::Error;
+use crate::open::create::{sync, write, write_copies, write_superblock};
 use crate::open::replay::PackPlace;
 use crate::open::slots::read_pages;
 

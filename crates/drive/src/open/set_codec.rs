@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use media::Media;
 
-use crate::open::create::codecs_of;
 use crate::error::Error;
-use crate::state::policy::policy_numbers;
+use crate::open::create::codecs_of;
 use crate::shared::Drive;
+use crate::state::policy::policy_numbers;
 
 impl<M: Media> Drive<M> {
     /// Compresses what is written from now on by another policy; what is there stays as it is. The superblock remembers it.

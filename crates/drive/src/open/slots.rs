@@ -4,8 +4,8 @@ use futures::future::join_all;
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
-    BLOCK_BYTES, Checkpoint, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentRow, SegmentUse,
-    Superblock,
+    BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentRow,
+    SegmentUse, Superblock,
 };
 use media::{IoBuf, Media};
 
@@ -27,6 +27,12 @@ pub(crate) struct Found {
     pub(crate) alone: bool,
     /// Why what may be a newer one could not be read.
     pub(crate) unread: Option<Error>,
+    /// Nothing that could be read of the other slot shows what it holds.
+    pub(crate) hidden: bool,
+    /// Proof that the superblock is not the newest.
+    pub(crate) outdated: Option<String>,
+    /// A wipe began, and may have been completed.
+    pub(crate) wiped: bool,
     /// One of its copies could not be read, or is bad although the drive was closed after it.
     pub(crate) corrected: bool,
     /// What the places for checkpoints hold.
@@ -124,7 +130,7 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
-    let (found, mut unread) = read_copies(media, superblock).await;
+    let Copies { found, mut unread, shown, outdated, wiped } = read_copies(media, superblock).await;
     let none = || Error::Corrupt("no valid checkpoint".into());
     let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
@@ -146,49 +152,99 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older: that is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
-    let unread = unread[((newest + 1) % 2) as usize].take();
-    Ok(Found { checkpoint, alone, unread, corrected, table, has_all_rows: whole.contains(&true) })
+    let other = ((newest + 1) % 2) as usize;
+    Ok(Found {
+        checkpoint,
+        alone,
+        unread: unread[other].take(),
+        hidden: !shown[other],
+        outdated,
+        wiped,
+        corrected,
+        table,
+        has_all_rows: whole.contains(&true),
+    })
 }
 
 /// Whether a checkpoint that was found in a place tells there of all segments of the drive.
 async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u64, copy: usize) -> bool {
     let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
     let page = read_pages(media, offset, PAGE_BYTES).await;
-    page.is_ok_and(|page| Checkpoint::decode_segments(&page) == Ok(superblock.geometry.segments()))
+    page.is_ok_and(|page| {
+        Checkpoint::decode_summary(&page).is_ok_and(|found| found.segments == superblock.geometry.segments())
+    })
 }
 
-/// All valid checkpoints with their copies' numbers, and of either slot why a copy could not be read.
-pub(crate) async fn read_copies<M: Media>(
-    media: &M,
-    superblock: &Superblock,
-) -> (Vec<(usize, Checkpoint)>, [Option<Error>; 2]) {
-    let mut found = Vec::new();
-    let mut unread = [const { None }; 2];
+/// What the places of checkpoints hold.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// The valid checkpoints, with their copies' numbers.
+    pub(crate) found: Vec<(usize, Checkpoint)>,
+    /// Of either slot, why a copy could not be read.
+    pub(crate) unread: [Option<Error>; 2],
+    /// Of either slot, whether a copy shows that no later checkpoint went there: it holds an older one, one of another
+    /// incarnation or drive, or nothing.
+    shown: [bool; 2],
+    /// See [`Found`].
+    pub(crate) outdated: Option<String>,
+    pub(crate) wiped: bool,
+}
+
+/// Reads all copies of checkpoints.
+pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) -> Copies {
+    let mut copies = Copies::default();
     for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        match read_copy(media, superblock, slot, copy).await {
-            Ok(checkpoint) => found.extend(checkpoint.map(|checkpoint| (copy, checkpoint))),
-            Err(error) => unread[slot] = Some(error),
+        let CopyRead { checkpoint, summary, is_blank } = match read_copy(media, superblock, slot, copy).await
+        {
+            Ok(read) => read,
+            Err(error) => {
+                copies.unread[slot] = Some(error);
+                continue;
+            }
+        };
+        let is_ours = |summary: &CheckpointSummary| summary.uuid == superblock.log_id();
+        copies.shown[slot] |= checkpoint.is_some() || is_blank || summary.is_some_and(|s| !is_ours(&s));
+        if let Some(newer) = summary.filter(|s| is_ours(s) && s.superblock_update > superblock.update) {
+            copies.outdated = Some(format!(
+                "the superblock found is its version {}, but checkpoint {} was written with version {}",
+                superblock.update, newer.number, newer.superblock_update
+            ));
         }
+        copies.wiped |= summary.is_some_and(|s| s.uuid == superblock.next_log_id());
+        copies.found.extend(checkpoint.map(|checkpoint| (copy, checkpoint)));
     }
-    (found, unread)
+    copies
 }
 
-/// The checkpoint in one place, if it is a valid one that belongs there.
+/// What one place holds.
+#[derive(Default)]
+pub(crate) struct CopyRead {
+    /// A valid checkpoint that belongs there.
+    pub(crate) checkpoint: Option<Checkpoint>,
+    /// The header page, if it is whole.
+    summary: Option<CheckpointSummary>,
+    is_blank: bool,
+}
+
+/// Reads the checkpoint in one place.
 pub(crate) async fn read_copy<M: Media>(
     media: &M,
     superblock: &Superblock,
     slot: usize,
     copy: usize,
-) -> Result<Option<Checkpoint>, Error> {
+) -> Result<CopyRead, Error> {
     let geometry = superblock.geometry;
     let offset = geometry.checkpoint_offset(slot, copy);
     let page = read_patiently(media, offset, PAGE_BYTES).await?;
+    let summary = Checkpoint::decode_summary(&page).ok();
+    let is_blank = page.iter().all(|byte| *byte == 0);
     // More would be read than there is room for. Fewer are of a time when the drive was smaller.
-    let Some(count) = Checkpoint::decode_segments(&page).ok().filter(|count| *count <= geometry.segments())
+    let Some(CheckpointSummary { segments, .. }) =
+        summary.filter(|found| found.segments <= geometry.segments())
     else {
-        return Ok(None);
+        return Ok(CopyRead { checkpoint: None, summary, is_blank });
     };
-    let bytes = read_patiently(media, offset, Checkpoint::encoded_len(count as usize)).await?;
+    let bytes = read_patiently(media, offset, Checkpoint::encoded_len(segments as usize)).await?;
     let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()
@@ -203,7 +259,8 @@ pub(crate) async fn read_copy<M: Media>(
         found.rows.resize(geometry.segments() as usize, SegmentRow::BLANK);
         found
     };
-    Ok(Checkpoint::decode(&bytes).ok().map(grown).filter(valid))
+    let checkpoint = Checkpoint::decode(&bytes).ok().map(grown).filter(valid);
+    Ok(CopyRead { checkpoint, summary, is_blank })
 }
 
 /// Looks for a pack that knows a newer checkpoint than the newest found; answers what was found.

@@ -11,13 +11,15 @@ use layout::geometry::validate_capacity;
 use layout::{Features, SegmentRow, SegmentUse, Superblock};
 use media::Media;
 
-use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
 use crate::error::Error;
+use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
 use crate::open::recovery::is_outdated;
-use crate::state::policy::policy_of;
 use crate::open::rewrite::rewrite_checkpoint;
+use crate::open::slots::{
+    Copies, Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock,
+};
 use crate::shared::Drive;
-use crate::open::slots::{Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock};
+use crate::state::policy::policy_of;
 
 /// What may change with a wipe; `None` leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,9 +41,14 @@ impl<M: Media> Drive<M> {
     /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive, [`Error::Io`] if neither place
     /// of a checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
-        let (mut superblock, _) = read_superblock(media).await?;
+        let (mut superblock, bad_copy) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
+        let copies = read_copies(media, &superblock).await;
+        if let Some(unread @ Error::Io(_)) = bad_copy.filter(|_| copies.outdated.is_some() || copies.wiped) {
+            // It may be of the incarnation that would begin now: what that left behind must not come back.
+            return Err(unread);
+        }
         // It stays, and must be one that can be opened.
         policy_of(superblock.codec_policy, superblock.codec_level)?;
         if let Some(bytes) = options.sector_bytes {
@@ -135,9 +142,9 @@ async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<Sp
         }
         // There is none, or it is in a slot that cannot be read.
         Err(error) => match read_copies(media, superblock).await {
-            (found, _) if !found.is_empty() => Err(error),
-            (_, [Some(_), Some(_)]) => Err(error),
-            (_, [_, Some(_)]) => Ok(empty(2)),
+            Copies { found, .. } if !found.is_empty() => Err(error),
+            Copies { unread: [Some(_), Some(_)], .. } => Err(error),
+            Copies { unread: [_, Some(_)], .. } => Ok(empty(2)),
             _ => Ok(empty(1)),
         },
     }

@@ -2,13 +2,15 @@
 
 use layout::{Entry, UNIT_BYTES};
 
+use crate::space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 use crate::state::batch::{Batch, Item};
 use crate::state::core::Core;
 use crate::state::node::Slot;
-use crate::space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 
 /// A write that takes more, less what it gives up, is not small.
 const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
+/// A part of what is kept for rewriting the map that overwrites in place may take: one of so many.
+const OVERWRITES_PART: u64 = 4;
 /// Blocks of a long range that are looked at one by one.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
@@ -93,10 +95,11 @@ impl Core {
         }
         let Exchange { taken, freed, adds } = exchange();
         let more = taken.saturating_sub(freed);
-        // Data of one kind takes a little more or less. What is kept for rewriting the map does for that.
+        // Data of one kind takes a little more or less. A part of what is kept for rewriting the map does for that; the rest
+        // stays, however many such writes come.
         let as_compressible = !adds && more <= freed / 16 + 4;
         let limit = match as_compressible {
-            true => self.segments.limit_units().saturating_sub(self.map_growth_units()),
+            true => self.limit_units() + self.map_churn_units(self.map.dirty_bytes()) / OVERWRITES_PART,
             false => limit(more),
         };
         (more == 0 || self.taken_units() + more <= limit).then_some(more)

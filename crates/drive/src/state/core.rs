@@ -3,13 +3,13 @@
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
-use crate::state::batch::{Batch, Item, Payload, Seen};
-use crate::state::cut::InProgress;
-use crate::state::cleaning::Cleaning;
 use crate::error::Error;
+use crate::state::batch::{Batch, Item, Payload, Seen};
+use crate::state::cleaning::Cleaning;
+use crate::state::cut::InProgress;
 use crate::state::log::{Log, Room};
-use crate::state::map_wish::MapWish;
 use crate::state::map::Map;
+use crate::state::map_wish::MapWish;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Segments};
 use crate::state::table::Table;

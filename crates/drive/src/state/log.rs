@@ -83,7 +83,7 @@ pub(crate) struct Log {
     /// whoever opens the drive now, so nothing behind it is durable.
     gap: Option<u64>,
     /// From this pack on the log goes on, behind a gap, where nothing leads to.
-    untold_from: Option<u64>,
+    untold_from: Vec<u64>,
     /// Newest pack that holds records.
     filled: u64,
     /// The same of the host's.
@@ -132,7 +132,7 @@ impl Log {
             synced: sequence,
             failed: Vec::new(),
             gap: None,
-            untold_from: None,
+            untold_from: Vec::new(),
             filled: sequence,
             host_filled: sequence,
             host_sealed: 0,
@@ -259,7 +259,7 @@ impl Log {
             if self.gap.is_none() {
                 return Err(error);
             }
-            self.untold_from = Some(self.sequence + 1);
+            self.untold_from.push(self.sequence + 1);
         }
         let state = &mut self.heads[head as usize];
         if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {

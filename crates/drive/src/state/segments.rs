@@ -6,11 +6,11 @@ use std::ops::Range;
 use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
 
+use crate::space::{host_floor_segments, reserve_segments, with_ends};
 pub(crate) use crate::state::claims::{Claim, Gain};
 use crate::state::pack_sizes::PACK_SOFT_BYTES;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
-use crate::space::{host_floor_segments, reserve_segments, with_ends};
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,11 @@ pub(crate) struct Segments {
     set_aside: Vec<u32>,
     /// Those cleaned since the last checkpoint.
     cleaned: Vec<u32>,
-    /// Of the free, how many were not given back to the backing yet.
+    /// Of the free, how many may be given back to the backing.
     discards: u32,
+    /// Freed by the last checkpoint. Only the next one lets them be given back: should the last be lost, in both copies, an
+    /// opening goes by the one before it.
+    kept_for_fallback: Vec<u32>,
     pins: Pins,
     live_units: u64,
     repackable_units: u64,
@@ -186,6 +189,7 @@ impl Segments {
             set_aside: Vec::new(),
             cleaned: Vec::new(),
             discards: 0,
+            kept_for_fallback: Vec::new(),
             pins: Pins::default(),
             live_units: 0,
             repackable_units: 0,
@@ -416,7 +420,7 @@ impl Segments {
     /// Frees a segment that holds nothing live; it is handed out again when its last reader is done.
     pub(crate) fn free(&mut self, segment: u32) {
         debug_assert_eq!(self.get(segment).live_units, 0);
-        self.get_mut(segment).discard = true;
+        self.kept_for_fallback.push(segment);
         if self.is_pinned(segment) {
             self.set_state(segment, State::Waiting);
             self.waiting.push(segment);
@@ -466,6 +470,23 @@ impl Segments {
     /// Whether freed space could be given back to the backing.
     pub(crate) fn has_discard(&self) -> bool {
         self.discards > 0
+    }
+
+    /// Whether another checkpoint would let freed space be given back.
+    pub(crate) fn keeps_for_fallback(&self) -> bool {
+        !self.kept_for_fallback.is_empty()
+    }
+
+    /// Another checkpoint is durable: what the one before it freed may be given back, as far as it is still free.
+    pub(crate) fn let_discard(&mut self) {
+        for segment in std::mem::take(&mut self.kept_for_fallback) {
+            let row = &mut self.table[segment as usize];
+            let is_free = row.state == State::Free;
+            if is_free && !row.discard || row.state == State::Waiting {
+                row.discard = true;
+                self.discards += u32::from(is_free);
+            }
+        }
     }
 
     pub(crate) fn free_count(&self) -> u32 {

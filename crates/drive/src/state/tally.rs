@@ -3,7 +3,6 @@
 use codec::{CodecId, Policy};
 use layout::{BLOCK_BYTES, RecordHeader};
 
-
 /// Ways of compressing that are told apart: a dictionary trained after so many is counted with all others that are.
 const WAYS_MAX: usize = 64;
 

@@ -11,19 +11,18 @@ use std::sync::Arc;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::table::page_of;
 use layout::{
-    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader,
-    RecordKind, SegmentUse,
+    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, SegmentUse,
 };
 use media::Media;
 
+use crate::error::Error;
+use crate::shared::{Shared, yield_now};
 use crate::state::batch::sum;
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
-use crate::error::Error;
 use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
 use crate::state::segments::{Claim, State};
-use crate::shared::{Shared, yield_now};
 use crate::state::table::{COPIES, Part};
 
 /// Nodes written in one critical section.
@@ -231,6 +230,7 @@ impl Core {
             generations: self.segments.generations(),
             entropy,
             durable: self.log.synced_up_to(),
+            superblock_update: self.superblock.update,
             heads: progress.heads,
             counters: progress.counters,
             rows: Vec::new(),
@@ -251,6 +251,7 @@ impl Core {
         self.failed_packs = 0;
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
+        self.segments.let_discard();
         for segment in progress.dead {
             // What was live at the cut and died since is not among them; what was dead stays so.
             if self.segments.get(segment).state() == State::Sealed {

@@ -2,50 +2,22 @@
 
 use std::sync::Arc;
 
-use layout::{Head, NodeId};
+use layout::Head;
 use media::Media;
 
-use crate::upkeep::clean::Cleaned;
-use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
 use crate::error::Error;
-use crate::state::map_wish::MapWish;
-use crate::state::segments::Gain;
 use crate::shared::{Drive, Shared};
 use crate::space::{Pace, Supply, pace, watermarks};
-use crate::state::harvest::{CLEANED_IN_VAIN_BY_REQUESTS_MAX, CLEANED_IN_VAIN_MAX};
+use crate::state::core::Core;
+use crate::state::harvest::CLEANED_IN_VAIN_MAX;
+use crate::state::map_wish::MapWish;
+use crate::state::segments::Gain;
+use crate::upkeep::clean::Cleaned;
 
-/// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
-const LEAVES_A_ROUND: usize = 256;
-/// What they take in memory at most.
-const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
 /// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 /// Records of log that roll-forward should have to hold at most.
 const RECORDS_MAX: u64 = 1 << 20;
-
-/// What a request may still do to settle accounts, however often it is made anew. Others go on changing the map: without a
-/// limit, a write to a full drive might do so for ever.
-pub(crate) struct Settling {
-    rounds: u32,
-    checkpoints: u32,
-    cleanings: u32,
-    /// Whether cleaning is the next thing to try.
-    cleans: bool,
-}
-
-impl Default for Settling {
-    fn default() -> Self {
-        Settling { rounds: 128, checkpoints: 8, cleanings: 16, cleans: true }
-    }
-}
-
-impl Settling {
-    /// Whether to clean now; not if there is another way to be tried first.
-    pub(crate) fn cleaning(&mut self, cleans: bool) -> &mut Settling {
-        self.cleans = cleans;
-        self
-    }
-}
 
 /// The right to do maintenance; one has it at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
@@ -114,6 +86,9 @@ impl Core {
             }
             if self.may_discard() && !self.discarding && self.segments.has_discard() {
                 return Wanted::Discard;
+            }
+            if self.may_discard() && !self.segments.has_discard() && self.segments.keeps_for_fallback() {
+                return Wanted::Checkpoint;
             }
         }
         Wanted::Nothing
@@ -188,7 +163,7 @@ impl Core {
     }
 
     /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works.
-    fn watermarks(&self) -> (u32, u32) {
+    pub(crate) fn watermarks(&self) -> (u32, u32) {
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
         watermarks(self.segments.count(), live, self.segments.floor(Head::Host))
     }
@@ -297,7 +272,7 @@ impl<M: Media> Shared<M> {
     /// changes take much of the cache or of the free segments, those with most changes. Written as overlays they would
     /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
     /// the map still waits for it.
-    async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
+    pub(crate) async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
         let most = {
             let core = self.core();
             let crowded =
@@ -351,264 +326,9 @@ impl<M: Media> Shared<M> {
         }
         Ok(())
     }
-
-    /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
-    async fn account(self: &Arc<Self>) -> bool {
-        // What cannot be read now counts on.
-        let did = self.loads_overlays().await;
-        let mut core = self.core();
-        core.accounts_tried = Some(core.log.sequence()).filter(|_| !did);
-        did
-    }
-
-    /// Loads some leaves of which only changes are in memory. False if none could be, or no room is left for them.
-    async fn loads_overlays(self: &Arc<Self>) -> bool {
-        let before = self.core().map.overlays();
-        let _ = self.load_overlays(BYTES_A_ROUND).await;
-        self.core().map.overlays() < before
-    }
-
-    /// Loads some leaves of which only changes are in memory: those that take up to so much more memory, and cleared ones. Fails if
-    /// there are any and none could be loaded.
-    async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
-        // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
-        const AT_ONCE: usize = 16;
-        // A leaf that holds little takes little.
-        const LEAF_BYTES_MIN: u64 = 128;
-        let (leaves, dirty, spare) = {
-            let core = self.core();
-            if core.map.overlays() == 0 {
-                return Ok(());
-            }
-            // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
-            // for it.
-            let spare = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
-            let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
-            (core.map.overlays_to_load(LEAVES_A_ROUND, max), core.map.dirty_bytes(), spare)
-        };
-        let (mut loaded, mut failed) = (0, None);
-        for some in leaves.chunks(AT_ONCE) {
-            for result in futures::future::join_all(some.iter().map(|leaf| self.load_whole(*leaf))).await {
-                match result {
-                    Ok(()) => loaded += 1,
-                    Err(error) => failed = Some(error),
-                }
-            }
-            let mut core = self.core();
-            core.update_map_need();
-            let left = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
-            if core.map.dirty_bytes() > dirty + bytes || left < spare.div_ceil(2) {
-                break;
-            }
-        }
-        failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
-    }
-
-    /// Loads a leaf of which only changes are in memory, with what leads to it.
-    async fn load_whole(&self, leaf: NodeId) -> Result<(), Error> {
-        // A path at a time, and again should others have evicted or moved part of it.
-        const LOADS_MAX: u32 = 16;
-        for _ in 0..LOADS_MAX {
-            let missing = self.core().map.overlay_image(leaf);
-            let Some(missing) = missing else { break };
-            self.load(missing).await?;
-        }
-        Ok(())
-    }
-
-    /// Physical space seems full, but what changes to leaves not loaded have replaced may still be counted as live, and
-    /// the map not written yet is estimated: makes both more exact. False if that brought nothing, or `settling` is used
-    /// up.
-    pub(crate) async fn settle_accounts(self: &Arc<Self>, settling: &mut Settling) -> Result<bool, Error> {
-        let _right = self.maintenance().await;
-        let overlays = self.core().map.overlays();
-        if overlays > 0
-            && let Some(rounds) = settling.rounds.checked_sub(1)
-        {
-            settling.rounds = rounds;
-            // What cannot be read is no reason to refuse what has nothing to do with it.
-            let _ = self.load_overlays(BYTES_A_ROUND).await;
-            if self.core().map.overlays() < overlays {
-                return Ok(true);
-            }
-        }
-        let before = self.core().account_units();
-        if self.core().map.dirty_bytes() > 0
-            && let Some(checkpoints) = settling.checkpoints.checked_sub(1)
-        {
-            settling.checkpoints = checkpoints;
-            self.write_checkpoint(false).await?;
-            let after = self.core().account_units();
-            // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
-            if after.claimed < before.claimed || (overlays > 0 && after.spare > before.spare) {
-                return Ok(true);
-            }
-        }
-        // Frames of which blocks died may be smaller packed anew.
-        while settling.cleans
-            && let Some(cleanings) = settling.cleanings.checked_sub(1)
-            && self.core().has_repackable()
-        {
-            settling.cleanings = cleanings;
-            let before = self.core().account_units();
-            if !self.clean_one(Gain::LAST_ROOM).await? {
-                self.write_checkpoint(false).await?;
-            }
-            if self.core().account_units().claimed < before.claimed {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
-    pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
-        const ROUNDS_MAX: usize = 16;
-        let _right = self.maintenance().await;
-        for round in 0..ROUNDS_MAX {
-            {
-                let mut core = self.core();
-                core.segments.review_waiting();
-                if core.segments.host_may_take() {
-                    return Ok(true);
-                }
-            }
-            let (before, overlays) = {
-                let core = self.core();
-                (core.segments.live_units(), core.map.overlays())
-            };
-            let mut cleaned = false;
-            if self.core().segments.map_need() > 0 {
-                self.checkpoint_with_overlays().await?;
-            }
-            let mut dirty_max = self.core().dirty_max_of_cleaning();
-            while {
-                let core = self.core();
-                let (critical, low) = core.watermarks();
-                // At first no more than it takes: requests are waiting. If that is not enough, all there is.
-                let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
-                core.supply() < goal && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
-            } {
-                if self.core().map.overlays() > 0 {
-                    let _ = self.load_overlays(BYTES_A_ROUND).await;
-                }
-                if self.core().map.dirty_bytes() > dirty_max {
-                    self.write_checkpoint(false).await?;
-                    dirty_max = self.core().dirty_max_of_cleaning();
-                }
-                match self.clean_step(Gain::Soon).await? {
-                    Cleaned::Part => {}
-                    Cleaned::NoRoom => self.write_checkpoint(false).await?,
-                    Cleaned::Nothing => break,
-                    Cleaned::Segment => {
-                        cleaned = true;
-                        self.core().note_harvest();
-                    }
-                }
-            }
-            let free = self.core().segments.free_count();
-            self.write_checkpoint(false).await?;
-            let core = self.core();
-            let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
-            if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {
-                break;
-            }
-        }
-        Ok(self.core().segments.host_may_take())
-    }
-
-    /// Waits until readers are done with a freed segment. False if they have none.
-    pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
-        let before = self.core().segments.waiting_count();
-        // Looked at again at each tick, as readers tell nobody that they are done.
-        self.wait_for(|core| {
-            core.segments.review_waiting();
-            let over = core.segments.waiting_count() < before || before == 0 || core.writable().is_err();
-            over.then_some(())
-        })
-        .await;
-        before > 0
-    }
-
-    /// Too much waits for the medium or for a checkpoint: helps, and waits.
-    pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
-        self.wait_for(|core| {
-            let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
-            (free || core.poisoned.is_some()).then_some(())
-        })
-        .await;
-        self.core().writable()?;
-        if self.core().must_checkpoint() {
-            let _right = self.maintenance().await;
-            {
-                let core = self.core();
-                if core.map_pressure()
-                    && core.map_wish.waits(core.ticks)
-                    && let Some(error) = &core.map_wish.error
-                {
-                    // Another checkpoint would bring as little.
-                    return Err(error.clone());
-                }
-            }
-            if self.core().must_checkpoint() {
-                self.checkpoint_with_overlays().await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives one freed segment's space back to the backing. In the background, to its end: while it is under way the
-    /// segment must not be written.
-    fn discard_one(self: &Arc<Self>) -> bool {
-        let taken = {
-            let mut core = self.core();
-            let segment = core.segments.take_for_discard();
-            core.discarding = segment.is_some();
-            segment.map(|s| (s, core.geometry().segment_offset(s), u64::from(core.geometry().segment_bytes)))
-        };
-        let Some((segment, offset, len)) = taken else { return false };
-        let shared = self.clone();
-        (self.spawner)(Box::pin(async move {
-            let result = shared.media.discard(offset, len).await;
-            {
-                let mut core = shared.core();
-                core.segments.discarded(segment);
-                core.discarding = false;
-                match result {
-                    Ok(()) => core.counters.discarded_bytes += len,
-                    // Not worth an error: the space is merely not given back.
-                    Err(_) => core.discard_unsupported = true,
-                }
-            }
-            shared.progress.notify(usize::MAX);
-        }));
-        true
-    }
-}
-
-/// How full the drive looks, and how many segments there are for loading what would tell better.
-struct Account {
-    claimed: u64,
-    spare: u32,
 }
 
 impl Core {
-    fn account_units(&self) -> Account {
-        let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
-        Account { claimed: self.claimed_units(), spare }
-    }
-
-    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop: more than is by as much as
-    /// the map may take anyway.
-    fn dirty_max_of_cleaning(&self) -> u64 {
-        self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)
-    }
-
-    /// Whether a segment holds frames to pack anew.
-    fn has_repackable(&self) -> bool {
-        self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
-    }
-
     /// What cleaning in the background is to bring.
     fn gain_wanted(&self) -> Gain {
         let is_there = || self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();

@@ -10,12 +10,12 @@ use codec::Dictionary;
 use layout::BLOCK_BYTES;
 use media::Media;
 
+use crate::error::Error;
+use crate::shared::{Drive, yield_now};
 use crate::state::batch::Batch;
 use crate::state::batch::Seen;
-use crate::error::Error;
 use crate::state::recipe::Recipe;
 use crate::upkeep::recompress::GROUP_BLOCKS;
-use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -9,14 +9,14 @@ use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::{BLOCK_BYTES, Catalog, CatalogEntry, Entry, Head};
 use media::Media;
 
-use crate::state::batch::Batch;
 use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::batch::Batch;
 use crate::state::dictionaries::NOT_YET;
-use crate::upkeep::decide::Settling;
 use crate::state::map::Own;
 use crate::state::recipe::Recipe;
 use crate::state::segments::Claim;
-use crate::shared::Shared;
+use crate::upkeep::relief::Effort;
 
 /// Of two errors the one that may pass.
 fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
@@ -319,7 +319,7 @@ impl<M: Media> Shared<M> {
         dictionary: Option<(usize, &[u8])>,
     ) -> Result<(), Error> {
         let recipe = Recipe::own();
-        let mut settling = Settling::default();
+        let mut effort = Effort::default();
         loop {
             let mut batch = Batch::take();
             add_catalog(&mut batch, catalog);
@@ -328,7 +328,7 @@ impl<M: Media> Shared<M> {
                     batch.add_run(&recipe, Catalog::dictionary_block(slot, copy), bytes, None);
                 }
             }
-            let appended = self.append(&batch, &[], &mut settling).await;
+            let appended = self.append(&batch, &[], &mut effort).await;
             batch.give_back();
             if appended? {
                 return self.flush_log().await;

@@ -9,14 +9,14 @@ use layout::entry::RAW_UNITS;
 use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
 use media::Media;
 
+use crate::error::Error;
+use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item, Payload};
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
-use crate::error::Error;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
 use crate::state::recipe::Recipe;
 use crate::state::segments::{Claim, State};
-use crate::shared::{Drive, Shared, yield_now};
 
 /// Blocks of a settled frame at most: groups of so many are looked at together.
 pub(crate) const GROUP_BLOCKS: u64 = 8;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use layout::Head;
 use media::Media;
 
+use crate::error::Error;
+use crate::shared::Shared;
 use crate::state::cleaning::Pass;
 use crate::state::found::find_verified;
 use crate::upkeep::clean::RECORDS_A_BATCH;
-use crate::error::Error;
-use crate::shared::Shared;
 
 impl<M: Media> Shared<M> {
     /// Writes elsewhere what packs hold that the medium did not take. The caller has the right to maintenance, and writes a

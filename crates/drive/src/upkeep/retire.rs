@@ -11,12 +11,12 @@ use layout::catalog::CATALOG_SLOTS;
 use layout::{Catalog, Entry, UNIT_BYTES};
 use media::Media;
 
-use crate::state::dictionaries::NOT_YET;
 use crate::error::Error;
+use crate::shared::Drive;
+use crate::state::dictionaries::NOT_YET;
 use crate::state::freeing::Freeing;
 use crate::state::sample::Random;
 use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
-use crate::shared::Drive;
 use crate::upkeep::train::DICTIONARIES_MAX;
 
 /// Groups of blocks that are compressed on trial to see whether all should be.

@@ -9,8 +9,8 @@ use layout::catalog::DICTIONARY_BYTES_MAX;
 use media::Media;
 
 use crate::error::Error;
-use crate::state::sample::Random;
 use crate::shared::{Drive, Shared};
+use crate::state::sample::Random;
 
 /// Every so many blocks of the sample one is kept from training, to judge by.
 const HOLD_OUT: usize = 4;

@@ -118,7 +118,7 @@ fn counters() -> impl Strategy<Value = Counters> {
 pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
     (
         any::<[u8; 16]>(),
-        any::<(u64, bool, u64, u64, u64, u64, u64)>(),
+        any::<(u64, bool, u64, u64, u64, u64, u64, u64)>(),
         any::<([u64; 9], [u64; 9])>(),
         (SEQUENCES, SEQUENCES),
         prop_oneof![Just(Entry::UNMAPPED), record_entry()],
@@ -140,6 +140,7 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
                 generations: n.5,
                 entropy: n.6,
                 durable,
+                superblock_update: n.7,
                 heads,
                 counters,
                 rows,
@@ -162,6 +163,7 @@ pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
         generations: 0,
         entropy: 0,
         durable: 0,
+        superblock_update: 0,
         heads: [HeadPosition::NONE; HEADS],
         counters: Counters::default(),
         rows,

@@ -241,10 +241,9 @@ fn what_is_no_drive_is_refused() -> Outcome {
 }
 
 /// A full disk under the log, and a pipe that nobody reads.
-#[test]
-fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
-    let full_disk = std::fs::File::options().write(true).open("/dev/full")?;
-    let (_unread, pipe) = std::io::pipe()?;
+/// A pipe that nobody reads and that has no room left, and its other end.
+fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
+    let (unread, pipe) = std::io::pipe()?;
     let pipe = std::os::fd::OwnedFd::from(pipe);
     let flags = rustix::fs::fcntl_getfl(&pipe)?;
     rustix::fs::fcntl_setfl(&pipe, flags | rustix::fs::OFlags::NONBLOCK)?;
@@ -252,6 +251,13 @@ fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
         while rustix::io::write(&pipe, &vec![b'.'; len]).is_ok() {}
     }
     rustix::fs::fcntl_setfl(&pipe, flags)?;
+    Ok((unread, pipe))
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
+    let full_disk = std::fs::File::options().write(true).open("/dev/full")?;
+    let (_unread, pipe) = full_pipe()?;
     for log in [std::process::Stdio::from(full_disk), std::process::Stdio::from(pipe)] {
         let drive = Drive::create(&["--size", "64M"]);
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
@@ -261,5 +267,21 @@ fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
         assert_eq!(drive.status()["state"], "online");
         assert!(server.stop().success());
     }
+    Ok(())
+}
+
+/// More lines wait than there is room for.
+#[test]
+fn a_stuck_log_does_not_keep_a_server_from_ending() -> Outcome {
+    let (_unread, pipe) = full_pipe()?;
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args(["serve", &text(&drive.path())]).env("PUMICE_LOG", "trace");
+    let server = drive.start_logging_to(command, 1, pipe.into());
+    for _ in 0..3000 {
+        UnixStream::connect(server.socket())?;
+    }
+    assert_eq!(drive.status()["state"], "online");
+    assert!(server.stop().success());
     Ok(())
 }

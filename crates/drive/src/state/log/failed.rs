@@ -82,8 +82,8 @@ impl Log {
 
     /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
     pub(crate) fn gap_closed(&mut self, cut: u64) {
-        self.untold_from = self.untold_from.filter(|untold| *untold > cut);
-        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.untold_from).min();
+        self.untold_from.retain(|untold| *untold > cut);
+        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.untold_from.iter().copied()).min();
         self.synced(self.synced);
     }
 }

@@ -1,0 +1,80 @@
+//! Leaves of which only changes are in memory are loaded, so that what died under them is accounted for.
+
+use std::sync::Arc;
+
+use layout::NodeId;
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::Shared;
+
+/// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
+const LEAVES_A_ROUND: usize = 256;
+/// What they take in memory at most.
+pub(crate) const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
+
+impl<M: Media> Shared<M> {
+    /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
+    pub(crate) async fn account(self: &Arc<Self>) -> bool {
+        // What cannot be read now counts on.
+        let did = self.loads_overlays().await;
+        let mut core = self.core();
+        core.accounts_tried = Some(core.log.sequence()).filter(|_| !did);
+        did
+    }
+
+    /// Loads some leaves of which only changes are in memory. False if none could be, or no room is left for them.
+    pub(crate) async fn loads_overlays(self: &Arc<Self>) -> bool {
+        let before = self.core().map.overlays();
+        let _ = self.load_overlays(BYTES_A_ROUND).await;
+        self.core().map.overlays() < before
+    }
+
+    /// Loads some leaves of which only changes are in memory: those that take up to so much more memory, and cleared ones. Fails if
+    /// there are any and none could be loaded.
+    pub(crate) async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
+        // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
+        const AT_ONCE: usize = 16;
+        // A leaf that holds little takes little.
+        const LEAF_BYTES_MIN: u64 = 128;
+        let (leaves, dirty, spare) = {
+            let core = self.core();
+            if core.map.overlays() == 0 {
+                return Ok(());
+            }
+            // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
+            // for it.
+            let spare = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
+            let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
+            (core.map.overlays_to_load(LEAVES_A_ROUND, max), core.map.dirty_bytes(), spare)
+        };
+        let (mut loaded, mut failed) = (0, None);
+        for some in leaves.chunks(AT_ONCE) {
+            for result in futures::future::join_all(some.iter().map(|leaf| self.load_whole(*leaf))).await {
+                match result {
+                    Ok(()) => loaded += 1,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            let mut core = self.core();
+            core.update_map_need();
+            let left = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
+            if core.map.dirty_bytes() > dirty + bytes || left < spare.div_ceil(2) {
+                break;
+            }
+        }
+        failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
+    }
+
+    /// Loads a leaf of which only changes are in memory, with what leads to it.
+    async fn load_whole(&self, leaf: NodeId) -> Result<(), Error> {
+        // A path at a time, and again should others have evicted or moved part of it.
+        const LOADS_MAX: u32 = 16;
+        for _ in 0..LOADS_MAX {
+            let missing = self.core().map.overlay_image(leaf);
+            let Some(missing) = missing else { break };
+            self.load(missing).await?;
+        }
+        Ok(())
+    }
+}

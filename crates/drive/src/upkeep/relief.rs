@@ -1,0 +1,204 @@
+//! Requests that find no space: what they do to get some.
+
+use std::sync::Arc;
+
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::claims::Gain;
+use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::state::harvest::CLEANED_IN_VAIN_BY_REQUESTS_MAX;
+use crate::upkeep::clean::Cleaned;
+use crate::upkeep::overlays::BYTES_A_ROUND;
+
+/// What a request may still do to refine accounts, however often it is made anew. Others go on changing the map: without a
+/// limit, a write to a full drive might do so for ever.
+pub(crate) struct Effort {
+    rounds: u32,
+    checkpoints: u32,
+    cleanings: u32,
+    /// Whether cleaning is the next thing to try.
+    cleans: bool,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { rounds: 128, checkpoints: 8, cleanings: 16, cleans: true }
+    }
+}
+
+impl Effort {
+    /// Whether to clean now; not if there is another way to be tried first.
+    pub(crate) fn cleaning(&mut self, cleans: bool) -> &mut Effort {
+        self.cleans = cleans;
+        self
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Physical space seems full, but what changes to leaves not loaded have replaced may still be counted as live, and
+    /// the map not written yet is estimated: makes both more exact. False if that brought nothing, or `effort` is used
+    /// up.
+    pub(crate) async fn refine_accounts(self: &Arc<Self>, effort: &mut Effort) -> Result<bool, Error> {
+        let _right = self.maintenance().await;
+        let overlays = self.core().map.overlays();
+        if overlays > 0
+            && let Some(rounds) = effort.rounds.checked_sub(1)
+        {
+            effort.rounds = rounds;
+            // What cannot be read is no reason to refuse what has nothing to do with it.
+            let _ = self.load_overlays(BYTES_A_ROUND).await;
+            if self.core().map.overlays() < overlays {
+                return Ok(true);
+            }
+        }
+        let before = self.core().account_units();
+        if self.core().map.dirty_bytes() > 0
+            && let Some(checkpoints) = effort.checkpoints.checked_sub(1)
+        {
+            effort.checkpoints = checkpoints;
+            self.write_checkpoint(false).await?;
+            let after = self.core().account_units();
+            // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
+            if after.claimed < before.claimed || (overlays > 0 && after.spare > before.spare) {
+                return Ok(true);
+            }
+        }
+        // Frames of which blocks died may be smaller packed anew.
+        while effort.cleans
+            && let Some(cleanings) = effort.cleanings.checked_sub(1)
+            && self.core().has_repackable()
+        {
+            effort.cleanings = cleanings;
+            let before = self.core().account_units();
+            if !self.clean_one(Gain::LAST_ROOM).await? {
+                self.write_checkpoint(false).await?;
+            }
+            if self.core().account_units().claimed < before.claimed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
+    pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
+        const ROUNDS_MAX: usize = 16;
+        let _right = self.maintenance().await;
+        for round in 0..ROUNDS_MAX {
+            {
+                let mut core = self.core();
+                core.segments.review_waiting();
+                if core.segments.host_may_take() {
+                    return Ok(true);
+                }
+            }
+            let (before, overlays) = {
+                let core = self.core();
+                (core.segments.live_units(), core.map.overlays())
+            };
+            let mut cleaned = false;
+            if self.core().segments.map_need() > 0 {
+                self.checkpoint_with_overlays().await?;
+            }
+            let mut dirty_max = self.core().dirty_max_of_cleaning();
+            while {
+                let core = self.core();
+                let (critical, low) = core.watermarks();
+                // At first no more than it takes: requests are waiting. If that is not enough, all there is.
+                let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
+                core.supply() < goal && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
+            } {
+                if self.core().map.overlays() > 0 {
+                    let _ = self.load_overlays(BYTES_A_ROUND).await;
+                }
+                if self.core().map.dirty_bytes() > dirty_max {
+                    self.write_checkpoint(false).await?;
+                    dirty_max = self.core().dirty_max_of_cleaning();
+                }
+                match self.clean_step(Gain::Soon).await? {
+                    Cleaned::Part => {}
+                    Cleaned::NoRoom => self.write_checkpoint(false).await?,
+                    Cleaned::Nothing => break,
+                    Cleaned::Segment => {
+                        cleaned = true;
+                        self.core().note_harvest();
+                    }
+                }
+            }
+            let free = self.core().segments.free_count();
+            self.write_checkpoint(false).await?;
+            let core = self.core();
+            let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
+            if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {
+                break;
+            }
+        }
+        Ok(self.core().segments.host_may_take())
+    }
+
+    /// Waits until readers are done with a freed segment. False if they have none.
+    pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
+        let before = self.core().segments.waiting_count();
+        // Looked at again at each tick, as readers tell nobody that they are done.
+        self.wait_for(|core| {
+            core.segments.review_waiting();
+            let over = core.segments.waiting_count() < before || before == 0 || core.writable().is_err();
+            over.then_some(())
+        })
+        .await;
+        before > 0
+    }
+
+    /// Too much waits for the medium or for a checkpoint: helps, and waits.
+    pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
+            (free || core.poisoned.is_some()).then_some(())
+        })
+        .await;
+        self.core().writable()?;
+        if self.core().must_checkpoint() {
+            let _right = self.maintenance().await;
+            {
+                let core = self.core();
+                if core.map_pressure()
+                    && core.map_wish.waits(core.ticks)
+                    && let Some(error) = &core.map_wish.error
+                {
+                    // Another checkpoint would bring as little.
+                    return Err(error.clone());
+                }
+            }
+            if self.core().must_checkpoint() {
+                self.checkpoint_with_overlays().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How full the drive looks, and how many segments there are for loading what would tell better.
+struct Account {
+    claimed: u64,
+    spare: u32,
+}
+
+impl Core {
+    fn account_units(&self) -> Account {
+        let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
+        Account { claimed: self.claimed_units(), spare }
+    }
+
+    /// Whether a segment holds frames to pack anew.
+    fn has_repackable(&self) -> bool {
+        self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
+    }
+
+    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop: more than is by as much as
+    /// the map may take anyway.
+    pub(crate) fn dirty_max_of_cleaning(&self) -> u64 {
+        self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)
+    }
+}

@@ -1,0 +1,218 @@
+//! The newest checkpoint or the newest superblock cannot be had: the drive does not go on by an older one.
+
+mod common;
+#[path = "common/faulty.rs"]
+mod faulty;
+
+use std::sync::Arc;
+
+use codec::testdata::random;
+use common::create_options;
+use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
+use faulty::{Faulty, Tasks};
+use layout::{Geometry, Superblock};
+use media::{IoBuf, Media};
+
+const BLOCK: u64 = 4096;
+const PHYSICAL: u64 = 24 << 20;
+const BACKING: u64 = 48 << 20;
+const LOGICAL: u64 = 64 << 20;
+const BLOCKS: u64 = 100;
+
+fn new_drive(physical: u64, logical: u64) -> (Arc<Faulty>, Tasks, Geometry) {
+    let (media, tasks) = (Arc::new(Faulty::new(BACKING)), Tasks::default());
+    let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(physical, logical) };
+    tasks.run(Drive::create(&*media, &options)).expect("create");
+    let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
+    let geometry = Superblock::decode(&page).expect("superblock").geometry;
+    (media, tasks, geometry)
+}
+
+fn contents(block: u64, version: u64) -> Vec<u8> {
+    random(block * 1000 + version, BLOCK as usize)
+}
+
+fn write(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+    for block in 0..BLOCKS {
+        tasks.run(drive.write(block * BLOCK, &contents(block, version), false)).expect("write");
+    }
+    tasks.run(drive.flush()).expect("flush");
+}
+
+fn assert_reads(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+    for block in 0..BLOCKS {
+        let mut bytes = vec![0; BLOCK as usize];
+        tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
+        assert!(bytes == contents(block, version), "block {block}");
+    }
+}
+
+fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+    assert_reads(tasks, drive, version);
+    assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
+}
+
+/// Where the copies of a checkpoint lie.
+fn copies(geometry: &Geometry, number: u64) -> [std::ops::Range<u64>; 2] {
+    geometry.checkpoint_offsets(number).map(|offset| offset..offset + BLOCK)
+}
+
+fn error_of_opening(media: &Arc<Faulty>, tasks: &Tasks) -> Error {
+    let opened = tasks.run(Drive::open(media.clone(), OpenOptions::new(1, tasks.spawner())));
+    opened.err().expect("what it holds is not the newest")
+}
+
+fn overwrite(media: &Faulty, tasks: &Tasks, offset: u64) {
+    let mut junk = IoBuf::zeroed(BLOCK as usize);
+    junk.copy_from_slice(&random(offset, BLOCK as usize));
+    tasks.run(media.write(offset, Arc::new(junk))).expect("write");
+}
+
+/// After a clean close nothing but the next checkpoint leads to what that run wrote, and the segment's first page alone knows of it.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_missed_whatever_else_cannot() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    // Closing frees segments below those that the heads would have gone to.
+    (1..8).for_each(|version| write(&tasks, &drive, version));
+    tasks.run(drive.close()).expect("close");
+    let drive = tasks.open(&media, |_| {});
+    let number = drive.status().checkpoint_number;
+    media.attempts.lock().clear();
+    write(&tasks, &drive, 8);
+    drop(drive);
+
+    let first = media.attempts.lock().first().expect("packs").start;
+    media.unreadable.lock().extend(copies(&geometry, number));
+    media.unreadable.lock().push(first..first + BLOCK);
+    let error = error_of_opening(&media, &tasks);
+    assert!(matches!(error, Error::Io(_)), "{error}");
+
+    media.unreadable.lock().clear();
+    assert_holds(&tasks, &tasks.open(&media, |_| {}), 8);
+}
+
+/// One copy cannot be read, the other shows that nothing newer was written.
+#[test]
+fn a_copy_that_cannot_be_read_is_not_missed_beside_an_older_one() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    write(&tasks, &drive, 1);
+    let number = drive.status().checkpoint_number;
+    drop(drive);
+    let [first, _] = copies(&geometry, number + 1);
+    media.unreadable.lock().push(first);
+    assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
+}
+
+/// The map is cleaned, and what the last checkpoint freed of it belongs to the checkpoint before.
+#[test]
+fn what_a_checkpoint_freed_is_given_back_only_after_the_next() {
+    let (media, tasks, geometry) = new_drive(BACKING, 4 << 30);
+    let drive = tasks.open(&media, |_| {});
+    let blocks: Vec<u64> = (0..1500).map(|n| n * 512).collect();
+    for version in 0..3 {
+        for block in &blocks {
+            let mut data = vec![0; BLOCK as usize];
+            data[..64].copy_from_slice(&random(block + version, 64));
+            tasks.run(drive.write(block * BLOCK, &data, false)).expect("write");
+        }
+        tasks.run(drive.checkpoint()).expect("checkpoint");
+    }
+    tasks.run(drive.close()).expect("close");
+    let drive = tasks.open(&media, |_| {});
+    while tasks.run(drive.clean()).expect("clean") {}
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    for _ in 0..100 {
+        drive.tick();
+    }
+    while tasks.run(drive.maintain()).expect("maintain") {
+        tasks.turn();
+    }
+    assert!(drive.status().counters.discarded_bytes > 0);
+    let number = drive.status().checkpoint_number;
+    drop(drive);
+
+    copies(&geometry, number).into_iter().for_each(|copy| overwrite(&media, &tasks, copy.start));
+    let drive = tasks.open(&media, |_| {});
+    for block in &blocks {
+        let mut bytes = vec![0; BLOCK as usize];
+        tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
+        assert!(bytes[..64] == random(block + 2, 64), "block {block}");
+    }
+    assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
+}
+
+/// A wipe that is cut short leaves the drive as it was, also where the newest checkpoint could not be read just then.
+#[test]
+fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    let bad = geometry.segment_offset(0) + 8 * BLOCK;
+    media.unwritable.lock().push(bad..bad + BLOCK);
+    let number = drive.status().checkpoint_number;
+    write(&tasks, &drive, 1);
+    assert_eq!(drive.status().checkpoint_number, number + 1, "it makes the lost pack unnecessary");
+    drop(drive);
+
+    media.unreadable.lock().extend(copies(&geometry, number + 1));
+    let superblocks = [0, 1].map(Geometry::superblock_offset);
+    media.unwritable.lock().extend(superblocks.map(|offset| offset..offset + BLOCK));
+    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect_err("no superblock can be written");
+    media.unwritable.lock().clear();
+    media.unreadable.lock().clear();
+    assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
+}
+
+/// Of the superblock of a drive that grew one copy took no write, and the other cannot be read, or is lost.
+#[test]
+fn a_superblock_older_than_the_checkpoint_is_refused() {
+    let grow_size = |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_physical_size(BACKING));
+    let grow_capacity =
+        |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_logical_capacity(2 * LOGICAL));
+    let grow: [&dyn Fn(&Tasks, &Drive<Faulty>) -> Result<(), Error>; 2] = [&grow_size, &grow_capacity];
+    for (which, grow) in grow.into_iter().enumerate() {
+        let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
+        let drive = tasks.open(&media, |_| {});
+        write(&tasks, &drive, 1);
+        let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
+        media.unwritable.lock().push(second);
+        grow(&tasks, &drive).expect("one copy is enough");
+        drop(drive);
+
+        media.unwritable.lock().clear();
+        media.unreadable.lock().push(first.clone());
+        let error = error_of_opening(&media, &tasks);
+        assert!(matches!(error, Error::Io(_)), "growth {which}: {error}");
+        media.unreadable.lock().clear();
+        let drive = tasks.open(&media, |options| options.read_only = true);
+        assert_reads(&tasks, &drive, 1);
+        drop(drive);
+
+        overwrite(&media, &tasks, first.start);
+        let error = error_of_opening(&media, &tasks);
+        assert!(matches!(&error, Error::Corrupt(why) if why.contains("newest superblock")), "{error}");
+        let accepted = tasks.open(&media, |options| {
+            (options.read_only, options.accept_damage) = (true, true);
+        });
+        assert_reads(&tasks, &accepted, 1);
+    }
+}
+
+/// A wipe reached one copy of the superblock; the other says that there was none.
+#[test]
+fn a_wipe_is_not_undone_by_a_superblock_that_cannot_be_read() {
+    let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    write(&tasks, &drive, 1);
+    tasks.run(drive.close()).expect("close");
+    let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
+    media.unwritable.lock().push(second);
+    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("one copy is enough");
+    media.unwritable.lock().clear();
+    media.unreadable.lock().push(first);
+    let error = error_of_opening(&media, &tasks);
+    assert!(matches!(error, Error::Io(_)), "{error}");
+    let wiped_again = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+    assert!(matches!(wiped_again, Err(Error::Io(_))), "{wiped_again:?}");
+}

@@ -1,7 +1,10 @@
 //! Why a request failed.
 
+use crate::read_only::ReadOnly;
+
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// Out of range or misaligned.
     #[error("invalid request: {0}")]
@@ -9,18 +12,28 @@ pub enum Error {
     /// Physical space cannot hold the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
-    /// Read-only by request, or poisoned (the reason is told).
+    /// The drive takes no changes.
     #[error("the drive is read-only: {0}")]
-    ReadOnly(String),
+    ReadOnly(ReadOnly),
     /// The medium failed.
     #[error("input/output error: {0}")]
     Io(String),
+    /// The backing holds no drive.
+    #[error("there is no Pumice drive here")]
+    NotADrive,
+    /// The log ends before something that was durable.
+    #[error("the log is damaged: {0}")]
+    Damaged(String),
     /// The medium returned something that is not what was written there.
     #[error("corrupt: {0}")]
     Corrupt(String),
 }
 
 impl Error {
+    pub(crate) fn poisoned(why: &str) -> Error {
+        Error::ReadOnly(ReadOnly::Poisoned(why.to_string()))
+    }
+
     pub(crate) fn io(doing: &str, position: u64, error: &std::io::Error) -> Error {
         Error::Io(format!("{doing} at byte {position:#x} of the backing: {error}"))
     }

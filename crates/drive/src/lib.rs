@@ -13,6 +13,7 @@ mod look;
 mod medium;
 mod open;
 mod options;
+mod read_only;
 mod shared;
 pub mod space;
 mod state;
@@ -27,12 +28,12 @@ pub use error::Error;
 pub use io::extents::{Extent, ExtentKind};
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
-pub use open::recovery::READ_ONLY_REQUESTED;
 pub use open::wipe::WipeOptions;
 pub use options::{
     Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions,
     PlantedBug, Spawner,
 };
+pub use read_only::ReadOnly;
 pub use shared::Drive;
 pub use state::recovered::Recovered;
 pub use state::tally::{Share, Written};

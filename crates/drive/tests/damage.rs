@@ -18,7 +18,7 @@ const BLOCK: u64 = 4096;
 
 fn refusal(media: &Arc<MemoryMedia>) -> String {
     match run(Drive::open(media.clone(), OpenOptions::new(9, spawner()))) {
-        Err(Error::Corrupt(why)) => why,
+        Err(error @ (Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive)) => error.to_string(),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("a damaged drive was opened"),
     }
@@ -118,7 +118,7 @@ fn with_both_superblocks_damaged_the_error_says_so() {
     let (media, image) = closed_with(5);
     image.flip_bit(40);
     image.flip_bit(65536 + 40);
-    assert_eq!(refusal(&media), "superblock: checksum mismatch");
+    assert_eq!(refusal(&media), "corrupt: superblock: checksum mismatch");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn losing_the_only_checkpoint_that_tells_of_a_run_is_noticed() {
     let why = refusal(&media);
     assert!(why.contains(&format!("checkpoint {newest}")), "{why}");
     let drive = rescue(&media);
-    assert!(matches!(drive.status().state, State::ReadOnly(why) if why.contains("damaged")));
+    assert!(matches!(drive.status().state, State::Damaged(why) if why.contains("damaged")));
     (0..5).for_each(|block| assert_holds(&drive, block));
 }
 
@@ -200,7 +200,7 @@ fn without_any_checkpoint_the_error_says_so() {
     for number in 0..2 {
         image.copies_of(number).into_iter().for_each(|at| image.flip_bit(at + 60));
     }
-    assert_eq!(refusal(&media), "no valid checkpoint");
+    assert_eq!(refusal(&media), "corrupt: no valid checkpoint");
 }
 
 /// A drive with three flushed writes behind its checkpoint; the pack of the second is gone.
@@ -220,21 +220,21 @@ fn with_a_gap() -> Arc<MemoryMedia> {
 #[test]
 fn a_gap_in_what_was_durable_is_refused() {
     let why = refusal(&with_a_gap());
-    assert!(why.contains("missing or torn") && why.contains("--accept-damage"), "{why}");
+    assert!(why.contains("the log is damaged") && why.contains("missing or torn"), "{why}");
 }
 
 #[test]
 fn a_gap_is_refused_read_only_too_unless_damage_is_accepted() {
     let media = with_a_gap();
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-    assert!(matches!(run(Drive::open(media, options)), Err(Error::Corrupt(_))));
+    assert!(matches!(run(Drive::open(media, options)), Err(Error::Damaged(_))));
 }
 
 #[test]
 fn damage_is_accepted_only_read_only() {
     let media = with_a_gap();
     let options = OpenOptions { accept_damage: true, ..OpenOptions::new(9, spawner()) };
-    assert!(matches!(run(Drive::open(media, options)), Err(Error::Corrupt(_))));
+    assert!(matches!(run(Drive::open(media, options)), Err(Error::Damaged(_))));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn before_an_accepted_gap_everything_is_read() {
     let drive = rescue(&media);
     assert_holds(&drive, 0);
     assert_eq!(read(&drive, 2).expect("read"), vec![0; 4096]);
-    assert!(matches!(drive.status().state, State::ReadOnly(why) if why.contains("missing or torn")));
+    assert!(matches!(drive.status().state, State::Damaged(why) if why.contains("missing or torn")));
     assert!(matches!(run(drive.write(0, &[1; 4096], false)), Err(Error::ReadOnly(_))));
 }
 

@@ -123,7 +123,7 @@ fn a_damaged_drive_can_be_wiped_another_thing_cannot() {
     wipe(&media);
     assert_sound(&open(&media, 2));
     let blank = MemoryMedia::new(64 * MIB);
-    assert!(matches!(run(Drive::wipe(&blank, WipeOptions::default())), Err(Error::Corrupt(_))));
+    assert!(matches!(run(Drive::wipe(&blank, WipeOptions::default())), Err(Error::NotADrive)));
 }
 
 #[test]

@@ -55,9 +55,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let found = run_here(IoChoice::Auto, |spawner| async move {
         let drive = match inspect(&args.path, args.accept_damage, spawner).await {
             Ok(drive) => drive,
-            Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-                return closed(&args.path, why).await;
-            }
+            Err(ServiceError::Drive {
+                source: why @ (drive::Error::Corrupt(_) | drive::Error::Damaged(_)),
+                ..
+            }) => return closed(&args.path, why.to_string()).await,
             Err(error) => return Err(error.into()),
         };
         let status = drive.status();
@@ -112,9 +113,7 @@ async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<C
     bar.finish_and_clear();
     let mut report = checked?;
     // Opened as it was before the damage: that alone is a fault.
-    if let drive::State::ReadOnly(why) = &status.state
-        && why.contains("damaged")
-    {
+    if let drive::State::Damaged(why) = &status.state {
         report.add_fault(why.clone());
     }
     Ok(report)

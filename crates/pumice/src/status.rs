@@ -84,9 +84,10 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     match look(false) {
         Ok(report) => Ok(report),
         // What a damaged drive can still tell.
-        Err(ServiceError::Drive { source: drive::Error::Corrupt(why), .. }) => {
-            look(true).map_err(|_| anyhow!("{}: {why}", path.display()))
-        }
+        Err(ServiceError::Drive {
+            source: why @ (drive::Error::Corrupt(_) | drive::Error::Damaged(_)),
+            ..
+        }) => look(true).map_err(|_| anyhow!("{}: {why}", shown(path))),
         Err(error) => Err(error.into()),
     }
 }

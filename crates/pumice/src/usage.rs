@@ -66,6 +66,12 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line.push_str(&cause);
         }
     }
+    let is_damaged = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(drive::Error::Damaged(_)))
+    };
+    if error.chain().any(is_damaged) {
+        line.push_str("; what came after can be given up with --accept-damage --read-only");
+    }
     printable(&line)
 }
 

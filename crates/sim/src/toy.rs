@@ -68,7 +68,7 @@ struct State {
 
 impl State {
     fn usable(&self) -> Result<(), Error> {
-        self.poison.clone().map_or(Ok(()), |why| Err(Error::ReadOnly(why)))
+        self.poison.clone().map_or(Ok(()), |why| Err(Error::ReadOnly(drive::ReadOnly::Poisoned(why))))
     }
 
     fn poison(&mut self, why: String) {
@@ -305,7 +305,7 @@ impl Inner {
 
     async fn flush(self: &Arc<Self>) -> Result<(), Error> {
         if self.is_read_only {
-            return Err(Error::ReadOnly("by request".into()));
+            return Err(Error::ReadOnly(drive::ReadOnly::Requested));
         }
         self.state.lock().usable()?;
         if self.has(Bug::SkipFlush) { Ok(()) } else { self.sync().await }

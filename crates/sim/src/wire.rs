@@ -159,7 +159,7 @@ impl Drop for Wire {
 /// The drive's error that an error number of the protocol stands for.
 fn error_of(errno: u32) -> Error {
     match errno {
-        1 => Error::ReadOnly("by NBD".into()),
+        1 => Error::ReadOnly(drive::ReadOnly::Requested),
         22 => Error::Invalid("by NBD".into()),
         28 => Error::NoSpace,
         other => Error::Io(format!("error {other} by NBD")),

@@ -163,9 +163,9 @@ impl<S: Subject> World<S> {
         let failed = self.media.failures() > 0;
         match error {
             Error::Io(what) if what == LOST => true,
-            Error::Invalid(_) | Error::NoSpace => false,
-            Error::Corrupt(_) => damaged || failed,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged || failed,
             Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
+            _ => false,
         }
     }
 
@@ -182,7 +182,8 @@ impl<S: Subject> World<S> {
             Error::NoSpace => "error: no space",
             Error::ReadOnly(_) => "error: read-only",
             Error::Io(_) => "error: i/o",
-            Error::Corrupt(_) => "error: corrupt",
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",
+            _ => "error: another",
         });
         if !self.excuses(error) {
             self.fail(format!("{doing} failed, and nothing excuses it: {error}"));

@@ -8,6 +8,7 @@ use super::report::Fault;
 use crate::error::Error;
 use crate::medium::decode::verify_record;
 use crate::medium::load::Fetch;
+use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::map::Missing;
 
@@ -44,7 +45,7 @@ impl<M: Media> Drive<M> {
     pub async fn scrub_step(&self, block: u64) -> Result<ScrubStep, Error> {
         let shared = &self.0;
         if shared.core().closed {
-            return Err(Error::ReadOnly("the drive is closed".into()));
+            return Err(Error::ReadOnly(ReadOnly::Closed));
         }
         let geometry = shared.superblock().geometry;
         let (mut records, next) = loop {

@@ -22,7 +22,7 @@ impl<M: Media> Shared<M> {
         {
             let core = self.core();
             if let Some(why) = &core.poisoned {
-                return Err(Error::ReadOnly(why.clone()));
+                return Err(Error::poisoned(why));
             }
             if core.read_only.is_some() {
                 return Ok(());

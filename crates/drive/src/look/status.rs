@@ -3,6 +3,7 @@
 use layout::{Counters, UNIT_BYTES};
 use media::Media;
 
+use crate::read_only::ReadOnly;
 use crate::shared::Drive;
 use crate::state::core::Core;
 use crate::state::recovered::Recovered;
@@ -38,8 +39,10 @@ impl Composition {
 pub enum State {
     /// Takes reads and writes.
     Online,
-    /// Refuses changes, by request or because its log is damaged; the reason.
-    ReadOnly(String),
+    /// Opened read-only.
+    ReadOnly,
+    /// Its log is damaged, and it was opened read-only all the same; the reason.
+    Damaged(String),
     /// A write or sync of the backing failed: refuses changes until it is opened again; the reason.
     Poisoned(String),
     /// Closed.
@@ -121,13 +124,13 @@ pub struct Status {
 impl Core {
     fn state(&self) -> State {
         if let Some(why) = &self.poisoned {
-            State::Poisoned(why.clone())
-        } else if self.closed {
-            State::Closed
-        } else if let Some(why) = &self.read_only {
-            State::ReadOnly(why.clone())
-        } else {
-            State::Online
+            return State::Poisoned(why.clone());
+        }
+        match &self.read_only {
+            _ if self.closed => State::Closed,
+            Some(ReadOnly::Damaged(why)) => State::Damaged(why.clone()),
+            Some(_) => State::ReadOnly,
+            None => State::Online,
         }
     }
 }

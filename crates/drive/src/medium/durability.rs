@@ -107,7 +107,7 @@ impl<M: Media> Shared<M> {
             return Some(Ok(Next::Done));
         }
         if let Some(why) = &core.poisoned {
-            return Some(Err(Error::ReadOnly(why.clone())));
+            return Some(Err(Error::poisoned(why)));
         }
         if core.syncing || core.log.written() < target {
             return None;
@@ -123,7 +123,7 @@ impl<M: Media> Shared<M> {
     /// two at a time, one could swallow the error that concerns the other's writes, and report success.
     pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            Some(why) => Some(Err(Error::poisoned(why))),
             None if core.syncing => None,
             None => {
                 core.syncing = true;
@@ -133,7 +133,7 @@ impl<M: Media> Shared<M> {
         let (done_before, mark) = begun.await?;
         self.sync_in_background(mark);
         self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            Some(why) => Some(Err(Error::poisoned(why))),
             None => (core.syncs_count > done_before).then_some(Ok(())),
         })
         .await

@@ -53,7 +53,7 @@ impl<M: Media> Shared<M> {
     /// that is still under way when the same place is written again could come last. A failure is the caller's to deal with.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+            Some(why) => Some(Err(Error::poisoned(why))),
             None if core.writing_aside => None,
             None => {
                 core.writing_aside = true;
@@ -79,7 +79,7 @@ impl<M: Media> Shared<M> {
         }));
         self.wait_for(|core| match (done.get(), &core.poisoned) {
             (Some(result), _) => Some(result.clone()),
-            (None, Some(why)) => Some(Err(Error::ReadOnly(why.clone()))),
+            (None, Some(why)) => Some(Err(Error::poisoned(why))),
             (None, None) => None,
         })
         .await

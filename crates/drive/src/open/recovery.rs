@@ -15,6 +15,7 @@ use crate::open::slots::{
     Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
 use crate::options::OpenOptions;
+use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
 use crate::state::log::Log;
@@ -25,15 +26,12 @@ use crate::state::segments::{Segments, State};
 use crate::state::table::Table;
 use crate::upkeep::checkpoint::overlay_extra;
 
-/// Why a drive is read-only that was opened so.
-pub const READ_ONLY_REQUESTED: &str = "opened read-only";
-
 impl<M: Media> Drive<M> {
     /// Opens a drive, recovering from a crash where there was one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if this is no drive, or if something that was durable is missing (see
-    /// [`OpenOptions::accept_damage`]); [`Error::Io`] if something that is needed cannot be read.
+    /// [`Error::NotADrive`] if there is none, [`Error::Damaged`] if something that was durable is missing from the log (see
+    /// [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is; [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, bad_copy) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
@@ -71,14 +69,13 @@ impl<M: Media> Drive<M> {
         if let Some(error) = unread.as_ref().filter(|_| is_missed) {
             return Err(error.clone());
         }
-        let mut read_only = options.read_only.then(|| READ_ONLY_REQUESTED.to_string());
+        let mut read_only = options.read_only.then_some(ReadOnly::Requested);
         if let Some(damage) = &tail.damage {
             if !accepts {
-                return Err(Error::Corrupt(format!(
-                    "the log is damaged: {damage}; what came after can be given up with --accept-damage --read-only"
-                )));
+                return Err(Error::Damaged(damage.clone()));
             }
-            read_only = Some(format!("the log is damaged: {damage}; writes after it are lost"));
+            let why = format!("the log is damaged: {damage}; writes after it are lost");
+            read_only = Some(ReadOnly::Damaged(why));
         }
         if read_only.is_none() {
             must_allow_writing(&superblock)?;
@@ -104,8 +101,11 @@ impl<M: Media> Drive<M> {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
-            let before = core.read_only.take().filter(|_| tail.damage.is_some());
-            core.read_only = Some(before.map_or(fault.clone(), |why| format!("{why}; {fault}")));
+            let why = match core.read_only.take() {
+                Some(ReadOnly::Damaged(why)) => format!("{why}; {fault}"),
+                _ => fault,
+            };
+            core.read_only = Some(ReadOnly::Damaged(why));
         }
         let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs } =
             rewritten.unwrap_or_default();
@@ -187,7 +187,7 @@ fn recover(
     (checkpoint, (table, has_all_rows)): (&Checkpoint, (Table, bool)),
     tail: &Tail,
     options: &OpenOptions,
-    read_only: Option<String>,
+    read_only: Option<ReadOnly>,
 ) -> Core {
     let geometry = superblock.geometry;
     let mut segments = Segments::new(geometry, options.entropy);

@@ -51,7 +51,6 @@ pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> 
 
 /// The valid copy with the highest update number, and what is wrong with the other.
 pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
-    let none = || Error::Corrupt("there is no Pumice drive here".into());
     let mut best: Option<Superblock> = None;
     let (mut why, mut blank) = (None, None);
     for copy in 0..SUPERBLOCK_COPIES {
@@ -66,7 +65,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
         match Superblock::decode(&page) {
             Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
             Ok(_) => {}
-            Err(DecodeError::Magic(_)) => blank = Some(none()),
+            Err(DecodeError::Magic(_)) => blank = Some(Error::NotADrive),
             Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
                 why.get_or_insert(Error::Corrupt(error.to_string()));
             }
@@ -78,7 +77,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     match best {
         Some(best) => Ok((best, bad)),
         // Something is wrong with each copy.
-        None => Err(bad.unwrap_or_else(none)),
+        None => Err(bad.unwrap_or(Error::NotADrive)),
     }
 }
 

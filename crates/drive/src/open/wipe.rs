@@ -38,7 +38,7 @@ impl<M: Media> Drive<M> {
     /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for options that cannot be, [`Error::Corrupt`] if there is no drive, [`Error::Io`] if neither place
+    /// [`Error::Invalid`] for options that cannot be, [`Error::NotADrive`], [`Error::Io`] if neither place
     /// of a checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;

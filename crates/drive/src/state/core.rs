@@ -4,6 +4,7 @@ use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
 use crate::error::Error;
+use crate::read_only::ReadOnly;
 use crate::state::batch::{Batch, Item, Payload, Seen};
 use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
@@ -40,7 +41,7 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) map: Map,
     pub(crate) counters: Counters,
-    pub(crate) read_only: Option<String>,
+    pub(crate) read_only: Option<ReadOnly>,
     /// Set by a failed write or sync: what the medium holds is unknowable from then on.
     pub(crate) poisoned: Option<String>,
     pub(crate) closed: bool,
@@ -114,13 +115,13 @@ impl Core {
     /// Refuses where the drive takes no changes.
     pub(crate) fn writable(&self) -> Result<(), Error> {
         if let Some(why) = &self.poisoned {
-            return Err(Error::ReadOnly(why.clone()));
+            return Err(Error::poisoned(why));
         }
         if let Some(why) = &self.read_only {
             return Err(Error::ReadOnly(why.clone()));
         }
         if self.closed {
-            return Err(Error::ReadOnly("the drive is closed".into()));
+            return Err(Error::ReadOnly(ReadOnly::Closed));
         }
         Ok(())
     }

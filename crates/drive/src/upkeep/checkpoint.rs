@@ -329,7 +329,7 @@ impl<M: Media> Shared<M> {
                 Step::Missing(missing) => self.load(missing).await?,
                 Step::Wait => {
                     self.wait_for(|core| match &core.poisoned {
-                        Some(why) => Some(Err(Error::ReadOnly(why.clone()))),
+                        Some(why) => Some(Err(Error::poisoned(why))),
                         None => (core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES).then_some(Ok(())),
                     })
                     .await?;
@@ -347,7 +347,7 @@ impl<M: Media> Shared<M> {
                     core.poison(why.clone());
                     drop(core);
                     self.progress.notify(usize::MAX);
-                    return Err(Error::ReadOnly(why));
+                    return Err(Error::poisoned(&why));
                 }
                 Step::Done => break,
             }

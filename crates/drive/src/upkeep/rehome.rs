@@ -54,7 +54,7 @@ impl<M: Media> Shared<M> {
                 let why = "the medium did not take a pack, and what it holds cannot be written elsewhere";
                 self.core().poison(format!("{why}: byte {position:#x} of the backing"));
                 self.progress.notify(usize::MAX);
-                return Err(Error::ReadOnly(why.into()));
+                return Err(Error::poisoned(why));
             }
             let packs = {
                 let mut core = self.core();

@@ -118,9 +118,9 @@ impl From<drive::Error> for DeviceError {
         match error {
             drive::Error::Invalid(what) => DeviceError::Invalid(what),
             drive::Error::NoSpace => DeviceError::NoSpace,
-            drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why),
+            drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why.to_string()),
             drive::Error::Io(what) => DeviceError::Io(what),
-            drive::Error::Corrupt(what) => DeviceError::Io(format!("corrupt: {what}")),
+            error => DeviceError::Io(error.to_string()),
         }
     }
 }

@@ -212,7 +212,8 @@ impl StatusReport {
     ) -> StatusReport {
         let (state, state_reason) = match &status.state {
             State::Online => (DriveState::Online, None),
-            State::ReadOnly(why) => (DriveState::ReadOnly, Some(why.clone())),
+            State::ReadOnly => (DriveState::ReadOnly, Some(drive::ReadOnly::Requested.to_string())),
+            State::Damaged(why) => (DriveState::ReadOnly, Some(why.clone())),
             State::Poisoned(why) => (DriveState::Poisoned, Some(why.clone())),
             State::Closed => (DriveState::Closed, None),
         };
@@ -223,7 +224,7 @@ impl StatusReport {
             path: path.to_path_buf(),
             state,
             // The engine has one state for both, and this text where it was requested.
-            read_only_requested: matches!(&status.state, State::ReadOnly(why) if why == drive::READ_ONLY_REQUESTED),
+            read_only_requested: status.state == State::ReadOnly,
             state_reason,
             uuid: uuid.to_string(),
             model: MODEL.to_string(),

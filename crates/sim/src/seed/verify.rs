@@ -53,10 +53,10 @@ impl<S: Subject> Run<S> {
         let counts = self.media.counts();
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
         let excused = match error {
-            Error::Corrupt(_) => damaged,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
             Error::Io(_) | Error::ReadOnly(_) => damaged || counts.errors() > 0,
             Error::NoSpace => counts.full_errors > 0,
-            Error::Invalid(_) => false,
+            _ => false,
         };
         if !excused {
             return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
@@ -208,10 +208,10 @@ impl<S: Subject> Run<S> {
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
         let failed = self.media.failures() > 0;
         let excused = match error {
-            Error::Invalid(_) | Error::NoSpace => false,
-            Error::Corrupt(_) => damaged,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
             Error::Io(_) => damaged || unreadable,
             Error::ReadOnly(_) => damaged || unreadable || failed,
+            _ => false,
         };
         if excused {
             Ok(())

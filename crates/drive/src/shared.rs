@@ -1,8 +1,8 @@
 //! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use event_listener::Event;
 use layout::Superblock;
@@ -34,6 +34,8 @@ impl<M> Clone for Drive<M> {
 }
 
 pub(crate) struct Shared<M> {
+    /// For what goes on in the background.
+    this: Weak<Shared<M>>,
     pub(crate) media: Arc<M>,
     core: Mutex<Core>,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
@@ -75,35 +77,52 @@ fn packed(policy: codec::Policy) -> u16 {
     u16::from_le_bytes([policy, level as u8])
 }
 
-/// The critical section; left when dropped.
-pub(crate) struct Entered<'a> {
-    core: MutexGuard<'a, Core>,
+/// The critical section; left when dropped. Packs that were sealed in it are sent to the medium then.
+pub(crate) struct Entered<'a, M: Media> {
+    shared: &'a Shared<M>,
+    /// There until it is dropped.
+    core: Option<MutexGuard<'a, Core>>,
     /// The thread was unwinding when it came in.
     was_panicking: bool,
-    since: Option<(Clock, u64, &'a AtomicU64)>,
+    since: Option<(Clock, u64)>,
 }
 
-impl Deref for Entered<'_> {
+impl<M: Media> Deref for Entered<'_, M> {
     type Target = Core;
     fn deref(&self) -> &Core {
-        &self.core
+        match &self.core {
+            Some(core) => core,
+            None => unreachable!("the critical section was left"),
+        }
     }
 }
 
-impl DerefMut for Entered<'_> {
+impl<M: Media> DerefMut for Entered<'_, M> {
     fn deref_mut(&mut self) -> &mut Core {
-        &mut self.core
+        match &mut self.core {
+            Some(core) => core,
+            None => unreachable!("the critical section was left"),
+        }
     }
 }
 
-impl Drop for Entered<'_> {
+impl<M: Media> Drop for Entered<'_, M> {
     fn drop(&mut self) {
+        let Some(mut core) = self.core.take() else { return };
         if std::thread::panicking() && !self.was_panicking {
             // Whatever was begun is half done.
-            self.core.poison("a panic inside the engine: its state cannot be trusted".into());
+            core.poison("a panic inside the engine: its state cannot be trusted".into());
         }
-        if let Some((clock, entered, sum)) = self.since {
-            sum.fetch_add(clock() - entered, Ordering::Relaxed);
+        let sealed = core.log.take_outbox();
+        drop(core);
+        if let Some((clock, entered)) = self.since {
+            self.shared.engine_nanoseconds.fetch_add(clock() - entered, Ordering::Relaxed);
+        }
+        if !sealed.is_empty()
+            && !std::thread::panicking()
+            && let Some(shared) = self.shared.this.upgrade()
+        {
+            shared.write_out(sealed);
         }
     }
 }
@@ -114,7 +133,7 @@ impl<M: Media> Shared<M> {
         mut core: Core,
         codec: codec::Policy,
         options: &OpenOptions,
-    ) -> Shared<M> {
+    ) -> Arc<Shared<M>> {
         #[allow(unused_mut, reason = "for planted mistakes")]
         let mut frames = Frames::new();
         core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
@@ -122,7 +141,8 @@ impl<M: Media> Shared<M> {
         {
             frames.stale = options.planted_bug == Some(crate::PlantedBug::StaleFrame);
         }
-        Shared {
+        Arc::new_cyclic(|this| Shared {
+            this: this.clone(),
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
             sector_bytes: core.superblock.sector_bytes.into(),
@@ -146,7 +166,7 @@ impl<M: Media> Shared<M> {
             media_read_bytes: AtomicU64::new(0),
             corrupt_records: AtomicU64::new(0),
             read_errors: AtomicU64::new(0),
-        }
+        })
     }
 
     /// How new blocks are compressed.
@@ -160,11 +180,10 @@ impl<M: Media> Shared<M> {
     }
 
     /// Enters the critical section.
-    pub(crate) fn core(&self) -> Entered<'_> {
-        let mut entered =
-            Entered { core: self.core.lock(), was_panicking: std::thread::panicking(), since: None };
-        entered.since = self.clock.map(|clock| (clock, clock(), &self.engine_nanoseconds));
-        entered
+    pub(crate) fn core(&self) -> Entered<'_, M> {
+        let core = Some(self.core.lock());
+        let since = self.clock.map(|clock| (clock, clock()));
+        Entered { shared: self, core, was_panicking: std::thread::panicking(), since }
     }
 
     /// Time spent inside the critical section so far; 0 without a clock.

@@ -59,7 +59,10 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
 
 /// What may come of it: it works, or it is refused as corrupt or invalid.
 fn assert_no_panic(what: &str, used: Result<(), Error>) {
-    assert!(matches!(used, Ok(()) | Err(Error::Corrupt(_) | Error::Invalid(_))), "{what}: {used:?}");
+    assert!(
+        matches!(used, Ok(()) | Err(Error::Corrupt(_) | Error::Damaged(_) | Error::Invalid(_))),
+        "{what}: {used:?}"
+    );
 }
 
 fn with_checkpoint(what: &str, change: impl Fn(&mut Checkpoint)) {

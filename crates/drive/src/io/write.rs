@@ -275,15 +275,14 @@ impl<M: Media> Shared<M> {
         let mut urgent = Claim::Urgent;
         let mut looked_up = false;
         loop {
-            let (result, packs) = {
+            let result = {
                 let mut core = self.core();
                 let result = core.append_batch(batch, source, urgent);
                 if result.is_ok() {
                     core.counters.host_written_bytes += source.len() as u64;
                 }
-                (result, core.log.take_outbox())
+                result
             };
-            self.write_out(packs);
             match result {
                 Ok(()) => return Ok(true),
                 Err(Stall::Conflict) => return Ok(false),

@@ -94,8 +94,8 @@ impl<M: Media> Drive<M> {
 impl<M: Media> Shared<M> {
     /// How the record of a block is compressed; `None`: there is none, or it cannot be read.
     async fn way_of(&self, block: u64) -> Option<(Entry, (CodecId, u16))> {
-        let (entries, fetched) = self.fetch_blocks(block, 1).await.ok()?;
+        let fetched = self.fetch_blocks(block, 1).await.ok()?;
         let header = fetched.header_of(block)?;
-        Some((entries[0], (CodecId::try_from(header.codec_number()).ok()?, header.extra)))
+        Some((*fetched.entries().first()?, (CodecId::try_from(header.codec_number()).ok()?, header.extra)))
     }
 }

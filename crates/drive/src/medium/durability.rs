@@ -27,7 +27,7 @@ impl<M: Media> Shared<M> {
         // Requests that are ready at the same moment go into the same pack.
         yield_now().await;
         loop {
-            let (target, sealed, packs) = {
+            let (target, sealed) = {
                 let mut core = self.core();
                 let core = &mut *core;
                 let is_busy = core.log.durable() < core.flushing_up_to && core.poisoned.is_none();
@@ -38,9 +38,8 @@ impl<M: Media> Shared<M> {
                     sealed = true;
                 }
                 let target = if sealed { core.log.host_filled() } else { core.flushing_up_to };
-                (target, sealed, core.log.take_outbox())
+                (target, sealed)
             };
-            self.write_out(packs);
             self.durable(target).await?;
             if sealed {
                 return Ok(());
@@ -54,18 +53,14 @@ impl<M: Media> Shared<M> {
         self.durable(target).await
     }
 
-    /// Seals open packs and sends them out. Answers what has to be durable for them to be.
-    pub(crate) fn seal(self: &Arc<Self>, heads: &[Head]) -> u64 {
-        let (target, packs) = {
-            let mut core = self.core();
-            let core = &mut *core;
-            for head in heads {
-                core.log.seal(*head, &mut core.segments);
-            }
-            (core.log.filled(), core.log.take_outbox())
-        };
-        self.write_out(packs);
-        target
+    /// Seals open packs, which sends them out. Answers what has to be durable for them to be.
+    pub(crate) fn seal(&self, heads: &[Head]) -> u64 {
+        let mut core = self.core();
+        let core = &mut *core;
+        for head in heads {
+            core.log.seal(*head, &mut core.segments);
+        }
+        core.log.filled()
     }
 
     /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed. The caller does not have

@@ -1,7 +1,9 @@
 //! Reads of the medium: where blocks come from, and what has to be fetched for them.
 
+use std::ops::Range;
+
 use futures::future::join_all;
-use layout::{Entry, NODE_ENTRIES};
+use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
@@ -10,6 +12,7 @@ use crate::shared::Shared;
 use crate::state::log::InMemory;
 use crate::state::segments::State;
 
+const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Records closer together than this are fetched with one read: seeking would cost more.
 const GAP_MAX_BYTES: u64 = 16 * 1024;
 /// One read of the medium takes at most this much.
@@ -29,6 +32,99 @@ pub(crate) enum Source {
     Done,
 }
 
+/// Where adjacent blocks come from.
+pub(crate) struct Plan {
+    first: u64,
+    pub(crate) entries: Vec<Entry>,
+    /// Of each block.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// What was read for a plan: the bytes of each run, with its position and where in the buffer it begins.
+pub(crate) type Runs = Vec<(u64, IoBuf, usize)>;
+
+/// What one source fills of a buffer.
+pub(crate) struct Part {
+    /// Its number.
+    pub(crate) source: usize,
+    /// The block after those that it fills.
+    pub(crate) next: u64,
+    /// The first that it fills.
+    pub(crate) block: u64,
+    /// In the buffer.
+    pub(crate) range: Range<usize>,
+    /// Bytes of the record's contents before that.
+    pub(crate) skip: usize,
+}
+
+impl Plan {
+    /// The source of a block, or of the block before if that is the same.
+    fn source_of(&self, block: u64) -> usize {
+        let mut source = (block - self.first) as usize;
+        while matches!(self.sources[source], Source::Same) {
+            source -= 1;
+        }
+        source
+    }
+
+    /// The part of a buffer (which begins at byte `offset` and is `len` bytes long) from a block on that one source fills.
+    pub(crate) fn part_at(&self, block: u64, offset: u64, len: usize) -> Option<Part> {
+        let end = offset + len as u64;
+        if block * BLOCK >= end {
+            return None;
+        }
+        let source = self.source_of(block);
+        let entry = match &self.sources[source] {
+            Source::Memory(_, fetch) | Source::Media(fetch) => fetch.entry,
+            _ => Entry::UNMAPPED,
+        };
+        let behind = &self.sources[(block - self.first) as usize + 1..];
+        let same = behind.iter().take_while(|source| matches!(source, Source::Same)).count();
+        let next = block + 1 + same as u64;
+        let (from, to) = ((block * BLOCK).max(offset), (next * BLOCK).min(end));
+        let skip = (from - entry.first_block(block) * BLOCK) as usize;
+        Some(Part { source, next, block, range: (from - offset) as usize..(to - offset) as usize, skip })
+    }
+
+    /// Fills a buffer that begins at byte `offset` with what was fetched; `decode` decodes a part of it from its record.
+    pub(crate) fn fill(
+        &self,
+        runs: &Runs,
+        offset: u64,
+        buf: &mut [u8],
+        mut decode: impl FnMut(&Part, &[u8], &Fetch, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut next = offset / BLOCK;
+        while let Some(part) = self.part_at(next, offset, buf.len()) {
+            next = part.next;
+            let out = &mut buf[part.range.clone()];
+            match &self.sources[part.source] {
+                Source::Fill(word) => codec::fill(out, *word),
+                Source::Done => {}
+                source => {
+                    if let Some((record, fetch)) = record_of(source, runs) {
+                        decode(&part, record, fetch, out)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The record that a block comes from, if it comes from one.
+    pub(crate) fn record<'a>(&'a self, block: u64, runs: &'a Runs) -> Option<(&'a [u8], &'a Fetch)> {
+        record_of(&self.sources[self.source_of(block)], runs)
+    }
+}
+
+fn record_of<'a>(source: &'a Source, runs: &'a Runs) -> Option<(&'a [u8], &'a Fetch)> {
+    match source {
+        Source::Memory(memory, fetch) => Some((memory.bytes(fetch.entry.len_bytes()), fetch)),
+        Source::Media(fetch) => Some((bytes_of(runs, fetch), fetch)),
+        Source::Fill(_) | Source::Same | Source::Done => None,
+    }
+}
+
 /// One read of the medium that brings several records.
 struct Run {
     position: u64,
@@ -37,7 +133,7 @@ struct Run {
 
 impl<M: Media> Shared<M> {
     /// Looks blocks up (loading map nodes as needed) and pins what has to be read.
-    pub(crate) async fn plan(&self, first: u64, count: usize) -> Result<(Vec<Entry>, Vec<Source>), Error> {
+    pub(crate) async fn plan(&self, first: u64, count: usize) -> Result<Plan, Error> {
         let end = first + count as u64;
         loop {
             let mut entries = Vec::with_capacity(count);
@@ -67,7 +163,7 @@ impl<M: Media> Shared<M> {
                         }
                     };
                     let sources = entries.iter().enumerate().map(|(i, entry)| source(i, entry)).collect();
-                    return Ok((entries, sources));
+                    return Ok(Plan { first, entries, sources });
                 }
                 missing
             };
@@ -77,15 +173,10 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads from the medium what a plan needs, so many runs at once: the bytes of each, with its position and where in the
-    /// buffer it begins.
-    pub(crate) async fn fetch_runs(
-        &self,
-        sources: &[Source],
-        at_once: usize,
-    ) -> Result<Vec<(u64, IoBuf, usize)>, Error> {
-        let runs = runs_of(sources);
-        let mut fetched: Vec<(u64, IoBuf, usize)> = Vec::with_capacity(runs.len());
+    /// Reads from the medium what a plan needs, so many runs at once.
+    pub(crate) async fn fetch_runs(&self, plan: &Plan, at_once: usize) -> Result<Runs, Error> {
+        let runs = runs_of(&plan.sources);
+        let mut fetched: Runs = Vec::with_capacity(runs.len());
         if let [run] = &runs[..] {
             let (bytes, at) = self.read_range(run.position, run.len).await?;
             fetched.push((run.position, bytes, at));
@@ -128,7 +219,7 @@ fn runs_of(sources: &[Source]) -> Vec<Run> {
 }
 
 /// The bytes of a record in what was fetched.
-pub(crate) fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
+fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
     let position = fetch.entry.position_bytes();
     let run = fetched.partition_point(|(start, _, _)| *start <= position) - 1;
     let (start, bytes, at) = &fetched[run];

@@ -131,8 +131,7 @@ impl<M: Media> Drive<M> {
         }
         core.segments.list_free();
         let read_only = core.read_only.is_some();
-        let shared = Shared::new(media, core, policy, &options);
-        let drive = Drive(Arc::new(shared));
+        let drive = Drive(Shared::new(media, core, policy, &options));
         // What has to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
         if !read_only {

@@ -315,15 +315,14 @@ impl<M: Media> Shared<M> {
             }
         }
         loop {
-            let (step, packs) = {
+            let step = {
                 let mut core = self.core();
                 if core.log.has_failed() {
                     core.abandon_checkpoint();
                     return Ok(Attempt::PackFailed);
                 }
-                (core.checkpoint_step(), core.log.take_outbox())
+                core.checkpoint_step()
             };
-            self.write_out(packs);
             match step {
                 Step::More => yield_now().await,
                 Step::Missing(missing) => self.load(missing).await?,

@@ -223,17 +223,15 @@ impl<M: Media> Shared<M> {
                 }
             }
             let live = kept;
-            let (step, packs) = {
+            let step = {
                 let mut core = self.core();
                 // What moves changes the map, and nodes are moved by the next checkpoint alone.
                 let moves = node_units > 0 || !live.is_empty();
-                let step = match moves && !pass.must_move && core.lacks_room_to_move(batch, &live) {
+                match moves && !pass.must_move && core.lacks_room_to_move(batch, &live) {
                     true => Step::NoSegment,
                     false => core.append_moved(batch, &live, window, pass),
-                };
-                (step, core.log.take_outbox())
+                }
             };
-            self.write_out(packs);
             let mut left_units = node_units;
             for Live { found, fate, .. } in live {
                 match fate {

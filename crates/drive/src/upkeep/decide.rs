@@ -227,7 +227,7 @@ impl<M: Media> Drive<M> {
     /// Time passes: to be called every few milliseconds. An open pack that got nothing since the last tick is written
     /// out, and a drive without requests for fifty ticks counts as idle.
     pub fn tick(&self) {
-        let (packs, freed) = {
+        let freed = {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
@@ -237,9 +237,8 @@ impl<M: Media> Drive<M> {
                 return;
             }
             core.log.tick(&mut core.segments);
-            (core.log.take_outbox(), freed)
+            freed
         };
-        self.0.write_out(packs);
         if freed {
             self.0.progress.notify(usize::MAX);
         }

@@ -31,8 +31,8 @@ impl<M: Media> Shared<M> {
     /// medium does not read may be read another time, so the opening fails of it unless damage is `accepted`.
     pub(crate) async fn load_dictionaries(&self, accepted: bool) -> Result<(), Error> {
         let passing = |error: &Error| !accepted && !matches!(error, Error::Corrupt(_));
-        let (entries, _) = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
-            Ok(planned) => planned,
+        let entries = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
+            Ok(plan) => plan.entries,
             Err(error) if passing(&error) => return Err(error),
             Err(error) => {
                 self.note(format!("the dictionaries cannot be found: {error}"));
@@ -232,15 +232,14 @@ impl<M: Media> Shared<M> {
         retired.filter(|entry| ids.contains(&entry.id)).for_each(|entry| entry.retired_at = NOT_YET);
         let mut batch = Batch::take();
         add_catalog(&mut batch, &catalog);
-        let (appended, packs) = {
+        let appended = {
             let mut core = self.core();
             let core = &mut *core;
             core.freeing = None;
             // An older catalog may stand in the host's open pack.
             core.log.seal(Head::Host, &mut core.segments);
-            (core.append_anew(&batch, Claim::Ordinary), core.log.take_outbox())
+            core.append_anew(&batch, Claim::Ordinary)
         };
-        self.write_out(packs);
         batch.give_back();
         if !appended {
             return Ok(false);

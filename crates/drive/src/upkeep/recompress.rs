@@ -143,12 +143,7 @@ impl<M: Media> Shared<M> {
         let Made { batch, levels, .. } = shared.make_settled(first, &expected, pick).await?;
         let mut at = 0;
         while at < batch.items.len() {
-            let (stop, packs) = {
-                let mut core = shared.core();
-                let stop = core.append_settled(&batch, &levels, &mut at, first, &expected, &mut step);
-                (stop, core.log.take_outbox())
-            };
-            shared.write_out(packs);
+            let stop = shared.core().append_settled(&batch, &levels, &mut at, first, &expected, &mut step);
             match stop {
                 Stop::Done => {}
                 Stop::NoRoom => {
@@ -175,7 +170,7 @@ impl<M: Media> Shared<M> {
         expected: &[Entry],
         pick: &Pick,
     ) -> Result<Made, Error> {
-        let (_, fetched) = self.fetch_blocks(first, expected.len()).await?;
+        let fetched = self.fetch_blocks(first, expected.len()).await?;
         let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
         let (expected, pick) = (expected.to_vec(), pick.clone());
         let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);

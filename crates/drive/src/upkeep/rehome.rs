@@ -56,14 +56,10 @@ impl<M: Media> Shared<M> {
                 self.progress.notify(usize::MAX);
                 return Err(Error::poisoned(why));
             }
-            let packs = {
-                let mut core = self.core();
-                let core = &mut *core;
-                core.log.rehomed(position, &mut core.segments);
-                core.log.seal(Head::Cleaning, &mut core.segments);
-                core.log.take_outbox()
-            };
-            self.write_out(packs);
+            let mut core = self.core();
+            let core = &mut *core;
+            core.log.rehomed(position, &mut core.segments);
+            core.log.seal(Head::Cleaning, &mut core.segments);
         }
     }
 }

@@ -182,8 +182,11 @@ impl<M: Media> Shared<M> {
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_, M> {
         let core = Some(self.core.lock());
-        let since = self.clock.map(|clock| (clock, clock()));
-        Entered { shared: self, core, was_panicking: std::thread::panicking(), since }
+        let mut entered =
+            Entered { shared: self, core, was_panicking: std::thread::panicking(), since: None };
+        // Last: a clock that panics has entered.
+        entered.since = self.clock.map(|clock| (clock, clock()));
+        entered
     }
 
     /// Time spent inside the critical section so far; 0 without a clock.

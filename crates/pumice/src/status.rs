@@ -87,7 +87,7 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
         Err(ServiceError::Drive {
             source: why @ (drive::Error::Corrupt(_) | drive::Error::Damaged(_)),
             ..
-        }) => look(true).map_err(|_| anyhow!("{}: {why}", shown(path))),
+        }) => look(true).map_err(|_| anyhow!("{}: {why}", service::shown(path))),
         Err(error) => Err(error.into()),
     }
 }

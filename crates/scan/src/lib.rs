@@ -28,6 +28,7 @@ pub mod plan;
 mod predict;
 pub mod report;
 mod run;
+mod sequence;
 pub mod source;
 mod types;
 mod worker;

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use layout::{BLOCK_BYTES, NODE_ENTRIES};
 
-use crate::estimate::{Design, Interval, Tally, of_part};
+use crate::estimate::{Bound, Design, Interval, Tally, of_part};
 use crate::frames::PARTS_A_BYTE;
 use crate::layouts::Layout;
-use crate::measure::{CostTally, RECORD_BYTES_MAX};
+use crate::measure::{BlockTally, CostTally, RECORD_BYTES_MAX};
 use crate::predict::{Evidence, PredictedDrive, Usage};
 use crate::report::{
     Blocks, CodecResult, Data, LayoutResult, Mode, Part, REPORT_VERSION, ReadSummary, Report,
 };
-use crate::run::{Known, Options};
+use crate::run::{Known, Looks, Options};
 use crate::source::{Population, Trouble};
 use crate::worker::{Shared, Sums};
 
@@ -27,6 +27,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) population: &'a Population,
     pub(crate) shared: Option<&'a Shared<'a>>,
     pub(crate) sums: &'a Sums,
+    /// Of samples drawn with replacement; empty for streams, and where everything was read.
+    pub(crate) looks: &'a Looks,
     /// Everything was read.
     pub(crate) exact: bool,
     /// What is known beside the samples.
@@ -99,20 +101,28 @@ impl Outcome<'_> {
         if self.exact { self.sums.blocks.count() } else { self.population.blocks() }
     }
 
+    /// The interval for the mean of a quantity: by its tallies at the looks if there were any, else by all of it.
+    fn interval(&self, design: &Design, all: &Tally, looks: Vec<Tally>) -> (Interval, Bound) {
+        match looks.is_empty() {
+            true => design.interval(all, self.exact),
+            false => design.sequence(&looks),
+        }
+    }
+
     /// Mean of 0 and 1 with its interval; of all blocks where all are known.
-    fn share(&self, tally: &Tally, known: Option<u64>) -> Interval {
+    fn share(&self, of: impl Fn(&BlockTally) -> Tally, known: Option<u64>) -> Interval {
         if let (Some(count), Some(all)) = (known, self.known) {
             return Interval::exact(count as f64 / all.blocks.max(1) as f64);
         }
-        self.options.block_design().for_range(1.0).interval(tally, self.exact).0
+        let looks = self.looks.blocks.iter().map(|look| of(&look.blocks)).collect();
+        self.interval(&self.options.block_design().for_range(1.0), &of(&self.sums.blocks), looks).0
     }
 
     fn block_shares(&self) -> Blocks {
-        let blocks = &self.sums.blocks;
         Blocks {
-            zero: self.share(&blocks.zeros, self.known.map(|known| known.zeros)),
-            fill: self.share(&blocks.fills, self.known.map(|known| known.fills)),
-            incompressible: self.share(&blocks.raw, None),
+            zero: self.share(|blocks| blocks.zeros, self.known.map(|known| known.zeros)),
+            fill: self.share(|blocks| blocks.fills, self.known.map(|known| known.fills)),
+            incompressible: self.share(|blocks| blocks.raw, None),
         }
     }
 
@@ -120,20 +130,22 @@ impl Outcome<'_> {
         let design = self.options.block_design();
         let blocks = &self.sums.blocks;
         let rows = self.options.codecs().into_iter().zip(&blocks.records).zip(&blocks.speeds);
-        rows.map(|((codec, records), speed)| {
-            let (bytes, bound) = design.interval(records, self.exact);
-            let speed = speed.mb_per_second();
-            CodecResult {
-                codec: codec.to_string(),
-                unit_bytes: BLOCK_BYTES,
-                stored: bytes.scaled(1.0 / BLOCK as f64),
-                ratio: self.ratio(bytes),
-                bound,
-                compress_mb_per_second: speed.map(|(compress, _)| compress),
-                decompress_mb_per_second: speed.map(|(_, decompress)| decompress),
-            }
-        })
-        .collect()
+        rows.enumerate()
+            .map(|(at, ((codec, records), speed))| {
+                let looks = self.looks.blocks.iter().map(|look| look.blocks.records[at]).collect();
+                let (bytes, bound) = self.interval(&design, records, looks);
+                let speed = speed.mb_per_second();
+                CodecResult {
+                    codec: codec.to_string(),
+                    unit_bytes: BLOCK_BYTES,
+                    stored: bytes.scaled(1.0 / BLOCK as f64),
+                    ratio: self.ratio(bytes),
+                    bound,
+                    compress_mb_per_second: speed.map(|(compress, _)| compress),
+                    decompress_mb_per_second: speed.map(|(_, decompress)| decompress),
+                }
+            })
+            .collect()
     }
 
     /// Logical a stored byte. Even a fill has its entry in the map, at least a 512th of a leaf that is one run.
@@ -151,7 +163,8 @@ impl Outcome<'_> {
         let Some(design) = self.options.unit_design() else { return Vec::new() };
         let units = &self.sums.units;
         let row = |(at, rival): (usize, crate::layouts::Rival)| {
-            let (mut bytes, bound) = design.interval(&units.rivals[at], self.exact);
+            let looks = self.looks.units.iter().map(|look| look.rivals[at]).collect();
+            let (mut bytes, bound) = self.interval(&design, &units.rivals[at], looks);
             if self.exact {
                 bytes = Interval::exact(units.rival_bytes[at] as f64 / units.blocks.max(1) as f64);
             }
@@ -173,26 +186,30 @@ impl Outcome<'_> {
     }
 
     /// Means of groups, whose values count in parts of a byte.
-    fn usage(&self, design: &Design, tally: &CostTally) -> Usage {
-        let interval = |tally: &Tally, more: f64| {
+    fn usage(&self, design: &Design, all: &CostTally, looks: &[CostTally]) -> Usage {
+        let interval = |of: fn(&CostTally) -> Tally, more: f64| {
             let design = design.for_range((design.range + more) * PARTS_A_BYTE as f64);
-            design.interval(tally, self.exact).0.scaled(1.0 / PARTS_A_BYTE as f64)
+            let looks = looks.iter().map(of).collect();
+            self.interval(&design, &of(all), looks).0.scaled(1.0 / PARTS_A_BYTE as f64)
         };
         // A block adds eight bytes to the map at most.
-        Usage { records: interval(&tally.records, 0.0), mapped: interval(&tally.mapped, 8.0), leaves: None }
+        let (records, mapped) = (interval(|cost| cost.records, 0.0), interval(|cost| cost.mapped, 8.0));
+        Usage { records, mapped, leaves: None }
     }
 
     fn predicted(&self) -> Option<PredictedDrive> {
         let design = self.options.block_design();
         let sums = self.sums;
-        let fills = sums.blocks.zeros.or(&sums.blocks.fills);
         let leaves = sums.leaves.map(|leaves| self.exact.then_some(leaves));
-        let framed = Usage { leaves: leaves[0], ..self.usage(&design, &sums.framed) };
-        let single = Usage { leaves: leaves[1], ..self.usage(&design, &sums.single) };
+        let framed: Vec<CostTally> = self.looks.blocks.iter().map(|look| look.framed).collect();
+        let single: Vec<CostTally> = self.looks.blocks.iter().map(|look| look.single).collect();
+        let framed = Usage { leaves: leaves[0], ..self.usage(&design, &sums.framed, &framed) };
+        let single = Usage { leaves: leaves[1], ..self.usage(&design, &sums.single, &single) };
         // A drive that does not compress leaves cold data alone too.
         let settles = self.options.codec != codec::Policy::None;
         let settled = self.options.unit_design().filter(|_| settles).map(|design| {
-            let usage = self.usage(&design.for_range(RECORD_BYTES_MAX as f64), &sums.units.settled);
+            let looks: Vec<CostTally> = self.looks.units.iter().map(|look| look.settled).collect();
+            let usage = self.usage(&design.for_range(RECORD_BYTES_MAX as f64), &sums.units.settled, &looks);
             let a_block = |bytes: u64| Interval::exact(bytes as f64 / sums.units.blocks.max(1) as f64);
             let all = sums.units.settled_sum;
             if self.exact {
@@ -204,7 +221,10 @@ impl Outcome<'_> {
         PredictedDrive::new(&Evidence {
             codec: self.options.codec.to_string(),
             blocks: self.blocks(),
-            fills: self.share(&fills, self.known.map(|known| known.zeros + known.fills)),
+            fills: self.share(
+                |blocks| blocks.zeros.or(&blocks.fills),
+                self.known.map(|known| known.zeros + known.fills),
+            ),
             framed,
             single,
             settled,
@@ -215,7 +235,8 @@ impl Outcome<'_> {
         let Some(shared) = self.shared else { return Vec::new() };
         let design = self.options.block_design().for_range((RECORD_BYTES_MAX * PARTS_A_BYTE) as f64);
         let bytes = 1.0 / PARTS_A_BYTE as f64;
-        let scale = match self.sums.blocks.count() {
+        // Parts are of groups, which are read for as many blocks as the prediction takes.
+        let scale = match self.sums.framed.records.count {
             0 => 0.0,
             count => self.blocks() as f64 / count as f64,
         };

@@ -10,10 +10,10 @@ use layout::{BLOCK_BYTES, NODE_ENTRIES};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::estimate::Design;
+use crate::estimate::{Design, Tally};
 use crate::frames::{Cost, Framer, GROUP_BLOCKS, PARTS_A_BYTE};
 use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
-use crate::measure::RECORD_BYTES_MAX;
+use crate::measure::{BlockTally, CostTally, RECORD_BYTES_MAX, UnitTally};
 use crate::outcome::Outcome;
 use crate::report::Report;
 use crate::source::{Extent, Pace, Population, SourceError};
@@ -129,6 +129,7 @@ pub fn scan(
     let shared = Shared::new(population, &pace, full, &read);
     let mut workers: Vec<Worker> =
         (0..options.threads.max(1)).map(|_| Worker::new(&options.codecs(), &options.rivals())).collect();
+    let mut looks = Looks::default();
     if full {
         progress(Progress::Begin(Some(population.blocks() * BLOCK)));
         read_all(&shared, &mut workers);
@@ -136,7 +137,7 @@ pub fn scan(
         let blocks = options.block_design().samples_max() * GROUP_BLOCKS * BLOCK;
         let units = options.unit_design().map_or(0, |design| design.samples_max());
         progress(Progress::Begin(Some(blocks + units * UNIT_BYTES_MAX as u64)));
-        sample(&shared, options, &mut workers);
+        looks = sample(&shared, options, &mut workers);
     }
     let sums = finish(workers, options);
     if population.blocks() > 0 && sums.blocks.count() == 0 {
@@ -152,6 +153,7 @@ pub fn scan(
         population,
         shared: Some(&shared),
         sums: &sums,
+        looks: &looks,
         exact: full,
         known: None,
         seconds: started.elapsed().as_secs_f64(),
@@ -210,6 +212,7 @@ pub fn scan_stream(
         population: &population,
         shared: None,
         sums: &sums,
+        looks: &Looks::default(),
         exact,
         known,
         seconds: started.elapsed().as_secs_f64(),
@@ -240,36 +243,87 @@ fn each<T: Sync>(workers: &mut [Worker], jobs: &[T], work: impl Fn(&mut Worker, 
     });
 }
 
-fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) {
+/// Tallies of the blocks drawn up to a look.
+pub(crate) struct BlocksLook {
+    pub(crate) blocks: BlockTally,
+    pub(crate) framed: CostTally,
+    pub(crate) single: CostTally,
+}
+
+/// Tallies at each look: what confidence sequences are made of.
+#[derive(Default)]
+pub(crate) struct Looks {
+    pub(crate) blocks: Vec<BlocksLook>,
+    pub(crate) units: Vec<UnitTally>,
+}
+
+/// Draws blocks, then units, until all intervals are narrow enough.
+fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) -> Looks {
     let mut rng = StdRng::seed_from_u64(options.seed);
+    let mut looks = Looks::default();
+    sample_blocks(shared, options, workers, &mut rng, &mut looks.blocks);
+    sample_units(shared, options, workers, &mut rng, &mut looks.units);
+    looks
+}
+
+/// Numbers of blocks, drawn uniformly, in the order of their places: files are opened once a look, and disks read forward.
+fn draw_blocks(shared: &Shared<'_>, rng: &mut StdRng, count: u64) -> Vec<u64> {
     let all = shared.population.blocks();
+    let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
+    blocks.sort_unstable();
+    blocks
+}
+
+fn sample_blocks(
+    shared: &Shared<'_>,
+    options: &Options,
+    workers: &mut [Worker],
+    rng: &mut StdRng,
+    looks: &mut Vec<BlocksLook>,
+) {
     let design = options.block_design();
-    let mut draws = 0;
+    let group_design = design.for_range(design.range * PARTS_A_BYTE as f64);
+    let narrow =
+        |design: &Design, tallies: Vec<Tally>| design.sequence(&tallies).0.half_width() <= design.precision;
+    let (mut draws, mut groups_done) = (0, false);
     for look in design.looks() {
         while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
             let count = look - measured(workers);
             draws += count;
-            let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
-            // In the order of their places: files are opened once a look, and disks read forward.
-            blocks.sort_unstable();
+            let blocks = draw_blocks(shared, rng, count);
             let turns: Vec<&[u64]> = blocks.chunks(BLOCKS_A_TURN).collect();
-            each(workers, &turns, |worker, turn| worker.sample(shared, turn));
+            // A group is eight times as much to read as a block.
+            match groups_done {
+                true => each(workers, &turns, |worker, turn| worker.sample_alone(shared, turn)),
+                false => each(workers, &turns, |worker, turn| worker.sample(shared, turn)),
+            }
         }
-        let reached = |at: usize| {
-            let mut tally = crate::estimate::Tally::default();
-            workers.iter().for_each(|worker| tally.merge(&worker.sums.blocks.records[at]));
-            design.interval(&tally, false).0.half_width() <= design.precision
+        let mut sums = BlocksLook {
+            blocks: BlockTally::new(options.codecs().len()),
+            framed: CostTally::default(),
+            single: CostTally::default(),
         };
-        let drive = || {
-            let mut tally = crate::estimate::Tally::default();
-            workers.iter().for_each(|worker| tally.merge(&worker.sums.framed.records));
-            let design = design.for_range(design.range * PARTS_A_BYTE as f64);
-            design.interval(&tally, false).0.half_width() <= design.precision
-        };
-        if drive() && (0..options.codecs().len()).all(reached) {
+        for worker in workers.iter() {
+            sums.blocks.merge(&worker.sums.blocks);
+            sums.framed.merge(&worker.sums.framed);
+            sums.single.merge(&worker.sums.single);
+        }
+        looks.push(sums);
+        groups_done |= narrow(&group_design, looks.iter().map(|look| look.framed.records).collect());
+        let reached = |at: usize| narrow(&design, looks.iter().map(|look| look.blocks.records[at]).collect());
+        if groups_done && (0..options.codecs().len()).all(reached) {
             break;
         }
     }
+}
+
+fn sample_units(
+    shared: &Shared<'_>,
+    options: &Options,
+    workers: &mut [Worker],
+    rng: &mut StdRng,
+    looks: &mut Vec<UnitTally>,
+) {
     let Some(design) = options.unit_design() else { return };
     let mut draws = 0;
     for look in design.looks() {
@@ -277,14 +331,15 @@ fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) {
         while units(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
             let count = look - units(workers);
             draws += count;
-            let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
-            blocks.sort_unstable();
+            let blocks = draw_blocks(shared, rng, count);
             each(workers, &blocks, |worker, block| worker.sample_unit(shared, *block));
         }
+        let mut sums = UnitTally::new(options.rivals().len());
+        workers.iter().for_each(|worker| sums.merge(&worker.sums.units));
+        looks.push(sums);
         let reached = |at: usize| {
-            let mut tally = crate::estimate::Tally::default();
-            workers.iter().for_each(|worker| tally.merge(&worker.sums.units.rivals[at]));
-            design.interval(&tally, false).0.half_width() <= design.precision
+            let tallies: Vec<Tally> = looks.iter().map(|look| look.rivals[at]).collect();
+            design.sequence(&tallies).0.half_width() <= design.precision
         };
         if (0..options.rivals().len()).all(reached) {
             break;

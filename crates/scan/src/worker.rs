@@ -222,6 +222,21 @@ impl Worker {
         }
     }
 
+    /// Measures blocks, given by number and in rising order, each alone. Reads nothing else.
+    pub(crate) fn sample_alone(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
+        let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
+        for &number in blocks {
+            let Some((extent, block)) = shared.population.locate(number) else { continue };
+            let item = extent.item;
+            self.buf.clear();
+            if self.open(shared, item) && self.read(shared, block, 1) {
+                alone.extend_from_slice(&self.buf);
+            }
+        }
+        self.measure_alone(&alone);
+        (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
+    }
+
     /// Measures blocks, given by number and in rising order: each alone, and the group that is compressed with it.
     pub(crate) fn sample(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);

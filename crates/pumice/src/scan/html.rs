@@ -96,8 +96,8 @@ fn parts(title: &str, parts: &[Part]) -> BarChart {
 fn method(found: &Report) -> Vec<String> {
     vec![
         "Blocks of 4 KiB were drawn uniformly over all data, so that large files count as much as they weigh; an interval \
-         holds the truth with the stated probability, by Hoeffding's inequality or the empirical Bernstein bound of Maurer \
-         and Pontil, whichever is narrower. Where everything was read there is no interval."
+         holds the truth with the stated probability, by Hoeffding's inequality or an empirical Bernstein bound, \
+         whichever is narrower. Where everything was read there is no interval."
             .to_string(),
         "On a Pumice drive, adjacent blocks of a write are compressed together, up to 32 KiB. Stored bytes include record \
          headers and rounding. Rival layouts are models: units \

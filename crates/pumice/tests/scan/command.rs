@@ -89,9 +89,14 @@ fn samples_with_an_interval() {
     assert_eq!(report["seed"], 5);
     let zero = &report["blocks"]["zero"];
     let [low, high] = ["low", "high"].map(|end| zero[end].as_f64().expect("a number"));
-    assert!(low <= 0.5 && 0.5 <= high && high - low <= 0.0801, "{zero}");
-    // At most 977 samples of 32 KiB.
-    assert!(report["read"]["bytes"].as_u64().expect("bytes") < 31 << 20, "{}", report["read"]);
+    assert!(low <= 0.5 && 0.5 <= high, "{zero}");
+    for row in report["codecs"].as_array().expect("rows") {
+        let [value, low, high] =
+            ["estimate", "low", "high"].map(|it| row["stored"][it].as_f64().expect("a number"));
+        assert!((high - value).max(value - low) <= 0.0401, "{row}");
+    }
+    // At most 1130 samples of 32 KiB; the half that varies less than all that can be takes fewer.
+    assert!(report["read"]["bytes"].as_u64().expect("bytes") < 30 << 20, "{}", report["read"]);
     let again = json(&[&[text(&path).as_str()], &arguments[..]].concat());
     assert_eq!(again["codecs"][0]["stored"], report["codecs"][0]["stored"]);
 }

@@ -1,27 +1,43 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and this machine lacks: Debian packages, and Rust. Says what it does; does
-# nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only what is needed
-# to build is an error here.
+# Installs what building and testing need and this machine lacks: Debian packages, and Rust. Lists it before it installs
+# anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
+# what is needed to build is an error here.
+#
+# scripts/deps.sh [--list] [demo]
+#   --list  only print what is missing
+#   demo    only what the demonstration needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+list= demo=
+for argument in "$@"; do
+    case $argument in
+        --list) list=yes ;;
+        demo) demo=yes ;;
+        *) echo "deps: unknown argument $argument: expected --list or demo" >&2; exit 2 ;;
+    esac
+done
 
 # A program (or file) that shows a package is there, and the package.
 needed=(
     "cc build-essential"
     "curl curl"
 )
+wanted_by_demo=(
+    "nbdcopy libnbd-bin"
+    "qemu-storage-daemon qemu-system-common"
+    "mkfs.ext4 e2fsprogs"
+    "fusermount3 fuse3"
+    "losetup mount"
+)
 wanted=(
+    "${wanted_by_demo[@]}"
     "fio fio"
-    "nbdinfo libnbd-bin"
     "/usr/lib/python3/dist-packages/nbd.py python3-libnbd"
     "nbdfuse nbdfuse"
     "nbdkit nbdkit"
     "qemu-img qemu-utils"
-    "qemu-storage-daemon qemu-system-common"
     "mkfs.xfs xfsprogs"
-    "mkfs.ext4 e2fsprogs"
-    "fusermount3 fuse3"
-    "losetup mount"
     "fstrim util-linux"
     "openssl openssl"
     "jq jq"
@@ -32,6 +48,10 @@ wanted=(
     "fish fish"
     "x264 x264"
 )
+
+if [ -n "$demo" ]; then
+    wanted=("${wanted_by_demo[@]}")
+fi
 
 export PATH="$HOME/.cargo/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -67,6 +87,32 @@ install() {
     apt install -y --no-install-recommends "$@"
 }
 
+# Rust, at least as new as the workspace asks for.
+rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+rust_found=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)
+newest() { printf '%s\n' "$@" | sort -V | tail -n 1; }
+rust_missing=
+if [ -z "$rust_found" ] || [ "$(newest "$rust_found" "$rust_wanted")" != "$rust_found" ]; then
+    rust_missing=yes
+fi
+promtool_missing=
+if [ -z "$demo" ] && ! command -v promtool >/dev/null; then
+    promtool_missing=yes
+fi
+
+# All of it, before anything is done.
+mapfile -t packages < <(missing "${needed[@]}" "${wanted[@]}")
+all=("${packages[@]}" ${promtool_missing:+"promtool (in /usr/local/bin)"} ${rust_missing:+"Rust (rustup, in $HOME)"})
+if [ "${#all[@]}" -gt 0 ]; then
+    with_commas=$(printf ', %s' "${all[@]}")
+    [ -n "$list" ] && does="missing" || does="missing, installed now${as_root[*]:+ by sudo}"
+    echo "deps: $does: ${with_commas#, }"
+fi
+if [ -n "$list" ]; then
+    [ "${#all[@]}" -gt 0 ] || echo "deps: nothing is missing"
+    exit 0
+fi
+
 mapfile -t packages < <(missing "${needed[@]}")
 if [ "${#packages[@]}" -gt 0 ] && ! install "${packages[@]}"; then
     echo "deps: cannot install ${packages[*]}, needed to build; install them by hand and try again" >&2
@@ -83,7 +129,7 @@ fi
 
 # Of Prometheus only promtool is wanted, which checks metrics and alert rules: the whole package would run a server on this
 # machine. So the package is fetched, not installed, and the one program taken out of it.
-if ! command -v promtool >/dev/null; then
+if [ -n "$promtool_missing" ]; then
     echo "deps: taking promtool out of the package prometheus, to /usr/local/bin (the package itself is not installed)"
     (
         folder=$(mktemp -d)
@@ -98,11 +144,7 @@ if ! command -v promtool >/dev/null; then
     ) || echo "deps: cannot get promtool; tests that use it will be skipped"
 fi
 
-# Rust, at least as new as the workspace asks for.
-rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-rust_found=$(cargo --version 2>/dev/null | cut -d' ' -f2 || true)
-newest() { printf '%s\n' "$@" | sort -V | tail -n 1; }
-if [ -z "$rust_found" ] || [ "$(newest "$rust_found" "$rust_wanted")" != "$rust_found" ]; then
+if [ -n "$rust_missing" ]; then
     echo "deps: installing Rust ($rust_wanted or newer is needed, ${rust_found:-none} found)"
     if command -v rustup >/dev/null; then
         rustup --quiet toolchain install stable --profile minimal -c rustfmt -c clippy && rustup default stable

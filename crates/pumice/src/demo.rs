@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use report::Table;
 
 use crate::human;
 use disk::Disk;
@@ -36,6 +37,9 @@ struct Outcome {
     bytes: u64,
     /// Writing and flushing.
     wrote_in: Duration,
+    /// Until the server was killed. What it counted since its last checkpoint is lost then, so a later status shows less;
+    /// `None` if it counted nothing.
+    write_amplification: Option<f64>,
     /// Of the server after it was killed.
     ready_after: Duration,
     server: Server,
@@ -89,14 +93,19 @@ pub(crate) fn run(_: &Args) -> Result<()> {
         ("logical used", human::bytes(status.logical_used_bytes)),
         ("physical used", human::bytes(status.physical_used_bytes)),
         ("compression ratio", format!("{:.2}:1", status.compression_ratio)),
-        ("write amplification", format!("{:.2}", status.waf)),
+        (
+            "write amplification",
+            outcome.write_amplification.map_or("not available".to_string(), |waf| format!("{waf:.2}")),
+        ),
         ("serving again after the kill", format!("{:.2} s", outcome.ready_after.as_secs_f64())),
         ("took", format!("{:.0} s", since.elapsed().as_secs_f64())),
     ];
     print("");
+    let mut table = Table::new::<String>([]);
     for (name, value) in rows {
-        print(&format!("  {name:<30}{value}"));
+        table.row([name.to_string(), value]);
     }
+    print(table.to_text().trim_end());
     folder.close().context("the temporary directory is still there")
 }
 

@@ -35,6 +35,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let since = Instant::now();
     run("nbdcopy", &["--flush", image_text, &uri], LIMIT)?;
     let wrote_in = since.elapsed();
+    let write_amplification = server.write_amplification()?;
     let bytes = total_bytes(&copied);
     say(&format!("Copied and flushed with nbdcopy in {:.1} s", wrote_in.as_secs_f64()));
 
@@ -62,5 +63,5 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     run("tar", &["-xf", path_text(&back)?, "-C", tree_text], LIMIT)?;
     copied.iter().try_for_each(|one: &files::Copied| one.verify(&tree))?;
     say(&format!("Every one of the {} files is as it was written", copied.len()));
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, ready_after, server })
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, ready_after, server })
 }

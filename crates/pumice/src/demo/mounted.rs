@@ -30,6 +30,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let copied = copy_all(&sources, &flushed)?;
     sync(&point)?;
     let wrote_in = since.elapsed();
+    let write_amplification = server.write_amplification()?;
     let bytes = total_bytes(&copied);
     say(&format!("{} written and flushed in {:.1} s", human::bytes(bytes), wrote_in.as_secs_f64()));
 
@@ -69,7 +70,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     run("e2fsck", &["-f", "-n", disk.device()], LIMIT).context("the filesystem is damaged")?;
     say("e2fsck finds nothing wrong");
     drop(disk);
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, ready_after, server })
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, ready_after, server })
 }
 
 /// Makes everything in a filesystem durable.

@@ -62,6 +62,12 @@ impl Server {
         answer.drives.into_iter().next().ok_or_else(|| anyhow!("the server has no drive"))
     }
 
+    /// Write amplification as it counts it; `None` if no host has written yet.
+    pub(super) fn write_amplification(&self) -> Result<Option<f64>> {
+        let status = self.status()?;
+        Ok((status.host_written_bytes > 0).then_some(status.waf))
+    }
+
     /// `kill -9`.
     pub(super) fn kill(mut self) {
         kill(&mut self.child);

@@ -8,9 +8,15 @@ use crate::tools;
 
 /// What a demo leaves in its directory for temporary files.
 fn run_demo(interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
+    run_demo_with(&std::env::var("PATH")?, interrupt_after)
+}
+
+/// The same with another `PATH`.
+fn run_demo_with(path: &str, interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
     let folder = tempfile::tempdir()?;
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .arg("demo")
+        .env("PATH", path)
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -43,6 +49,30 @@ fn the_demo_verifies_everything() -> Outcome {
     let (success, said) = run_demo(None)?;
     assert!(success, "{said}");
     assert!(said.contains("compression ratio") && said.contains("no faults"), "{said}");
+    Ok(())
+}
+
+/// A value in the table at the end.
+fn row<'a>(said: &'a str, name: &str) -> &'a str {
+    said.lines().find_map(|line| line.trim().strip_prefix(name)).map_or("", str::trim)
+}
+
+#[test]
+fn without_a_mount_it_shows_the_write_amplification_too() -> Outcome {
+    if !needs(&["nbdcopy", "tar"]) {
+        return Ok(());
+    }
+    // No qemu-storage-daemon there: as for a user who may not mount.
+    let programs = tempfile::tempdir()?;
+    for program in ["nbdcopy", "tar"] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
+        let found = String::from_utf8(found.stdout)?;
+        std::os::unix::fs::symlink(found.trim(), programs.path().join(program))?;
+    }
+    let (success, said) = run_demo_with(programs.path().to_str().ok_or("a plain path")?, None)?;
+    assert!(success && said.contains("Not mounting a filesystem"), "{said}");
+    let waf: f64 = row(&said, "write amplification").parse()?;
+    assert!(waf > 0.1, "{said}");
     Ok(())
 }
 

@@ -13,7 +13,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
+use crate::not_a_drive;
 use crate::size::Size;
+use crate::usage::Coded;
 use report::{Checked, Found};
 
 /// How often the progress bar moves.
@@ -23,7 +25,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 #[command(after_help = "Example: pumice check /srv/drive --deep\n\
     If the drive is being served, --deep starts a scrub in its server: all records are read and verified in the \
     background, at --rate. Interrupting this command does not stop the scrub (use --stop).\n\
-    Exit code: 0 no faults, 1 faults found (one line each), 2 usage error")]
+    Exit code: 0 no faults, 1 faults found (one line each), 2 usage error, 3 could not be checked, or not to the end")]
 pub(crate) struct Args {
     /// Drive (file or block device)
     path: PathBuf,
@@ -44,7 +46,29 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The drive was not checked, or not to the end, so whether it has faults is not known.
+const NOT_CHECKED: u8 = 3;
+
+/// The drive has faults: the last line, after one line for each of them.
+#[derive(Debug)]
+struct Faults(String);
+
+impl std::fmt::Display for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Faults {}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
+    examine(args).map_err(|error| match error.is::<Faults>() || crate::is_broken_pipe(&error) {
+        true => error,
+        false => Coded { code: NOT_CHECKED, error }.into(),
+    })
+}
+
+fn examine(args: &Args) -> Result<()> {
     let path = args.path.display();
     if let Some(drive) = service::find_served(Some(&args.path)).into_iter().next() {
         return scrub::run(args, &drive);
@@ -75,17 +99,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match (found.faults_count(), found.advice()) {
         (0, _) if args.json => Ok(()),
         (0, _) => Ok(writeln!(out, "{path}: no faults")?),
-        (1, advice) => bail!("{path}: 1 fault; {advice}"),
-        (count, advice) => bail!("{path}: {count} faults; {advice}"),
+        (1, advice) => Err(Faults(format!("{path}: 1 fault; {advice}")).into()),
+        (count, advice) => Err(Faults(format!("{path}: {count} faults; {advice}")).into()),
     }
 }
 
 /// What can be told of a drive that cannot be opened.
 async fn closed(path: &Path, why: String) -> Result<Found> {
-    let media = FileMedia::open(path, true, Direct::Auto)?;
+    let media = AnyMedia::from(FileMedia::open(path, true, Direct::Auto)?);
     let (superblocks, checkpoints) = drive::find_copies(&media).await;
     if superblocks.iter().all(|found| matches!(found.state, CopyState::Blank | CopyState::Foreign)) {
-        bail!("{}: {why}", path.display());
+        return Err(not_a_drive::error(path, &media).await);
     }
     Ok(Found::Closed { superblocks, checkpoints, why })
 }

@@ -6,10 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
+use layout::Geometry;
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
 use service::{IoChoice, run_here};
 
 use crate::human;
+use crate::in_use;
 use crate::signatures;
 use crate::size::Size;
 use crate::usage;
@@ -99,6 +101,7 @@ fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", args.path.display());
     }
+    in_use::refuse(&args.path)?;
     if let Some(Size(size)) = args.size {
         *grown = grow(&args.path, size)?;
     }
@@ -125,6 +128,13 @@ fn grow(path: &Path, size: u64) -> Result<bool> {
     Ok(true)
 }
 
+/// Smallest physical size of a drive, in bytes, for a segment size; `None` for one that no drive can have.
+pub(crate) fn smallest_physical_bytes(segment_bytes: Option<u32>) -> Option<u64> {
+    /// Room for 24 of the largest segments and for what lies before them.
+    const LIMIT_MIB: u64 = 8 << 10;
+    (1..=LIMIT_MIB).map(|mib| mib << 20).find(|size| Geometry::new(*size, segment_bytes).is_ok())
+}
+
 async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<CreateOptions> {
     let path = args.path.display();
     if existed
@@ -139,12 +149,17 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
     }
     let physical = physical / media::PAGE_BYTES as u64 * media::PAGE_BYTES as u64;
     let segment_bytes = args.segment.map(|size| u32::try_from(size.0)).transpose();
+    let segment_bytes = segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?;
+    if let Some(smallest) = smallest_physical_bytes(segment_bytes).filter(|smallest| physical < *smallest) {
+        let (size, smallest) = (human::bytes(physical), human::bytes(smallest));
+        bail!("{path}: physical size {size} is too small: at least {smallest}");
+    }
     let options = CreateOptions {
         physical_size_bytes: physical,
         // Powers of 1000 are seldom whole blocks.
         logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0 / BLOCK * BLOCK),
         sector_bytes: args.sector.parse()?,
-        segment_bytes: segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?,
+        segment_bytes,
         codec: args.codec,
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),

@@ -5,8 +5,8 @@ mod backing;
 mod drive;
 mod finding;
 mod host;
-mod mounts;
-mod root;
+pub(crate) mod mounts;
+pub(crate) mod root;
 
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
@@ -74,7 +74,9 @@ impl Patient {
                 Some(report) => status = Some(report),
                 None => match crate::status::idle(&path) {
                     Ok(report) => status = Some(report),
-                    Err(error) => no_status = Some(crate::usage::one_line(&error)),
+                    Err(error) => {
+                        no_status = Some(crate::usage::one_line(&crate::not_a_drive::clarify(error)));
+                    }
                 },
             }
         }

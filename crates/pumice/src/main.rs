@@ -12,9 +12,12 @@ mod create;
 mod demo;
 mod doctor;
 mod human;
+mod in_use;
 mod list;
 mod logging;
 mod man;
+mod not_a_drive;
+mod output;
 mod panics;
 mod plan;
 mod resize;
@@ -38,7 +41,7 @@ use clap::{Parser, Subcommand};
 
 /// Transparently compressing block device on a file, partition or disk.
 #[derive(Parser)]
-#[command(name = "pumice", version, disable_help_subcommand = true)]
+#[command(name = "pumice", version)]
 #[command(
     after_help = "`pumice COMMAND --help` shows details and examples; `pumice man DIR` writes a manual page for each command; \
     `pumice completions SHELL` prints shell completions."
@@ -130,10 +133,11 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = not_a_drive::clarify(error);
             if is_log_written {
                 usage::complain(&usage::one_line(&error));
             }
-            if error.is::<usage::WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            ExitCode::from(usage::exit_code(&error))
         }
     }
 }

@@ -10,9 +10,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use report::Table;
 use serde_json::{Value, json};
 
+use crate::create::smallest_physical_bytes;
 use crate::human;
 use crate::scan::sections::{ratio, ratio_interval};
 use crate::size::Size;
+use crate::usage::WrongUsage;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -93,11 +95,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let input =
         Input { ratio: source.ratio, physical_bytes: args.physical.0, map_cache_bytes: args.map_cache.0 };
     let policies = args.policy.map_or(Policy::ALL.to_vec(), |policy| vec![policy]);
-    let plans: Vec<Plan> = policies
-        .into_iter()
-        .map(|policy| plan(&input, policy))
-        .collect::<Result<_, _>>()
-        .map_err(|error| anyhow!("--physical {}: {error}", args.physical.0))?;
+    let plans: Vec<Plan> =
+        policies.into_iter().map(|policy| plan(&input, policy)).collect::<Result<_, _>>().map_err(
+            |error| {
+                let smallest = smallest_physical_bytes(None).filter(|smallest| args.physical.0 < *smallest);
+                let why = match smallest {
+                    Some(smallest) => format!("too small: at least {}", human::bytes(smallest)),
+                    None => error.to_string(),
+                };
+                WrongUsage(format!("--physical {}: {why}", args.physical.0))
+            },
+        )?;
     let mut out = std::io::stdout().lock();
     if args.json {
         let answer = json!({

@@ -8,10 +8,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ::scan::{Options, Population, Report, S3Options, WalkOptions};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use codec::Policy;
 
+use crate::output::Output;
 use crate::size::Size;
+use crate::usage::WrongUsage;
 use progress::Bar;
 
 #[derive(clap::Args)]
@@ -148,8 +150,9 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.max_rate.is_some_and(|rate| rate.0 == 0) {
-        bail!("--max-rate 0 would read nothing; leave it out to read as fast as it goes");
+        return wrong("--max-rate 0 would read nothing; leave it out to read as fast as it goes".into());
     }
+    let page = args.html.as_deref().map(Output::check).transpose()?;
     let options = args.options();
     let mut report = match args.sources.as_slice() {
         [only] if only == "-" => {
@@ -158,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ::scan::scan_stream("-", &mut stdin.lock(), &options, &|event| bar.on(event))?
         }
         sources if sources.iter().any(|source| source == "-") => {
-            bail!("- (standard input) can only be scanned alone")
+            return wrong("- (standard input) can only be scanned alone".into());
         }
         sources => {
             let bar = Bar::new();
@@ -167,7 +170,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     };
     report.sources = args.sources.clone();
-    write(args, &report)
+    if let Some(page) = page {
+        page.write(&html::render(&report))?;
+    }
+    print(args, &report)
+}
+
+/// The arguments alone are wrong, whatever lies at the paths.
+fn wrong<T>(why: String) -> Result<T> {
+    Err(WrongUsage(why).into())
 }
 
 /// Finds out what there is.
@@ -203,17 +214,16 @@ fn refuse_overlaps(paths: &[&Path]) -> Result<()> {
         for (j, outer) in whole.iter().enumerate() {
             if i != j && inner.starts_with(outer) {
                 let (inner, outer) = (paths[i].display(), paths[j].display());
-                bail!("{inner}: is within {outer} and would count twice; leave one of them out");
+                return wrong(format!(
+                    "{inner}: is within {outer} and would count twice; leave one of them out"
+                ));
             }
         }
     }
     Ok(())
 }
 
-fn write(args: &Args, report: &Report) -> Result<()> {
-    if let Some(path) = &args.html {
-        std::fs::write(path, html::render(report)).with_context(|| path.display().to_string())?;
-    }
+fn print(args: &Args, report: &Report) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;

@@ -8,7 +8,7 @@ mod watch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use service::{
     IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
 };
@@ -84,10 +84,9 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     match look(false) {
         Ok(report) => Ok(report),
         // What a damaged drive can still tell.
-        Err(ServiceError::Drive {
-            source: why @ (drive::Error::Corrupt(_) | drive::Error::Damaged(_)),
-            ..
-        }) => look(true).map_err(|_| anyhow!("{}: {why}", service::shown(path))),
+        Err(
+            error @ ServiceError::Drive { source: drive::Error::Corrupt(_) | drive::Error::Damaged(_), .. },
+        ) => look(true).map_err(|_| error.into()),
         Err(error) => Err(error.into()),
     }
 }

@@ -14,6 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Sweep, SweepRange};
 
+use crate::output::Output;
+
 /// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/tco.md
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -110,10 +112,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(preset) = preset.filter(|_| args.print) {
         return Ok(io::stdout().write_all(preset.text.as_bytes())?);
     }
+    let page = args.html.as_deref().map(Output::check).transpose()?;
     let report = report(args, preset)?;
-    if let Some(path) = &args.html {
-        write_whole(path, &html::page(&report).to_html())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(page) = page {
+        page.write(&html::page(&report).to_html())?;
     }
     let out = if args.json {
         json::json(&report)?
@@ -181,23 +183,6 @@ fn read(path: &Path) -> Result<String> {
         let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
         anyhow::anyhow!("{}:{line}: expected UTF-8 text", path.display())
     })
-}
-
-/// Writes a file so that a failure leaves what was there. What is no ordinary file (a pipe, `/dev/stdout`) is written in place.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Ok(fs::write(path, text)?);
-    }
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".pumice-tco-").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    // Readable as a file made the plain way would be.
-    let ordinary = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(ordinary);
-    let mode = rustix::fs::Mode::from_raw_mode(0o666) - ordinary;
-    rustix::fs::fchmod(file.as_file(), mode)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -17,6 +17,34 @@ impl std::fmt::Display for WrongUsage {
 
 impl std::error::Error for WrongUsage {}
 
+/// An error that ends the program with a code of its own. Shown as the error itself.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    pub(crate) code: u8,
+    pub(crate) error: anyhow::Error,
+}
+
+impl std::fmt::Display for Coded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Coded {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// The exit code that an error amounts to (docs/exit-codes.md).
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<Coded>() {
+        Some(coded) => coded.code,
+        None if error.is::<WrongUsage>() => 2,
+        None => 1,
+    }
+}
+
 /// Prints what is wrong with a command line, or the help that it asks for.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -85,6 +113,15 @@ mod tests {
         assert_eq!(one_line(&error), "outer: inner");
         let error = anyhow::anyhow!("in\nner").context("outer");
         assert_eq!(one_line(&error), "outer: in ner");
+    }
+
+    #[test]
+    fn errors_have_codes() {
+        let plain = || anyhow::anyhow!("inner").context("outer");
+        assert_eq!(exit_code(&plain()), 1);
+        assert_eq!(exit_code(&WrongUsage("no".into()).into()), 2);
+        let coded = anyhow::Error::new(Coded { code: 3, error: plain() });
+        assert_eq!((exit_code(&coded), one_line(&coded).as_str()), (3, "outer: inner"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use drive::WipeOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 use service::{IoChoice, run_here, shown};
 
+use crate::in_use;
 use crate::size::Size;
 
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
@@ -59,6 +60,7 @@ pub(crate) fn format(args: &FormatArgs) -> Result<()> {
 }
 
 fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<()> {
+    in_use::refuse(path)?;
     if !yes {
         ask(path)?;
     }

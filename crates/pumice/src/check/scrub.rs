@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use service::{Change, ScrubReport, StatusReport, change};
 
-use super::Args;
+use super::{Args, Faults};
 use crate::human;
 
 /// How often the server is asked how far it is.
@@ -69,12 +69,20 @@ fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
             writeln!(out, "fault: {fault}")?;
         }
     }
+    let faults = match report.faults_count {
+        1 => "1 fault".to_string(),
+        count => format!("{count} faults"),
+    };
     match (report.state.as_str(), report.faults_count) {
         ("finished", 0) if args.json => Ok(()),
         ("finished", 0) => Ok(writeln!(out, "{path}: no faults")?),
-        ("finished", count) => {
-            bail!("{path}: {count} faults; copy off what can be read, and make the drive anew")
+        ("finished", _) => {
+            let why = format!("{path}: {faults}; copy off what can be read, and make the drive anew");
+            Err(Faults(why).into())
         }
-        (state, count) => bail!("{path}: the scrub was {state} before its end; {count} faults until then"),
+        (state, 0) => bail!("{path}: the scrub was {state} before its end; no faults until then"),
+        (state, _) => {
+            Err(Faults(format!("{path}: the scrub was {state} before its end; {faults} until then")).into())
+        }
     }
 }

@@ -6,19 +6,19 @@ use super::root::Root;
 
 /// A mounted filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// `MAJOR:MINOR`.
-    pub(super) device: String,
-    pub(super) point: PathBuf,
-    pub(super) kind: String,
-    pub(super) source: String,
+    pub(crate) device: String,
+    pub(crate) point: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) source: String,
     /// Of the mount and of the filesystem.
-    pub(super) options: Vec<String>,
+    pub(crate) options: Vec<String>,
 }
 
 impl Mount {
     /// Whether an option is set: `discard`, or `discard=...`.
-    pub(super) fn has(&self, option: &str) -> bool {
+    pub(crate) fn has(&self, option: &str) -> bool {
         let is =
             |set: &String| set == option || set.strip_prefix(option).is_some_and(|it| it.starts_with('='));
         self.options.iter().any(is)
@@ -26,13 +26,13 @@ impl Mount {
 }
 
 /// All mounts, in the order they were made.
-pub(super) fn mounts(root: &Root) -> Vec<Mount> {
+pub(crate) fn mounts(root: &Root) -> Vec<Mount> {
     let text = root.text("proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
 /// The mount that a path is on: of those with the longest mount point the last.
-pub(super) fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+pub(crate) fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.as_os_str().len())
 }
@@ -53,7 +53,7 @@ fn parse(line: &str) -> Option<Mount> {
 }
 
 /// Spaces, tabs, line breaks and backslashes are octal in there.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {

@@ -3,37 +3,37 @@
 use std::path::{Path, PathBuf};
 
 /// Where `/sys`, `/proc` and `/etc` are looked for.
-pub(super) struct Root(PathBuf);
+pub(crate) struct Root(PathBuf);
 
 impl Root {
-    pub(super) fn new(directory: &Path) -> Root {
+    pub(crate) fn new(directory: &Path) -> Root {
         Root(directory.to_path_buf())
     }
 
-    pub(super) fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.0
     }
 
     /// A path without its leading slash, below the root.
-    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// A file's text without the white space around it, if it holds any.
-    pub(super) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+    pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = std::fs::read(self.path(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_string())
     }
 
-    pub(super) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
+    pub(crate) fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
     /// Names in a directory that `wanted` takes, sorted.
-    pub(super) fn names(&self, directory: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(crate) fn names(&self, directory: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(directory)) else { return Vec::new() };
         let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let mut names: Vec<String> = entries.flatten().map(name).filter(|name| wanted(name)).collect();
@@ -43,6 +43,6 @@ impl Root {
 }
 
 /// Whether a name is a word with a number behind it: `cpu3`, `loop0`.
-pub(super) fn numbered(name: &str, word: &str) -> bool {
+pub(crate) fn numbered(name: &str, word: &str) -> bool {
     name.strip_prefix(word).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }

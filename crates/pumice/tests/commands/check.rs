@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, fails, needs, sample, succeed};
+use crate::common::{Drive, Outcome, fails_with, needs, sample, succeed};
 
 /// A drive with 16 MiB of data, closed.
 fn filled() -> Drive {
@@ -135,8 +135,7 @@ fn a_served_drive_is_only_scrubbed() {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&[]);
     let run = drive.pumice(&["check", &text(&drive.path())]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stderr.contains("serves it; --deep"), "{run:?}");
+    fails_with(3, &run, &["serves it; --deep"]);
 }
 
 #[test]
@@ -158,31 +157,18 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     }
     let drive = Drive::create(&["--size", "64M", "--codec", "none"]);
     let path = text(&drive.path());
-    fails(&drive.pumice(&["check", &path, "--stop"]), &["the drive is not being served"]);
+    fails_with(3, &drive.pumice(&["check", &path, "--stop"]), &["the drive is not being served"]);
     std::fs::write(drive.file("random"), codec::testdata::random(5, 1 << 20)).expect("write");
     let server = drive.serve(&[]);
     let write = format!("write -s {} 0 8M", drive.file("random"));
     succeed("qemu-io", &["-f", "raw", "-c", &write, "-c", "flush", server.uri()]);
-    fails(&drive.pumice(&["check", &path]), &["--deep"]);
-    fails(&drive.pumice(&["check", &path, "--stop"]), &["no scrub"]);
+    fails_with(3, &drive.pumice(&["check", &path]), &["--deep"]);
+    fails_with(3, &drive.pumice(&["check", &path, "--stop"]), &["no scrub"]);
     let run = drive.pumice(&["check", &path, "--deep", "--rate", "1G"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("verified: 2048 records") && run.stdout.contains("no faults"), "{run:?}");
     let scrub = drive.status()["server"]["scrub"].clone();
     assert_eq!((&scrub["state"], &scrub["faults_count"]), (&"finished".into(), &0.into()));
-    // A sector goes bad under it.
-    let pattern = codec::testdata::random(5, 1 << 20);
-    let backing = std::fs::read(drive.path()).expect("read");
-    let needle = &pattern[300 * 1024..300 * 1024 + 64];
-    let at = backing.windows(64).position(|window| window == needle).expect("it is there");
-    let file = std::fs::OpenOptions::new().write(true).open(drive.path()).expect("open");
-    std::os::unix::fs::FileExt::write_all_at(&file, b"rotten", at as u64).expect("write");
-    file.sync_all().expect("sync");
-    let run = drive.pumice(&["check", &path, "--deep", "--rate", "1G"]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    let said = format!("fault: logical bytes {} to {}, segment ", 300 * 1024, 304 * 1024 - 1);
-    assert!(run.stdout.contains(&said) && run.stdout.contains("of the backing"), "{run:?}");
-    assert!(run.stderr.contains("1 faults") || run.stderr.contains("1 fault;"), "{run:?}");
     // One that would take an hour, stopped.
     let child = std::thread::spawn({
         let (own, path) = (drive.folder().display().to_string(), path.clone());
@@ -199,5 +185,19 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     }
     assert_eq!(drive.pumice(&["check", &path, "--stop"]).code, Some(0));
     let output = child.join().expect("it ended");
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("stopped"));
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped"));
+    // A sector goes bad under it.
+    let pattern = codec::testdata::random(5, 1 << 20);
+    let backing = std::fs::read(drive.path()).expect("read");
+    let needle = &pattern[300 * 1024..300 * 1024 + 64];
+    let at = backing.windows(64).position(|window| window == needle).expect("it is there");
+    let file = std::fs::OpenOptions::new().write(true).open(drive.path()).expect("open");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"rotten", at as u64).expect("write");
+    file.sync_all().expect("sync");
+    let run = drive.pumice(&["check", &path, "--deep", "--rate", "1G"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let said = format!("fault: logical bytes {} to {}, segment ", 300 * 1024, 304 * 1024 - 1);
+    assert!(run.stdout.contains(&said) && run.stdout.contains("of the backing"), "{run:?}");
+    assert!(run.stderr.contains("1 faults") || run.stderr.contains("1 fault;"), "{run:?}");
 }

@@ -380,7 +380,7 @@ fn bad_input_changes_nothing() -> Outcome {
     for command in ["train", "settle"] {
         for (arguments, code, says) in [
             (vec![command, &missing], 1, "o such file"),
-            (vec![command, &drive.file("text")], 1, "no Pumice drive"),
+            (vec![command, &drive.file("text")], 1, "not a Pumice drive"),
             (vec![command, "/"], 1, "directory"),
             (vec![command], 2, "required"),
             (vec![command, &path, "now"], 2, "unexpected"),
@@ -393,7 +393,7 @@ fn bad_input_changes_nothing() -> Outcome {
     }
     for (arguments, code, says) in [
         (vec!["set-codec", &missing, "lz4"], 1, "o such file"),
-        (vec!["set-codec", &drive.file("text"), "lz4"], 1, "no Pumice drive"),
+        (vec!["set-codec", &drive.file("text"), "lz4"], 1, "not a Pumice drive"),
         (vec!["set-codec", "/", "lz4"], 1, "directory"),
         (vec!["set-codec", &path], 2, "required"),
         (vec!["set-codec", &path, "brotli"], 2, "zstd:LEVEL"),

@@ -139,6 +139,18 @@ fn refuses_bad_usage_with_2_and_bad_sizes_with_1() {
 }
 
 #[test]
+fn the_smallest_size_is_named_and_works() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = text(&folder.path().join("drive"));
+    let run = pumice(&["create", &path, "--size", "24M"]);
+    assert!(run.stderr.contains("at least 25.00 MiB"), "{run:?}");
+    assert_eq!(pumice(&["create", &path, "--size", "25M"]).code, Some(0));
+    // A mistake of another kind is not one of size.
+    let run = pumice(&["create", &path, "--size", "1M", "--segment", "3M", "--force"]);
+    assert!(run.stderr.contains("power of two"), "{run:?}");
+}
+
+#[test]
 fn refuses_a_drive_that_is_served() {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&[]);

@@ -140,7 +140,7 @@ fn what_is_no_drive_fails() -> Outcome {
     std::fs::write(&other, vec![7; 1 << 20])?;
     let (run, answer) = Machine::new().doctor(&drive, &other, &[]);
     assert_eq!(run.code, Some(1), "{run:?}");
-    assert_verdict(&verdict(&answer, "drive"), "fail", &["no Pumice drive"]);
+    assert_verdict(&verdict(&answer, "drive"), "fail", &["not a Pumice drive"]);
     assert_eq!(answer["failed_count"], 1);
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
     Ok(())

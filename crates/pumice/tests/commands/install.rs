@@ -12,12 +12,24 @@ fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The commands that `pumice --help` lists.
+/// The commands that `pumice --help` lists, but `help`, which has no page.
 fn commands() -> Vec<String> {
     let help = succeed(env!("CARGO_BIN_EXE_pumice"), &["--help"]);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
-    listed.filter_map(|line| line.split_whitespace().next()).map(str::to_string).collect()
+    let names = listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.map(str::to_string).collect()
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let printed = |arguments: &[&str]| succeed(env!("CARGO_BIN_EXE_pumice"), arguments);
+    assert_eq!(printed(&["help"]), printed(&["--help"]));
+    for command in commands() {
+        assert_eq!(printed(&["help", &command]), printed(&[&command, "--help"]), "{command}");
+    }
+    let run = pumice(&["help", "frobnicate"]);
+    assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{run:?}");
 }
 
 #[test]

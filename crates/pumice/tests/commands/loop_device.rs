@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, fails, in_time, needs};
+use crate::common::{Drive, Outcome, fails, fails_with, in_time, needs, succeed};
 
 /// A loop device that goes away with the test.
 struct LoopDevice(String);
@@ -57,10 +57,47 @@ fn a_drive_and_a_loop_device_on_it_have_one_server() {
             &["wipe", &text(&second), "--yes"],
             &["check", &text(&second)],
         ] {
-            fails(&drive.pumice(command), &["in use", &text(&second)]);
+            let code = if command[0] == "check" { 3 } else { 1 };
+            fails_with(code, &drive.pumice(command), &["in use", &text(&second)]);
         }
         assert!(server.stop().success(), "{}", drive.log());
     }
+}
+
+#[test]
+fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
+    if !needs(&["mkfs.ext4", "mount", "umount"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let Some(device) = LoopDevice::attach(&drive) else { return Ok(()) };
+    let refuse = |says: &[&str]| {
+        let before = std::fs::read(drive.path()).expect("readable");
+        for command in [
+            &["create", &path, "--force"][..],
+            &["wipe", &path, "--yes"],
+            &["format", &path, "--sector", "512", "--yes"],
+        ] {
+            fails(&drive.pumice(command), &[&["in use", &path, &device.0], says].concat());
+        }
+        assert!(std::fs::read(drive.path()).expect("readable") == before);
+    };
+    refuse(&["losetup --detach"]);
+    // What is on the device is of no concern: a file system in place of the drive.
+    succeed("mkfs.ext4", &["-q", &device.0]);
+    let point = drive.file("mnt");
+    std::fs::create_dir(&point)?;
+    let mounted = in_time("mount", &[&device.0, &point]);
+    if mounted.code != Some(0) {
+        eprintln!("skipped: no file system can be mounted here: {}", mounted.stderr.trim());
+        return Ok(());
+    }
+    refuse(&["mounted at", &point]);
+    let run = drive.pumice(&["create", &device.0, "--force"]);
+    assert_eq!(in_time("umount", &[&point]).code, Some(0));
+    fails(&run, &["in use: mounted at", &point]);
+    Ok(())
 }
 
 #[test]

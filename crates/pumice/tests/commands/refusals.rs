@@ -59,7 +59,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
     let drive = surroundings()?;
     let long = "x".repeat(300);
     let paths = [
-        ("text", "no Pumice drive"),
+        ("text", "not a Pumice drive"),
         ("empty", "too small"),
         ("dir", "directory"),
         ("dangling", "no such file"),
@@ -100,7 +100,8 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
             let arguments: Vec<&str> =
                 command.iter().map(|word| if *word == "PATH" { path } else { *word }).collect();
             let run = pumice_with(&drive, &[], &arguments);
-            refused(&run, 1, says, &arguments);
+            let code = if command[0] == "check" { 3 } else { 1 };
+            refused(&run, code, says, &arguments);
             assert!(run.stdout.is_empty(), "{run:?}");
         }
     }
@@ -115,7 +116,7 @@ fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
     for (arguments, code, says) in [
         (&["drive"][..], 1, "holds a Pumice drive"),
         (&["text"], 1, "--force"),
-        (&["text", "--force"], 1, "segments"),
+        (&["text", "--force"], 1, "at least 25.00 MiB"),
         (&["empty"], 1, "too small"),
         (&["empty", "--size", "64M", "--capacity", "0"], 1, "capacity"),
         (&["dir"], 1, "directory"),
@@ -127,7 +128,7 @@ fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
         (&["dir/none/below", "--size", "64M"], 1, "dir/none is no directory"),
         (&["new"], 1, "--size"),
         (&["new", "--size", "9000P"], 1, "cannot allocate"),
-        (&["new", "--size", "8M"], 1, "segments"),
+        (&["new", "--size", "8M"], 1, "8.00 MiB is too small: at least 25.00 MiB"),
         (&["drive", "--force", "--size", "1G"], 1, "fewer than --size"),
         (&["drive", "--force", "--segment", "3M"], 1, "power of two"),
         (&["drive", "--force", "--capacity", "257T"], 1, "256 TiB"),
@@ -236,7 +237,7 @@ fn commands_that_look_or_change_refuse_wrong_words() -> Outcome {
         (&["check"], 2, "<PATH>"),
         (&["check", "drive", "--deep=yes"], 2, "--deep"),
         (&["check", "drive", "--rate", "quickly"], 2, "--rate"),
-        (&["check", "drive", "--stop"], 1, "drive"),
+        (&["check", "drive", "--stop"], 3, "drive"),
         (&["set-capacity", "drive"], 2, "required"),
         (&["set-capacity", "drive", "much"], 2, "no size"),
         (&["set-capacity", "drive", "0"], 1, "only a wipe"),

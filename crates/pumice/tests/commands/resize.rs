@@ -106,7 +106,7 @@ fn bad_input_changes_nothing() {
     for command in ["set-capacity", "set-size"] {
         for (arguments, code, says) in [
             (vec![command, &missing, "1G"], 1, "o such file"),
-            (vec![command, &drive.file("text"), "1G"], 1, "no Pumice drive"),
+            (vec![command, &drive.file("text"), "1G"], 1, "not a Pumice drive"),
             (vec![command, "/", "1G"], 1, "directory"),
             (vec![command, &path], 2, "required"),
             (vec![command, &path, "big"], 2, "no size"),

@@ -231,8 +231,9 @@ fn what_is_no_drive_is_refused() -> Outcome {
             std::fs::File::create(&path)?.set_len(len)?;
         }
         for command in ["serve", "status", "check"] {
+            let code = if command == "check" { 3 } else { 1 };
             let run = crate::common::pumice(&[command, &path_text]);
-            assert_eq!(run.code, Some(1), "{command}: {run:?}");
+            assert_eq!(run.code, Some(code), "{command}: {run:?}");
             let last = run.stderr.lines().last().unwrap_or_default();
             assert!(last.starts_with("pumice: ") && last.contains("no-drive"), "{command}: {run:?}");
         }

@@ -72,7 +72,7 @@ fn bad_input_wipes_nothing() {
     std::fs::write(drive.file("text"), vec![b'x'; 100_000]).expect("write");
     for (arguments, code, says) in [
         (vec!["wipe", &drive.file("nothing"), "--yes"], 1, "o such file"),
-        (vec!["wipe", &drive.file("text"), "--yes"], 1, "no Pumice drive"),
+        (vec!["wipe", &drive.file("text"), "--yes"], 1, "not a Pumice drive"),
         (vec!["wipe", "/", "--yes"], 1, "directory"),
         (vec!["wipe", "--yes"], 2, "required"),
         (vec!["wipe", &path, "--yes", "--capacity", "0"], 1, "capacity"),
@@ -80,7 +80,7 @@ fn bad_input_wipes_nothing() {
         (vec!["wipe", &path, "--yes", "--capacity", "some"], 2, "no size"),
         (vec!["format", &path, "--yes"], 2, "--sector"),
         (vec!["format", &path, "--yes", "--sector", "520"], 2, "520"),
-        (vec!["format", &drive.file("text"), "--yes", "--sector", "512"], 1, "no Pumice drive"),
+        (vec!["format", &drive.file("text"), "--yes", "--sector", "512"], 1, "not a Pumice drive"),
     ] {
         let run = drive.pumice(&arguments);
         assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");

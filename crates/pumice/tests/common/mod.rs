@@ -4,7 +4,7 @@
 pub(crate) mod run;
 pub(crate) mod server;
 
-pub(crate) use run::{Run, fails, in_time, needs, pumice, succeed};
+pub(crate) use run::{Run, fails, fails_with, in_time, needs, pumice, succeed};
 pub(crate) use server::{Drive, Server};
 
 /// What every test answers.

@@ -56,7 +56,12 @@ pub(crate) fn needs(programs: &[&str]) -> bool {
 
 /// A command that must have failed, with one line that says all of this.
 pub(crate) fn fails(run: &Run, says: &[&str]) {
-    assert_eq!(run.code, Some(1), "{run:?}");
+    fails_with(1, run, says);
+}
+
+/// The same, with another exit code.
+pub(crate) fn fails_with(code: i32, run: &Run, says: &[&str]) {
+    assert_eq!(run.code, Some(code), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
     assert!(says.iter().all(|word| run.stderr.contains(word)), "{says:?}: {run:?}");
 }

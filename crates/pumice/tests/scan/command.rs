@@ -145,11 +145,11 @@ fn refusals() {
         (vec![root.as_str(), "--confidence", "100"], 2, "99.9999"),
         (vec![root.as_str(), "--compare", "gzip"], 2, "deflate"),
         (vec![root.as_str(), "--max-rate", "fast"], 2, "size"),
-        (vec![root.as_str(), "--max-rate", "0"], 1, "--max-rate"),
+        (vec![root.as_str(), "--max-rate", "0"], 2, "--max-rate"),
         (vec!["/nonexistent"], 1, "/nonexistent"),
         (vec!["/dev/null"], 1, "/dev/null"),
-        (vec![root.as_str(), "-"], 1, "alone"),
-        (vec![root.as_str(), sub.as_str()], 1, "count twice"),
+        (vec![root.as_str(), "-"], 2, "alone"),
+        (vec![root.as_str(), sub.as_str()], 2, "count twice"),
         (vec!["nbd+unix:///?socket=/nonexistent"], 1, "nbd+unix"),
         (vec!["nbds://localhost"], 1, "TLS"),
         (vec!["s3://bucket", "--s3-endpoint", "http://127.0.0.1:1"], 1, "s3://bucket"),
@@ -159,5 +159,17 @@ fn refusals() {
         assert_eq!(run.code, Some(code), "{arguments:?}: {run:?}");
         assert!(run.stderr.starts_with("pumice: ") && run.stderr.contains(word), "{arguments:?}: {run:?}");
         assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_refused_before_anything_is_read() {
+    let folder = folder();
+    let root = text(folder.path());
+    for page in ["/nonexistent/report.html", root.as_str(), "/proc/report.html"] {
+        // The source is not there: whichever mistake is reported was found first.
+        let run = pumice(&["scan", "/nonexistent", "--html", page]);
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.starts_with(&format!("pumice: cannot write {page}: ")), "{run:?}");
     }
 }

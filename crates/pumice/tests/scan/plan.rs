@@ -77,13 +77,13 @@ fn refusals() {
         (&["--ratio", "2:1:1", "--physical", "1T"], 2, "no ratio"),
         (&["--ratio", "nan", "--physical", "1T"], 2, "0.9 to 1000"),
         (&["--ratio", "1e999", "--physical", "1T"], 2, "0.9 to 1000"),
-        (&["--ratio", "2", "--physical", "0"], 1, "--physical 0"),
-        (&["--ratio", "2", "--physical", "9000P"], 1, "too many segments"),
+        (&["--ratio", "2", "--physical", "0"], 2, "--physical 0"),
+        (&["--ratio", "2", "--physical", "9000P"], 2, "too many segments"),
         (&["--ratio", "2", "--physical", "9000000P"], 2, "no size"),
         (&["--scan", "/", "--physical", "1T"], 1, "irectory"),
         (&["--scan", "/dev/zero", "--physical", "1T"], 1, "/dev/zero"),
         (&["--ratio", "2", "--physical", "1T", "--policy", "greedy"], 2, "balanced"),
-        (&["--ratio", "2", "--physical", "1M"], 1, "--physical"),
+        (&["--ratio", "2", "--physical", "1M"], 2, "at least 25.00 MiB"),
         (&["--scan", "/nonexistent", "--physical", "1T"], 1, "/nonexistent"),
     ] {
         let run = pumice(&[&["plan"], arguments].concat());

@@ -1,0 +1,319 @@
+//! Refusal to overwrite a file or block device that something else uses.
+//!
+//! Opening a block device for writing claims it (`O_EXCL`), and opening a file locks it. That leaves what takes no such
+//! claim: a loop device on a file, a swap file, a program that locks ranges of a file (QEMU). Besides, the kernel says
+//! "busy" and not by what.
+
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::doctor::mounts::{mounts, unescape};
+use crate::doctor::root::{Root, numbered};
+
+/// Devices on top of each other followed at most.
+const DEPTH_MAX: usize = 8;
+
+/// What uses a file or block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum User {
+    Mount(PathBuf),
+    Swap,
+    /// A loop device, and what uses that.
+    Loop(String, Option<Box<User>>),
+    /// A device made of it, by device mapper or md, and what uses that.
+    Holder(String, Option<Box<User>>),
+    /// One of its partitions, and what uses that.
+    Partition(String, Box<User>),
+    /// A process that locks it; its name, where the system shows it.
+    Lock(Option<(u64, String)>),
+}
+
+impl User {
+    /// What to do about it.
+    fn advice(&self) -> String {
+        match self {
+            User::Mount(point) => format!("unmount it first (`umount {}`)", point.display()),
+            User::Swap => "turn it off first (`swapoff`)".to_string(),
+            User::Loop(_, Some(user)) | User::Holder(_, Some(user)) | User::Partition(_, user) => {
+                user.advice()
+            }
+            User::Loop(device, None) => format!("detach it first (`losetup --detach {device}`)"),
+            User::Holder(device, None) => format!("stop {device} first"),
+            User::Lock(_) => "stop it first (`fuser -v` names the process)".to_string(),
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let above = match self {
+            User::Mount(point) => return write!(f, "mounted at {}", point.display()),
+            User::Swap => return f.write_str("swap space"),
+            User::Lock(Some((pid, name))) => return write!(f, "locked by process {pid} ({name})"),
+            User::Lock(None) => return f.write_str("locked by another process"),
+            User::Loop(device, above) => {
+                write!(f, "backing file of {device}")?;
+                above
+            }
+            User::Partition(device, user) => return write!(f, "its partition {device} is {user}"),
+            User::Holder(device, above) => {
+                write!(f, "part of {device}")?;
+                above
+            }
+        };
+        above.as_ref().map_or(Ok(()), |above| write!(f, ", {above}"))
+    }
+}
+
+/// Fails if something uses the file or block device at `path`, and names it. What is not there is not in use.
+pub(crate) fn refuse(path: &Path) -> Result<()> {
+    match user(&Root::new(Path::new("/")), path) {
+        Some(user) => bail!("{}: in use: {user}; {}", path.display(), user.advice()),
+        None => Ok(()),
+    }
+}
+
+fn user(root: &Root, path: &Path) -> Option<User> {
+    let found = std::fs::metadata(path).ok()?;
+    let kind = found.file_type();
+    if kind.is_block_device() {
+        device_user(root, &number(found.rdev()), Some(&found), 0)
+    } else if kind.is_file() {
+        if swap(root, |it| same(it, &found)) {
+            return Some(User::Swap);
+        }
+        loop_user(root, &found, 0).or_else(|| lock(root, &found))
+    } else {
+        None
+    }
+}
+
+/// Of a block device: `number` is `MAJOR:MINOR`, `node` its node, for loop devices on it.
+fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize) -> Option<User> {
+    if depth == DEPTH_MAX {
+        return None;
+    }
+    let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
+    let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
+    // btrfs mounts have a device number of their own, and name a device.
+    let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
+    if let Some(mount) = mount {
+        return Some(User::Mount(mount.point));
+    }
+    if swap(root, is_it) {
+        return Some(User::Swap);
+    }
+    let directory = PathBuf::from("sys/dev/block").join(number);
+    holder(root, &directory, depth)
+        .or_else(|| partition_user(root, &directory, depth))
+        .or_else(|| whole_user(root, &directory, depth))
+        .or_else(|| loop_user(root, node?, depth))
+}
+
+/// A device made of the one in `directory`: device mapper, md, bcache.
+fn holder(root: &Root, directory: &Path, depth: usize) -> Option<User> {
+    let name = root.names(directory.join("holders"), |_| true).into_iter().next()?;
+    let holder = Path::new("sys/block").join(&name);
+    let shown = match root.text(holder.join("dm/name")) {
+        Some(mapped) => format!("/dev/mapper/{mapped}"),
+        None => format!("/dev/{name}"),
+    };
+    let above = root.text(holder.join("dev")).and_then(|number| device_user(root, &number, None, depth + 1));
+    Some(User::Holder(shown, above.map(Box::new)))
+}
+
+/// A partition, of the disk in `directory`, that is in use.
+fn partition_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
+    let partitions = root.names(directory, |name| root.path(directory).join(name).join("partition").exists());
+    partitions.into_iter().find_map(|name| {
+        let number = root.text(directory.join(&name).join("dev"))?;
+        let user = device_user(root, &number, None, depth + 1)?;
+        Some(User::Partition(format!("/dev/{name}"), Box::new(user)))
+    })
+}
+
+/// What uses the whole disk that the partition in `directory` is on.
+fn whole_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
+    if !root.path(directory).join("partition").exists() {
+        return None;
+    }
+    // `..` of the directory that the link leads to.
+    holder(root, &directory.join(".."), depth)
+}
+
+/// A loop device on the file or block device that `found` describes.
+fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
+    root.names("sys/block", |name| numbered(name, "loop")).into_iter().find_map(|name| {
+        let directory = Path::new("sys/block").join(&name);
+        let file = root.text(directory.join("loop/backing_file"))?;
+        if !same(&std::fs::metadata(root.path(file)).ok()?, found) {
+            return None;
+        }
+        let above =
+            root.text(directory.join("dev")).and_then(|number| device_user(root, &number, None, depth + 1));
+        Some(User::Loop(format!("/dev/{name}"), above.map(Box::new)))
+    })
+}
+
+/// Whether swap space is on what `is_it` recognizes. `proc(5)`, `/proc/swaps`: a line of headings, then a path first.
+fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
+    let text = root.text("proc/swaps").unwrap_or_default();
+    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
+}
+
+/// A process that locks a file, by `proc_locks(5)`: `1: POSIX ADVISORY WRITE 700 fd:00:2531452 0 EOF`. The device is in
+/// hexadecimal; the process of an open file description lock is -1.
+fn lock(root: &Root, found: &Metadata) -> Option<User> {
+    let device = found.dev();
+    let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), found.ino());
+    let text = root.text("proc/locks").unwrap_or_default();
+    let pid = text.lines().find_map(|line| {
+        // A process that waits for a lock has `->` in front of the kind.
+        let fields: Vec<&str> = line.split_whitespace().filter(|field| *field != "->").collect();
+        // A lease (LEASE, DELEG) is not a lock.
+        let locks = fields.get(1).is_some_and(|kind| ["POSIX", "OFDLCK", "FLOCK"].contains(kind));
+        (locks && fields.get(5) == Some(&place.as_str())).then(|| fields[4].parse::<u64>().ok())
+    })?;
+    let named = |pid: u64| Some((pid, root.text(format!("proc/{pid}/comm"))?));
+    Some(User::Lock(pid.and_then(named)))
+}
+
+/// Whether two names lead to one file or one block device.
+fn same(one: &Metadata, other: &Metadata) -> bool {
+    let device = |it: &Metadata| it.file_type().is_block_device().then(|| it.rdev());
+    match (device(one), device(other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+fn major(device: u64) -> u32 {
+    rustix::fs::major(device)
+}
+
+fn minor(device: u64) -> u32 {
+    rustix::fs::minor(device)
+}
+
+/// As in sysfs.
+fn number(device: u64) -> String {
+    format!("{}:{}", major(device), minor(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that stands for `/`, with files.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+        let root = Root::new(folder.path());
+        (folder, root)
+    }
+
+    fn shown(user: Option<User>) -> String {
+        user.map_or_else(String::new, |user| format!("{user}; {}", user.advice()))
+    }
+
+    #[test]
+    fn files_in_use_are_recognized() {
+        let (folder, root) = tree(&[
+            ("free", ""),
+            ("swap file", ""),
+            ("image", ""),
+            ("mounted", ""),
+            ("locked", ""),
+            ("held", ""),
+            ("proc/swaps", "Filename Type Size Used Priority\n/swap\\040file file 4 0 -2\n"),
+            ("proc/self/mountinfo", "36 35 7:3 / /mnt\\040two rw - ext4 /dev/loop3 rw\n"),
+            ("proc/77/comm", "qemu-system-x86\n"),
+            ("sys/block/loop0/loop/backing_file", "/gone (deleted)\n"),
+            ("sys/block/loop1/loop/backing_file", "/image\n"),
+            ("sys/block/loop1/dev", "7:1\n"),
+            ("sys/block/loop3/loop/backing_file", "/mounted\n"),
+            ("sys/block/loop3/dev", "7:3\n"),
+        ]);
+        let metadata = |name: &str| std::fs::metadata(folder.path().join(name)).expect("it is there");
+        let place = |name: &str| {
+            let found = metadata(name);
+            format!("{:02x}:{:02x}:{}", major(found.dev()), minor(found.dev()), found.ino())
+        };
+        let locks = format!(
+            "1: POSIX  ADVISORY  WRITE 77 {} 0 EOF\n2: OFDLCK ADVISORY  READ -1 {} 100 103\n3: LEASE  ACTIVE READ 77 {} 0 EOF\n",
+            place("locked"),
+            place("held"),
+            place("free"),
+        );
+        std::fs::write(folder.path().join("proc/locks"), locks).expect("written");
+        for (name, expected) in [
+            ("free", ""),
+            ("missing", ""),
+            ("swap file", "swap space; turn it off first (`swapoff`)"),
+            ("image", "backing file of /dev/loop1; detach it first (`losetup --detach /dev/loop1`)"),
+            (
+                "mounted",
+                "backing file of /dev/loop3, mounted at /mnt two; unmount it first (`umount /mnt two`)",
+            ),
+            (
+                "locked",
+                "locked by process 77 (qemu-system-x86); stop it first (`fuser -v` names the process)",
+            ),
+            ("held", "locked by another process; stop it first (`fuser -v` names the process)"),
+        ] {
+            assert_eq!(shown(user(&root, &folder.path().join(name))), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn devices_in_use_are_recognized() {
+        let (folder, root) = tree(&[
+            (
+                "proc/self/mountinfo",
+                "36 35 8:1 / / rw - ext4 /dev/sda1 rw\n37 35 253:1 / /srv rw - xfs /dev/x rw\n",
+            ),
+            ("sys/devices/sda/sda1/partition", "1\n"),
+            ("sys/devices/sda/sda1/dev", "8:1\n"),
+            ("sys/devices/sdb/sdb1/partition", "1\n"),
+            ("sys/devices/sdb/sdb1/dev", "8:17\n"),
+            ("sys/devices/sdb/holders/md0", ""),
+            ("sys/devices/sdc/holders/dm-1", ""),
+            ("sys/block/dm-1/dm/name", "vg-data\n"),
+            ("sys/block/dm-1/dev", "253:1\n"),
+            ("sys/devices/sdd/size", "8\n"),
+        ]);
+        let links = folder.path().join("sys/dev/block");
+        std::fs::create_dir_all(&links).expect("made");
+        for (number, target) in [
+            ("8:0", "sda"),
+            ("8:1", "sda/sda1"),
+            ("8:16", "sdb"),
+            ("8:17", "sdb/sdb1"),
+            ("8:32", "sdc"),
+            ("8:48", "sdd"),
+        ] {
+            let target = format!("../../devices/{target}");
+            std::os::unix::fs::symlink(target, links.join(number)).expect("linked");
+        }
+        for (number, expected) in [
+            ("8:0", "its partition /dev/sda1 is mounted at /; unmount it first (`umount /`)"),
+            ("8:1", "mounted at /; unmount it first (`umount /`)"),
+            ("8:16", "part of /dev/md0; stop /dev/md0 first"),
+            ("8:17", "part of /dev/md0; stop /dev/md0 first"),
+            ("8:32", "part of /dev/mapper/vg-data, mounted at /srv; unmount it first (`umount /srv`)"),
+            ("8:48", ""),
+        ] {
+            assert_eq!(shown(device_user(&root, number, None, 0)), expected, "{number}");
+        }
+    }
+}

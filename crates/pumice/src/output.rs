@@ -1,0 +1,75 @@
+//! Files that commands write as a whole: checked before the work, written after it.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A file that is written at the end of a command.
+pub(crate) struct Output(PathBuf);
+
+impl Output {
+    /// Checks that a file can be made at `path`, so that a long command does not fail at its end. Makes and changes nothing.
+    ///
+    /// # Errors
+    /// The directory is missing or not writable, or `path` is a directory.
+    pub(crate) fn check(path: &Path) -> Result<Output> {
+        let probe = || match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Err(io::Error::from(ErrorKind::IsADirectory)),
+            // A pipe or `/dev/stdout`: opening it may wait, or disturb whoever reads.
+            Ok(found) if !found.is_file() => Ok(()),
+            _ => tempfile::tempfile_in(folder(path)).map(drop),
+        };
+        probe().with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Output(path.to_path_buf()))
+    }
+
+    /// Writes the file so that a failure leaves what was there. What is no ordinary file (a pipe, `/dev/stdout`) is written
+    /// in place.
+    pub(crate) fn write(&self, text: &str) -> Result<()> {
+        write_whole(&self.0, text).with_context(|| format!("cannot write {}", self.0.display()))
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return fs::write(path, text);
+    }
+    let mut file = tempfile::Builder::new().prefix(".pumice-").tempfile_in(folder(path))?;
+    file.write_all(text.as_bytes())?;
+    // Readable as a file made the plain way would be.
+    let ordinary = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(ordinary);
+    let mode = rustix::fs::Mode::from_raw_mode(0o666) - ordinary;
+    rustix::fs::fchmod(file.as_file(), mode)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_changes_nothing_and_a_write_replaces() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("page");
+        let output = Output::check(&path).expect("it can be made");
+        assert_eq!(fs::read_dir(folder.path()).expect("a directory").count(), 0);
+        for text in ["one, longer", "two"] {
+            output.write(text).expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("text"), text);
+        }
+        Output::check(&path).expect("it can be replaced");
+        assert_eq!(fs::read_to_string(&path).expect("text"), "two");
+        for bad in [folder.path().to_path_buf(), folder.path().join("none/page"), path.join("below")] {
+            let error = Output::check(&bad).err().expect("refused").to_string();
+            assert_eq!(error, format!("cannot write {}", bad.display()));
+        }
+    }
+}

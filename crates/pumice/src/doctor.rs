@@ -2,11 +2,16 @@
 
 mod above;
 mod backing;
+mod disks;
 mod drive;
 mod finding;
+mod groups;
 mod host;
 pub(crate) mod mounts;
+mod partitions;
+mod processors;
 pub(crate) mod root;
+mod trim;
 
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
@@ -89,6 +94,14 @@ impl Patient {
         self.status.as_ref()?.server.as_ref().map(|server| server.pid)
     }
 
+    /// Name in `/proc` of the server, or of this process, and what to call it.
+    fn process(&self) -> (String, &'static str) {
+        match self.server_pid() {
+            Some(pid) => (pid.to_string(), "the server"),
+            None => ("self".to_string(), "this shell"),
+        }
+    }
+
     /// The directory of the file, or of the one to be made.
     fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
@@ -128,8 +141,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut findings = Vec::new();
     findings.extend(drive::checks(&patient));
     findings.extend(backing::checks(&patient));
+    findings.extend(disks::checks(&patient));
     findings.extend(above::checks(&patient));
     findings.extend(host::checks(&patient));
+    findings.extend(processors::checks(&patient));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
     let path = patient.path.display();
     let mut out = std::io::stdout().lock();

@@ -1,5 +1,4 @@
-//! What lies on the drive, on this machine: block devices that a client made of it, filesystems mounted from them, and
-//! whether what is deleted there comes back as free space.
+//! What lies on the drive, on this machine: block devices that a client made of it, filesystems mounted from them.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -8,60 +7,34 @@ use super::Patient;
 use super::finding::Finding;
 use super::mounts::{Mount, mounts};
 use super::root::numbered;
+use super::{partitions, trim};
 
-/// Where systemd notes that `fstrim` runs every week.
-const TRIM_TIMER: &str = "etc/systemd/system/timers.target.wants/fstrim.timer";
+/// What to do where a check cannot see what is on the drive.
+pub(super) const NOT_SEEN: &str = "check it on the machine that uses the drive";
 /// Layers of devices above devices followed at most.
 const DEPTH_MAX: usize = 8;
 
+/// A filesystem on the drive: its device and its mount.
+pub(super) type Above = (String, Mount);
+
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
-    let check = "trim-above";
-    let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
     let Some(pid) = patient.server_pid() else {
-        return vec![Finding::unknown(check, "not being served", advice)];
+        let unknown = |check| Finding::unknown(check, "not being served", NOT_SEEN);
+        return ["trim-above", "trim-gap", "partition-above"].map(unknown).to_vec();
     };
     let devices = devices(patient, &sockets(patient, pid));
     let all = mounts(&patient.root);
-    let mut findings = Vec::new();
-    for device in &devices {
-        let mounted = mounted(patient, &all, device, 0);
-        if mounted.is_empty() {
-            let told = format!("/dev/{device} is this drive, and not mounted");
-            findings.push(Finding::unknown(check, told, advice));
-        }
-        findings.extend(mounted.iter().map(|(device, mount)| trim(patient, device, mount)));
-    }
-    if findings.is_empty() {
-        findings.push(Finding::unknown(
-            check,
-            "no block device of this machine is seen to be this drive",
-            advice,
-        ));
-    }
+    let mounted: Vec<(String, Vec<Above>)> = devices
+        .into_iter()
+        .map(|device| {
+            let above = mounted(patient, &all, &device, 0);
+            (device, above)
+        })
+        .collect();
+    let mut findings = trim::above(patient, &mounted);
+    findings.push(trim::gap(patient, &mounted));
+    findings.extend(partitions::checks(patient, &mounted));
     findings
-}
-
-fn trim(patient: &Patient, device: &str, mount: &Mount) -> Finding {
-    let check = "trim-above";
-    let at = format!("{} at {} (/dev/{device})", mount.kind, mount.point.display());
-    if patient.root.number(format!("sys/class/block/{device}/queue/discard_max_bytes")) == Some(0) {
-        return Finding::warn(
-            check,
-            format!("{at}: its device passes no discards on"),
-            "what is deleted there stays taken on the drive: allow discards in the layer between",
-        );
-    }
-    if mount.has("discard") {
-        return Finding::ok(check, format!("{at} discards what is deleted"));
-    }
-    if std::fs::symlink_metadata(patient.root.path(TRIM_TIMER)).is_ok() {
-        return Finding::ok(check, format!("{at} is trimmed by fstrim.timer"));
-    }
-    Finding::warn(
-        check,
-        format!("{at} neither discards nor is trimmed by fstrim.timer"),
-        "what is deleted there stays taken on the drive: mount with -o discard, or systemctl enable --now fstrim.timer",
-    )
 }
 
 /// Unix sockets that a process listens at.

@@ -1,17 +1,17 @@
-//! What lies under the drive: filesystem, space, direct I/O, discard, alignment, disks.
+//! What lies under the drive: filesystem, space, direct I/O, discard.
 //!
 //! What has to be tried is tried on a file of its own beside the drive, which is gone afterwards, or by reading. Nothing is
 //! ever written to a drive.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use media::{Allocation, Direct, FileMedia, MediaError};
 use rustix::fs::{FallocateFlags, IFlags};
-use service::{devices_under, disks_under};
 
+use super::disks::queue_of;
 use super::finding::Finding;
 use super::mounts::{Mount, mount_of, mounts};
 use super::{Patient, Target};
@@ -19,8 +19,8 @@ use crate::human;
 
 /// Size of the file that things are tried on.
 const TRIAL_BYTES: u64 = 1 << 20;
-/// Partitions and physical sectors should keep to this.
-const ALIGN_BYTES: u64 = 4096;
+/// Unit of direct I/O.
+const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let mounts = mounts(&patient.root);
@@ -32,9 +32,6 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     }
     findings.push(direct_io(patient));
     findings.push(discard(patient));
-    findings.push(alignment(patient));
-    findings.push(rotational(patient));
-    findings.push(temperature(patient));
     findings
 }
 
@@ -159,9 +156,9 @@ fn direct_io(patient: &Patient) -> Finding {
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(&patient.path);
     let read = opened.and_then(|file| {
         // Wherever the allocation lies, there is a whole aligned page in two of them.
-        let mut pages = vec![0; 2 * ALIGN_BYTES as usize];
-        let at = pages.as_ptr().align_offset(ALIGN_BYTES as usize);
-        Ok(rustix::io::pread(&file, &mut pages[at..at + ALIGN_BYTES as usize], 0)?)
+        let mut pages = vec![0; 2 * PAGE_BYTES as usize];
+        let at = pages.as_ptr().align_offset(PAGE_BYTES as usize);
+        Ok(rustix::io::pread(&file, &mut pages[at..at + PAGE_BYTES as usize], 0)?)
     });
     match read {
         Ok(_) => Finding::ok(check, "a 4 KiB read around the page cache works"),
@@ -240,123 +237,4 @@ fn on_trial<T>(
     })?);
     let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(told)?;
     act(&mut file).map_err(told)
-}
-
-/// Where the partition begins, and the size of sectors.
-fn alignment(patient: &Patient) -> Finding {
-    let check = "alignment";
-    let unknown =
-        || Finding::unknown(check, "sysfs does not know the device", "see parted DEVICE unit B print");
-    let Some(device) = device_of(patient, patient.place()) else { return unknown() };
-    let Some(queue) = queue_of(patient) else { return unknown() };
-    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let logical = patient.root_number(&queue.join("logical_block_size"));
-    let physical = patient.root_number(&queue.join("physical_block_size"));
-    // In sectors of 512 bytes, whatever the disk's are.
-    let start = patient.root_number(&device.join("start")).unwrap_or(0) * 512;
-    let offset = patient.root_number(&device.join("alignment_offset")).unwrap_or(0);
-    if logical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
-        return Finding::fail(
-            check,
-            format!("{name} has sectors of {} bytes", logical.unwrap_or(0)),
-            "a drive writes pages of 4096 bytes: format the disk for sectors of up to 4096",
-        );
-    }
-    if !start.is_multiple_of(ALIGN_BYTES) || offset != 0 {
-        return Finding::warn(
-            check,
-            format!("{name} begins at byte {start} of its disk, off the 4 KiB boundaries"),
-            "every write touches two physical sectors: make the partition anew, parted aligns 0%",
-        );
-    }
-    if physical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
-        return Finding::warn(
-            check,
-            format!("{name} has physical sectors of {} bytes", physical.unwrap_or(0)),
-            "synced writes of single pages are rewritten by the disk: expect slower flushes",
-        );
-    }
-    match (logical, physical) {
-        (Some(logical), Some(physical)) => Finding::ok(
-            check,
-            format!("{name} begins at byte {start}, sectors of {logical} bytes ({physical} physical)"),
-        ),
-        _ => unknown(),
-    }
-}
-
-fn rotational(patient: &Patient) -> Finding {
-    let check = "rotational";
-    let devices = devices_under(patient.root.directory(), patient.place());
-    let names = |rotational: bool| -> Vec<&str> {
-        devices.iter().filter(|it| it.rotational == Some(rotational)).map(|it| it.name.as_str()).collect()
-    };
-    match (names(true), names(false)) {
-        (spinning, _) if !spinning.is_empty() => Finding::warn(
-            check,
-            format!("{} spins", spinning.join(", ")),
-            // virtio and Xen.
-            if spinning.iter().all(|name| name.starts_with("vd") || name.starts_with("xvd")) {
-                "or only says so, as virtual disks do; on a disk that spins random reads are slow"
-            } else {
-                "writes are sequential and fine, random reads are as slow as the disk: prefer flash"
-            },
-        ),
-        (_, solid) if !solid.is_empty() => Finding::ok(check, format!("{} does not spin", solid.join(", "))),
-        _ => Finding::unknown(check, "not reported by any backing disk", "see lsblk -o NAME,ROTA"),
-    }
-}
-
-fn temperature(patient: &Patient) -> Finding {
-    let check = "temperature";
-    let devices = devices_under(patient.root.directory(), patient.place());
-    let hottest = devices.iter().filter_map(|it| Some((it.temperature_celsius?, it)));
-    match hottest.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        None => Finding::unknown(
-            check,
-            "not reported by any backing disk",
-            "see smartctl -a DEVICE; check the cooling",
-        ),
-        Some((celsius, device)) => {
-            let limit = device.temperature_limit_celsius;
-            let told = format!("{} is at {celsius:.0} °C", device.name);
-            match limit {
-                Some(limit) if celsius >= limit => Finding::warn(
-                    check,
-                    format!("{told}, its limit is {limit:.0} °C"),
-                    "see to ventilation: it slows down",
-                ),
-                Some(limit) => Finding::ok(check, format!("{told}, its limit is {limit:.0} °C")),
-                None => Finding::ok(check, told),
-            }
-        }
-    }
-}
-
-impl Patient {
-    /// A number in a file whose whole path is known.
-    fn root_number(&self, path: &Path) -> Option<u64> {
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
-    }
-}
-
-/// The directory in sysfs of the device that a path is, or lies on.
-fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
-        // Filesystems with device numbers of their own.
-        .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
-        .ok()
-}
-
-/// The directory of the request queue of that device: a partition's is its disk's.
-fn queue_of(patient: &Patient) -> Option<PathBuf> {
-    let device = device_of(patient, patient.place())?;
-    let own = device.join("queue");
-    if own.is_dir() {
-        return Some(own);
-    }
-    Some(device.parent()?.join("queue")).filter(|queue| queue.is_dir())
 }

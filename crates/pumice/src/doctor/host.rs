@@ -1,15 +1,13 @@
-//! The machine: processors, memory, limits, io_uring.
+//! The machine: memory, limits, io_uring.
 
 use service::{IoChoice, run_here};
 
 use super::Patient;
 use super::finding::Finding;
-use super::root::numbered;
+use super::groups::memory_limit_bytes;
 use crate::config::DEFAULT_MAP_CACHE;
 use crate::human;
 
-/// A processor that takes longer than this to wake up is felt beside a disk that answers in 20 to 100 us.
-const IDLE_EXIT_MAX_US: u64 = 50;
 /// Open files that a server may want: its 1024 connections, drives, sockets.
 const FILES_WANTED: u64 = 4096;
 /// Fewer than this is too few for a handful of clients.
@@ -24,15 +22,7 @@ const PACKS_BYTES: u64 = 42 << 20;
 const SPARE_BUFFERS_BYTES: u64 = 256 << 20;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
-    vec![
-        io_uring(patient),
-        memory(patient),
-        map_cache(patient),
-        open_files(patient),
-        locked_memory(patient),
-        governor(patient),
-        idle_states(patient),
-    ]
+    vec![io_uring(patient), memory(patient), map_cache(patient), open_files(patient), locked_memory(patient)]
 }
 
 /// Sets a ring up.
@@ -80,12 +70,14 @@ fn memory(patient: &Patient) -> Finding {
     if let Some(pid) = patient.server_pid() {
         // What it has already is not to be had once more.
         available += resident_bytes(patient, pid);
-        if let Some(limit) = group_limit(patient, pid)
-            && limit < total
-        {
-            (total, whose) = (limit, "server's control group");
-            available = available.min(limit);
-        }
+    }
+    let (process, _) = patient.process();
+    if let Some(limit) = memory_limit_bytes(&patient.root, &process)
+        && limit < total
+    {
+        total = limit;
+        available = available.min(limit);
+        whose = if served { "server's control group" } else { "control group of this shell" };
     }
     let told = format!(
         "a server with this drive takes up to {} (map cache {}), the {whose} has {}, {} available",
@@ -108,22 +100,6 @@ fn resident_bytes(patient: &Patient, pid: u32) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) << 10
-}
-
-/// `memory.max` of the control group (version 2) of a process, or of one above it.
-fn group_limit(patient: &Patient, pid: u32) -> Option<u64> {
-    let groups = patient.root.text(format!("proc/{pid}/cgroup"))?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_string();
-    let mut at = std::path::Path::new(&group);
-    let mut least: Option<u64> = None;
-    loop {
-        let limit = patient.root.number(std::path::Path::new("sys/fs/cgroup").join(at).join("memory.max"));
-        least = [least, limit].into_iter().flatten().min();
-        match at.parent() {
-            Some(parent) if !at.as_os_str().is_empty() => at = parent,
-            _ => return least,
-        }
-    }
 }
 
 /// The map of what is used, against its cache: 8 bytes a block of 4 KiB.
@@ -163,8 +139,8 @@ fn map_cache(patient: &Patient) -> Finding {
 
 /// A soft limit of a process, as `/proc/PID/limits` has it; `None` is unlimited.
 fn limit(patient: &Patient, name: &str) -> Option<Option<u64>> {
-    let whose = patient.server_pid().map_or("self".to_string(), |pid| pid.to_string());
-    let limits = patient.root.text(format!("proc/{whose}/limits"))?;
+    let (process, _) = patient.process();
+    let limits = patient.root.text(format!("proc/{process}/limits"))?;
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match values.split_whitespace().next()? {
         "unlimited" => Some(None),
@@ -172,13 +148,9 @@ fn limit(patient: &Patient, name: &str) -> Option<Option<u64>> {
     }
 }
 
-fn whose(patient: &Patient) -> &'static str {
-    if patient.server_pid().is_some() { "the server" } else { "this shell" }
-}
-
 fn open_files(patient: &Patient) -> Finding {
     let check = "open-files";
-    let whose = whose(patient);
+    let (_, whose) = patient.process();
     let advice = "LimitNOFILE=65536 in its unit, or ulimit -n 65536";
     match limit(patient, "Max open files") {
         None => Finding::unknown(check, "limit not available", advice),
@@ -215,7 +187,7 @@ fn locked_memory(patient: &Patient) -> Finding {
             check,
             format!(
                 "{} may lock {}; rings of Linux {major}.{minor} count against it",
-                whose(patient),
+                patient.process().1,
                 human::bytes(bytes)
             ),
             "LimitMEMLOCK=infinity in its unit, or ulimit -l unlimited",
@@ -223,65 +195,5 @@ fn locked_memory(patient: &Patient) -> Finding {
         None => {
             Finding::unknown(check, "limit not available", "LimitMEMLOCK=infinity in its unit does no harm")
         }
-    }
-}
-
-/// Directories of the processors.
-fn processors(patient: &Patient) -> Vec<String> {
-    let names = patient.root.names("sys/devices/system/cpu", |name| numbered(name, "cpu"));
-    names.into_iter().map(|name| format!("sys/devices/system/cpu/{name}")).collect()
-}
-
-fn governor(patient: &Patient) -> Finding {
-    let check = "cpu-governor";
-    let governors: Vec<String> = processors(patient)
-        .iter()
-        .filter_map(|cpu| patient.root.text(format!("{cpu}/cpufreq/scaling_governor")))
-        .collect();
-    let others: Vec<&String> = governors.iter().filter(|governor| *governor != "performance").collect();
-    match (governors.len(), others.first()) {
-        (0, _) => Finding::unknown(
-            check,
-            "the kernel does not set frequencies here",
-            "on hardware choose the performance profile in the firmware",
-        ),
-        (all, None) => Finding::ok(check, format!("performance on all {all} processors")),
-        (all, Some(first)) => Finding::warn(
-            check,
-            format!("{first} on {} of {all} processors", others.len()),
-            "cpupower frequency-set --governor performance",
-        ),
-    }
-}
-
-fn idle_states(patient: &Patient) -> Finding {
-    let check = "cpu-idle";
-    let Some(cpu) = processors(patient)
-        .into_iter()
-        .find(|cpu| !patient.root.names(format!("{cpu}/cpuidle"), |name| numbered(name, "state")).is_empty())
-    else {
-        return Finding::unknown(
-            check,
-            "the kernel knows no idle states here",
-            "on hardware look into the firmware",
-        );
-    };
-    let states = patient.root.names(format!("{cpu}/cpuidle"), |name| numbered(name, "state"));
-    let enabled = states.iter().filter_map(|state| {
-        let file = |name: &str| format!("{cpu}/cpuidle/{state}/{name}");
-        let disabled = patient.root.number(file("disable")).unwrap_or(0) != 0;
-        let name = patient.root.text(file("name")).unwrap_or_else(|| state.clone());
-        (!disabled).then_some((patient.root.number(file("latency"))?, name))
-    });
-    match enabled.max() {
-        Some((latency, name)) if latency > IDLE_EXIT_MAX_US => Finding::warn(
-            check,
-            format!("processors sleep as deep as {name}, and take {latency} us to wake"),
-            format!("cpupower idle-set --disable-by-latency {IDLE_EXIT_MAX_US}"),
-        ),
-        Some((latency, name)) => {
-            Finding::ok(check, format!("{name} is the deepest sleep, {latency} us to wake"))
-        }
-        None => Finding::ok(check, "all idle states are disabled"),
     }
 }

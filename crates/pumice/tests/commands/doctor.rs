@@ -72,7 +72,7 @@ fn assert_verdict(found: &(String, String), verdict: &str, words: &[&str]) {
     );
 }
 
-const CHECKS: [&str; 16] = [
+const CHECKS: [&str; 22] = [
     "drive",
     "capacity-plan",
     "filesystem-below",
@@ -89,6 +89,12 @@ const CHECKS: [&str; 16] = [
     "open-files",
     "locked-memory",
     "cpu-governor",
+    "cpu-idle",
+    "cpu-affinity",
+    "cpu-frequency",
+    "pcie-link",
+    "trim-gap",
+    "partition-above",
 ];
 
 #[test]
@@ -106,7 +112,11 @@ fn every_check_has_a_line_and_nothing_is_changed() -> Outcome {
         let verdict = line.and_then(|line| line.split_whitespace().next()).unwrap_or_default();
         assert!(["ok", "warn", "fail", "unknown"].contains(&verdict), "{check}: {run:?}");
     }
-    assert_eq!(run.code, Some(i32::from(lines.iter().any(|line| line.starts_with("fail ")))), "{run:?}");
+    assert_eq!(
+        run.code,
+        Some(i32::from(lines.iter().any(|line| line.trim_start().starts_with("fail ")))),
+        "{run:?}"
+    );
     assert!(std::fs::read(drive.path())? == before, "the drive is as it was");
     assert_eq!(files(), beside, "nothing is left beside it");
     Ok(())
@@ -200,6 +210,67 @@ fn processors() {
 }
 
 #[test]
+fn processors_that_the_server_may_use() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = || machine.check(&drive, &drive.path(), "cpu-affinity");
+    assert_verdict(&check(), "unknown", &[]);
+    machine.put("sys/devices/system/cpu/online", "0-7");
+    for (list, result, word) in [
+        ("0-7", "ok", "all 8"),
+        ("2-3,6", "ok", "pinned to 3 of 8 processors (2-3,6)"),
+        ("5", "warn", "pinned to 1 of 8"),
+        ("x", "unknown", "no list"),
+    ] {
+        machine.put("proc/self/status", &format!("Name:\tpumice\nCpus_allowed_list:\t{list}"));
+        assert_verdict(&check(), result, &[word]);
+    }
+    machine.put("proc/self/status", "Cpus_allowed_list:\t0-7");
+    machine.put("proc/self/cgroup", "0::/small");
+    machine.put("sys/fs/cgroup/small/cpu.max", "50000 100000");
+    assert_verdict(&check(), "warn", &["this shell", "the time of 0.5"]);
+    machine.put("sys/fs/cgroup/small/cpu.max", "400000 100000");
+    assert_verdict(&check(), "ok", &["the time of 4.0"]);
+    let server = drive.serve(&[]);
+    machine.put(&format!("proc/{}/status", server.pid()), "Cpus_allowed_list:\t0");
+    assert_verdict(&check(), "warn", &["the server is pinned"]);
+}
+
+#[test]
+fn frequencies() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = || machine.check(&drive, &drive.path(), "cpu-frequency");
+    assert_verdict(&check(), "unknown", &[]);
+    machine.put(
+        "proc/cpuinfo",
+        "processor\t: 0\ncpu MHz\t\t: 2596.120\n\nprocessor\t: 1\ncpu MHz\t\t: 2600.000",
+    );
+    let none = "sys/devices/system/cpu/cpu0/topology/core_id";
+    machine.put(none, "0");
+    assert_verdict(&check(), "ok", &["2596 to 2600 MHz now on 2 processors"]);
+    let set = |name: &str, kilohertz: [u32; 2]| {
+        for (cpu, kilohertz) in kilohertz.iter().enumerate() {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}");
+            machine.put(&file, &kilohertz.to_string());
+        }
+    };
+    set("scaling_cur_freq", [800_000, 3_500_000]);
+    set("cpuinfo_max_freq", [3_600_000, 3_600_000]);
+    set("scaling_max_freq", [3_600_000, 3_600_000]);
+    assert_verdict(&check(), "ok", &["800 to 3500 MHz", "3600 MHz at most"]);
+    set("scaling_max_freq", [3_600_000, 2_000_000]);
+    assert_verdict(&check(), "warn", &["limited to 2000 MHz"]);
+    set("scaling_max_freq", [3_600_000, 3_600_000]);
+    set("scaling_cur_freq", [800_000, 1_200_000]);
+    assert_verdict(&check(), "ok", &["1200 MHz"]);
+    for cpu in 0..2 {
+        machine.put(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"), "performance");
+    }
+    assert_verdict(&check(), "warn", &["although the governor is performance"]);
+}
+
+#[test]
 fn memory_and_control_groups() {
     let drive = Drive::create(&["--size", "64M"]);
     let check = |machine: &Machine| machine.check(&drive, &drive.path(), "memory");
@@ -219,14 +290,22 @@ fn memory_and_control_groups() {
     assert_verdict(&check(&machine), "fail", &["--map-cache"]);
     let (run, _) = machine.doctor(&drive, &drive.path(), &[]);
     assert_eq!(run.code, Some(1), "{run:?}");
-    // A group's limit counts for the server in it.
+    // A group's limit counts: of version 1, for a drive that is not served.
     memory(16 << 10, 8 << 10);
+    machine.put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/user/session\n0::/");
+    machine.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+    assert_verdict(&check(&machine), "ok", &["machine"]);
+    machine.put("sys/fs/cgroup/memory/user/memory.limit_in_bytes", &(300 << 20).to_string());
+    assert_verdict(&check(&machine), "fail", &["control group of this shell has 300.00 MiB"]);
+    // And of the server in it.
     let server = drive.serve(&["--map-cache", "1G"]);
     assert_verdict(&check(&machine), "ok", &["machine", "map cache 1.00 GiB"]);
     machine.put(&format!("proc/{}/cgroup", server.pid()), "0::/system.slice/pumice.service");
     machine.put("sys/fs/cgroup/system.slice/pumice.service/memory.max", "max");
     machine.put("sys/fs/cgroup/system.slice/memory.max", &(1 << 30).to_string());
     assert_verdict(&check(&machine), "fail", &["control group", "1.00 GiB"]);
+    machine.put(&format!("proc/{}/cgroup", server.pid()), "4:memory:/user/session\n0::/");
+    assert_verdict(&check(&machine), "fail", &["the server's control group has 300.00 MiB"]);
 }
 
 #[test]
@@ -302,6 +381,28 @@ fn disks() {
         assert_verdict(&check(&machine, "alignment"), result, &["sda", word]);
         assert_verdict(&check(&machine, "rotational"), "warn", &["sda spins"]);
     }
+}
+
+#[test]
+fn links_of_nvme_disks() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = || machine.check(&drive, &drive.path(), "pcie-link");
+    assert_verdict(&check(), "unknown", &["NVMe"]);
+    machine.disk("nvme0n1", &drive.path(), 2048, &[("rotational", "0")]);
+    assert_verdict(&check(), "unknown", &["nvme0n1 does not report a link"]);
+    let link = |now: (&str, &str), most: (&str, &str)| {
+        for (when, (speed, width)) in [("current", now), ("max", most)] {
+            machine.put(&format!("sys/devices/nvme0n1/{when}_link_speed"), speed);
+            machine.put(&format!("sys/devices/nvme0n1/{when}_link_width"), width);
+        }
+        check()
+    };
+    let full = ("16.0 GT/s PCIe", "4");
+    assert_verdict(&link(full, full), "ok", &["4 lanes at 16 GT/s"]);
+    assert_verdict(&link(("8.0 GT/s PCIe", "4"), full), "warn", &["4 lanes at 8 GT/s", "4 at 16 GT/s"]);
+    assert_verdict(&link(("16.0 GT/s PCIe", "1"), full), "warn", &["1 lanes", "slot"]);
+    assert_verdict(&link(("Unknown", "0"), ("Unknown", "255")), "unknown", &["does not report"]);
 }
 
 #[test]
@@ -420,6 +521,53 @@ fn filesystems_on_partitions_and_mapped_devices() {
     machine.put("proc/self/mountinfo", "5 1 252:0 / /mnt rw - xfs /dev/mapper/data rw");
     let found = machine.check(&drive, &drive.path(), "trim-above");
     assert_verdict(&found, "warn", &["xfs at /mnt", "dm-0"]);
+}
+
+#[test]
+fn partitions_on_the_drive() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    let check = |machine: &Machine| machine.check(&drive, &drive.path(), "partition-above");
+    assert_verdict(&check(&machine), "unknown", &["not being served"]);
+    let server = drive.serve(&[]);
+    assert_verdict(&check(&machine), "unknown", &["no block device"]);
+    let machine = with_device(&server, "nbd0", "nbd-client -unix SOCKET /dev/nbd0");
+    assert_verdict(&check(&machine), "ok", &["no partitions"]);
+    for (sectors, result, word) in [
+        ("2048", "ok", "/dev/nbd0p1 at byte 1048576"),
+        ("40", "warn", "byte 20480 of the drive, off the 32 KiB"),
+        ("63", "warn", "byte 32256 of the drive, off its 4 KiB"),
+    ] {
+        machine.put("sys/class/block/nbd0/nbd0p1/start", sectors);
+        assert_verdict(&check(&machine), result, &[word]);
+    }
+}
+
+#[test]
+fn space_that_was_freed_and_not_trimmed() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let machine = Machine::new();
+    let check = |machine: &Machine| machine.check(&drive, &drive.path(), "trim-gap");
+    assert_verdict(&check(&machine), "unknown", &["not being served"]);
+    let server = drive.serve(&[]);
+    succeed("qemu-io", &["-f", "raw", "-c", "write -P 7 0 40M", "-c", "flush", server.uri()]);
+    let machine = with_device(&server, "nbd0", "nbd-client -unix SOCKET /dev/nbd0");
+    assert_verdict(&check(&machine), "unknown", &["no filesystem"]);
+    machine.put("proc/self/mountinfo", "5 1 43:0 / /mnt rw - ext4 /dev/nbd0 rw");
+    assert_verdict(&check(&machine), "unknown", &["/mnt is not available"]);
+    // The space of this machine's own file system, on a device that is smaller and larger.
+    machine.put("mnt/file", "");
+    machine.put("sys/class/block/nbd0/size", "8");
+    assert_verdict(
+        &check(&machine),
+        "warn",
+        &["holds 40.00 MiB", "40.00 MiB freed and not trimmed", "fstrim"],
+    );
+    machine.put("sys/class/block/nbd0/size", &(1_u64 << 45).to_string());
+    assert_verdict(&check(&machine), "ok", &["holds 40.00 MiB"]);
 }
 
 #[test]

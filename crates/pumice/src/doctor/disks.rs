@@ -1,0 +1,173 @@
+//! Disks under the drive: alignment, rotation, temperature, PCIe link.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use service::{devices_under, disks_under};
+
+use super::Patient;
+use super::finding::Finding;
+
+/// Partitions and physical sectors should keep to this.
+pub(super) const ALIGN_BYTES: u64 = 4096;
+
+pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
+    let mut findings = vec![alignment(patient), rotational(patient), temperature(patient)];
+    findings.extend(pcie_links(patient));
+    findings
+}
+
+/// Where the partition begins, and the size of sectors.
+fn alignment(patient: &Patient) -> Finding {
+    let check = "alignment";
+    let unknown =
+        || Finding::unknown(check, "sysfs does not know the device", "see parted DEVICE unit B print");
+    let Some(device) = device_of(patient, patient.place()) else { return unknown() };
+    let Some(queue) = queue_of(patient) else { return unknown() };
+    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let logical = patient.root_number(&queue.join("logical_block_size"));
+    let physical = patient.root_number(&queue.join("physical_block_size"));
+    // In sectors of 512 bytes, whatever the disk's are.
+    let start = patient.root_number(&device.join("start")).unwrap_or(0) * 512;
+    let offset = patient.root_number(&device.join("alignment_offset")).unwrap_or(0);
+    if logical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
+        return Finding::fail(
+            check,
+            format!("{name} has sectors of {} bytes", logical.unwrap_or(0)),
+            "a drive writes pages of 4096 bytes: format the disk for sectors of up to 4096",
+        );
+    }
+    if !start.is_multiple_of(ALIGN_BYTES) || offset != 0 {
+        return Finding::warn(
+            check,
+            format!("{name} begins at byte {start} of its disk, off the 4 KiB boundaries"),
+            "every write touches two physical sectors: make the partition anew, parted aligns 0%",
+        );
+    }
+    if physical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
+        return Finding::warn(
+            check,
+            format!("{name} has physical sectors of {} bytes", physical.unwrap_or(0)),
+            "synced writes of single pages are rewritten by the disk: expect slower flushes",
+        );
+    }
+    match (logical, physical) {
+        (Some(logical), Some(physical)) => Finding::ok(
+            check,
+            format!("{name} begins at byte {start}, sectors of {logical} bytes ({physical} physical)"),
+        ),
+        _ => unknown(),
+    }
+}
+
+fn rotational(patient: &Patient) -> Finding {
+    let check = "rotational";
+    let devices = devices_under(patient.root.directory(), patient.place());
+    let names = |rotational: bool| -> Vec<&str> {
+        devices.iter().filter(|it| it.rotational == Some(rotational)).map(|it| it.name.as_str()).collect()
+    };
+    match (names(true), names(false)) {
+        (spinning, _) if !spinning.is_empty() => Finding::warn(
+            check,
+            format!("{} spins", spinning.join(", ")),
+            // virtio and Xen.
+            if spinning.iter().all(|name| name.starts_with("vd") || name.starts_with("xvd")) {
+                "or only says so, as virtual disks do; on a disk that spins random reads are slow"
+            } else {
+                "writes are sequential and fine, random reads are as slow as the disk: prefer flash"
+            },
+        ),
+        (_, solid) if !solid.is_empty() => Finding::ok(check, format!("{} does not spin", solid.join(", "))),
+        _ => Finding::unknown(check, "not reported by any backing disk", "see lsblk -o NAME,ROTA"),
+    }
+}
+
+fn temperature(patient: &Patient) -> Finding {
+    let check = "temperature";
+    let devices = devices_under(patient.root.directory(), patient.place());
+    let hottest = devices.iter().filter_map(|it| Some((it.temperature_celsius?, it)));
+    match hottest.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        None => Finding::unknown(
+            check,
+            "not reported by any backing disk",
+            "see smartctl -a DEVICE; check the cooling",
+        ),
+        Some((celsius, device)) => {
+            let limit = device.temperature_limit_celsius;
+            let told = format!("{} is at {celsius:.0} °C", device.name);
+            match limit {
+                Some(limit) if celsius >= limit => Finding::warn(
+                    check,
+                    format!("{told}, its limit is {limit:.0} °C"),
+                    "see to ventilation: it slows down",
+                ),
+                Some(limit) => Finding::ok(check, format!("{told}, its limit is {limit:.0} °C")),
+                None => Finding::ok(check, told),
+            }
+        }
+    }
+}
+
+/// Speed and width of the PCIe links of NVMe disks, a line each.
+fn pcie_links(patient: &Patient) -> Vec<Finding> {
+    let check = "pcie-link";
+    let advice = "see lspci -vv, LnkCap and LnkSta";
+    let disks = disks_under(patient.root.directory(), patient.place());
+    let name = |disk: &Path| disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let nvme: Vec<PathBuf> = disks.into_iter().filter(|disk| name(disk).starts_with("nvme")).collect();
+    if nvme.is_empty() {
+        return vec![Finding::unknown(check, "no backing disk is seen to be NVMe", advice)];
+    }
+    let link = |disk: &PathBuf| {
+        // The controller is a directory above the disk. Paths of a multipath disk are elsewhere.
+        let controller = disk.ancestors().find(|above| above.join("current_link_width").exists());
+        let text =
+            |file: &str| Some(std::fs::read_to_string(controller?.join(file)).ok()?.trim().to_string());
+        let width = |file: &str| text(file)?.parse::<u32>().ok().filter(|lanes| *lanes > 0);
+        // `8.0 GT/s PCIe`, `Unknown`.
+        let speed = |file: &str| text(file)?.split_whitespace().next()?.parse::<f64>().ok();
+        let (Some(lanes), Some(rate)) = (width("current_link_width"), speed("current_link_speed")) else {
+            return Finding::unknown(check, format!("{} does not report a link", name(disk)), advice);
+        };
+        let told = format!("{} has a link of {lanes} lanes at {rate} GT/s", name(disk));
+        let (lanes_max, rate_max) = (width("max_link_width"), speed("max_link_speed"));
+        if lanes_max.is_none_or(|most| lanes >= most) && rate_max.is_none_or(|most| rate >= most) {
+            return Finding::ok(check, told);
+        }
+        let (lanes_max, rate_max) = (lanes_max.unwrap_or(lanes), rate_max.unwrap_or(rate));
+        Finding::warn(
+            check,
+            format!("{told}, the disk can do {lanes_max} at {rate_max} GT/s"),
+            "the slot or the board limits it, or the link was trained badly: another slot, seat the disk anew",
+        )
+    };
+    nvme.iter().map(link).collect()
+}
+
+impl Patient {
+    /// A number in a file whose whole path is known.
+    pub(super) fn root_number(&self, path: &Path) -> Option<u64> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+}
+
+/// The directory in sysfs of the device that a path is, or lies on.
+fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
+        // Filesystems with device numbers of their own.
+        .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
+        .ok()
+}
+
+/// The directory of the request queue of that device: a partition's is its disk's.
+pub(super) fn queue_of(patient: &Patient) -> Option<PathBuf> {
+    let device = device_of(patient, patient.place())?;
+    let own = device.join("queue");
+    if own.is_dir() {
+        return Some(own);
+    }
+    Some(device.parent()?.join("queue")).filter(|queue| queue.is_dir())
+}

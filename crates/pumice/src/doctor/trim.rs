@@ -1,0 +1,100 @@
+//! Whether what is deleted above the drive comes back as free space.
+
+use super::Patient;
+use super::above::{Above, NOT_SEEN};
+use super::finding::Finding;
+use super::mounts::Mount;
+use crate::human;
+
+/// Where systemd notes that `fstrim` runs every week.
+const TRIM_TIMER: &str = "etc/systemd/system/timers.target.wants/fstrim.timer";
+/// A gap below this is not worth a line: what was deleted a moment ago.
+const GAP_MIN_BYTES: u64 = 16 << 20;
+/// The same as a share of what the drive holds: one in so many.
+const GAP_SHARE: u64 = 10;
+
+/// How each filesystem above is trimmed.
+pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
+    let check = "trim-above";
+    let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
+    let mut findings = Vec::new();
+    for (device, mounted) in devices {
+        if mounted.is_empty() {
+            let told = format!("/dev/{device} is this drive, and not mounted");
+            findings.push(Finding::unknown(check, told, advice));
+        }
+        findings.extend(mounted.iter().map(|(device, mount)| trim(patient, device, mount)));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::unknown(
+            check,
+            "no block device of this machine is seen to be this drive",
+            advice,
+        ));
+    }
+    findings
+}
+
+/// What the drive holds, compared with what the filesystems on it use. What a filesystem has not trimmed since it was freed
+/// is the difference. Use is the size of the device less free space: so a journal and tables, which df leaves out, count.
+pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
+    let check = "trim-gap";
+    let mounted: Vec<&Above> = devices.iter().flat_map(|(_, mounted)| mounted).collect();
+    let Some(status) = patient.status.as_ref().filter(|_| !mounted.is_empty()) else {
+        return Finding::unknown(
+            check,
+            "no filesystem of this machine is seen to be on this drive",
+            NOT_SEEN,
+        );
+    };
+    let mut used = 0;
+    for (device, mount) in mounted {
+        let at = mount.point.display();
+        // In sectors of 512 bytes, whatever the disk's are.
+        let sectors = patient.root.number(format!("sys/class/block/{device}/size"));
+        let space = rustix::fs::statvfs(patient.root.path(&mount.point));
+        let (Some(sectors), Ok(space)) = (sectors, space) else {
+            return Finding::unknown(
+                check,
+                format!("the space of {at} is not available"),
+                "compare df with it",
+            );
+        };
+        let free = space.f_bfree.saturating_mul(space.f_frsize);
+        used += sectors.saturating_mul(512).saturating_sub(free);
+    }
+    let held = status.logical_used_bytes;
+    let gap = held.saturating_sub(used);
+    let told = format!("the drive holds {}, filesystems use {}", human::bytes(held), human::bytes(used));
+    if gap < GAP_MIN_BYTES || gap < held / GAP_SHARE {
+        return Finding::ok(check, told);
+    }
+    Finding::warn(
+        check,
+        format!("{told}: {} freed and not trimmed", human::bytes(gap)),
+        "run fstrim on them now; trim-above shows whether it happens by itself",
+    )
+}
+
+fn trim(patient: &Patient, device: &str, mount: &Mount) -> Finding {
+    let check = "trim-above";
+    let at = format!("{} at {} (/dev/{device})", mount.kind, mount.point.display());
+    if patient.root.number(format!("sys/class/block/{device}/queue/discard_max_bytes")) == Some(0) {
+        return Finding::warn(
+            check,
+            format!("{at}: its device passes no discards on"),
+            "what is deleted there stays taken on the drive: allow discards in the layer between",
+        );
+    }
+    if mount.has("discard") {
+        return Finding::ok(check, format!("{at} discards what is deleted"));
+    }
+    if std::fs::symlink_metadata(patient.root.path(TRIM_TIMER)).is_ok() {
+        return Finding::ok(check, format!("{at} is trimmed by fstrim.timer"));
+    }
+    Finding::warn(
+        check,
+        format!("{at} neither discards nor is trimmed by fstrim.timer"),
+        "what is deleted there stays taken on the drive: mount with -o discard, or systemctl enable --now fstrim.timer",
+    )
+}

@@ -1,0 +1,142 @@
+//! What commands print with `--json` is what the schemas in `docs/schema` say, and nothing else.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::path::Path;
+
+use common::server::text;
+use common::{Drive, Outcome, Run, needs, sample, succeed};
+use serde_json::{Value, json};
+
+/// A schema of the project, with a further rule: nothing that it does not describe. Readers must accept more, because fields
+/// may be added; this program must describe what it adds.
+fn schema(name: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schema/{name}.json"));
+    let text = std::fs::read_to_string(&file).expect("a schema");
+    let mut schema = serde_json::from_str(&text).expect("JSON");
+    jsonschema::meta::validate(&schema).expect("a schema of its draft");
+    close(&mut schema);
+    schema
+}
+
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            if fields.contains_key("properties") {
+                fields.entry("additionalProperties").or_insert(json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+fn validate(name: &str, document: &Value) {
+    let validator = jsonschema::validator_for(&schema(name)).expect("a schema");
+    let errors: Vec<String> =
+        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{name}: {errors:#?}\n{document:#}");
+}
+
+/// The command may find faults; what it prints is JSON all the same.
+fn valid(name: &str, run: &Run) {
+    validate(name, &serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}")));
+}
+
+#[test]
+fn a_schema_refuses_what_it_does_not_describe() {
+    let closed = jsonschema::validator_for(&schema("doctor")).expect("a schema");
+    let check = json!({"check": "memory", "verdict": "ok", "found": "much", "advice": null});
+    let document = |check: &Value| json!({"path": "/drive", "failed_count": 0, "checks": [check]});
+    assert!(closed.is_valid(&document(&check)));
+    for (field, value) in [("verdict", json!("good")), ("advice", json!(1)), ("more", json!(true))] {
+        let mut wrong = check.clone();
+        wrong[field] = value;
+        assert!(!closed.is_valid(&document(&wrong)), "{field}");
+    }
+}
+
+#[test]
+fn check_settle_and_train() -> Outcome {
+    if !needs(&["nbdcopy"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let json = |command: &str, more: &[&str]| drive.pumice(&[&[command, &path, "--json"], more].concat());
+    let data = drive.file("data");
+    std::fs::write(&data, sample(1, 4 << 20))?;
+    let server = drive.serve(&[]);
+    succeed("nbdcopy", &["--flush", &data, server.uri()]);
+    valid("check", &json("check", &["--deep"]));
+    valid("settle", &json("settle", &[]));
+    valid("train", &json("train", &[]));
+    assert!(server.stop().success());
+    valid("check", &json("check", &[]));
+    valid("check", &json("check", &["--deep"]));
+    valid("settle", &json("settle", &[]));
+    valid("train", &json("train", &[]));
+    // A bad record, a lost copy of the superblock, and then both copies of all checkpoints.
+    let mut bytes = std::fs::read(drive.path())?;
+    let found: Value = serde_json::from_str(&json("check", &[]).stdout)?;
+    bytes[..4096].fill(0);
+    let page = |at: usize| at..at + 4096;
+    let full = (2 << 20..bytes.len())
+        .step_by(4096)
+        .find(|at| bytes[page(*at)].iter().filter(|byte| **byte != 0).count() > 3000);
+    let at = full.ok_or("data")? + 2000;
+    bytes[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0x55);
+    std::fs::write(drive.path(), &bytes)?;
+    let run = json("check", &["--deep"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    valid("check", &run);
+    for copy in found["checkpoint_copies"].as_array().ok_or("copies")? {
+        let at = usize::try_from(copy["position_bytes"].as_u64().ok_or("a position")?)?;
+        bytes[page(at)].fill(1);
+    }
+    std::fs::write(drive.path(), &bytes)?;
+    let run = json("check", &[]);
+    assert!(run.stdout.contains("\"opened\": false"), "{run:?}");
+    valid("check", &run);
+    Ok(())
+}
+
+#[test]
+fn doctor() {
+    let drive = Drive::create(&["--size", "64M"]);
+    valid("doctor", &drive.pumice(&["doctor", &text(&drive.path()), "--json"]));
+    valid("doctor", &drive.pumice(&["doctor", &drive.file("new"), "--json", "--size", "1P"]));
+}
+
+#[test]
+fn scan_plan_and_tco() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| text(&folder.path().join(name));
+    std::fs::create_dir(at("data"))?;
+    std::fs::write(at("data/a.txt"), sample(1, 24 << 20))?;
+    std::fs::write(at("data/zeros"), vec![0; 24 << 20])?;
+    std::fs::create_dir(at("empty"))?;
+    let run = |arguments: &[&str]| {
+        let run = common::pumice(arguments);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run
+    };
+    let small = ["--compare", "lz4", "--unit-precision", "0"];
+    valid("scan", &run(&[&["scan", &at("data"), "--json", "--precision", "4"], &small[..]].concat()));
+    let scanned = run(&["scan", &at("data"), "--json", "--unit-precision", "20", "--precision", "10"]);
+    valid("scan", &scanned);
+    valid("scan", &run(&[&["scan", &at("data/zeros"), "--json", "--full"], &small[..]].concat()));
+    valid("scan", &run(&["scan", &at("empty"), "--json"]));
+    let file = at("scan.json");
+    std::fs::write(&file, &scanned.stdout)?;
+    valid("plan", &run(&["plan", "--scan", &file, "--physical", "1T", "--json"]));
+    valid("plan", &run(&["plan", "--ratio", "3", "--physical", "1G", "--json", "--policy", "capacity"]));
+    for preset in ["snia-2023", "four-ways"] {
+        valid("tco", &run(&["tco", "--preset", preset, "--json"]));
+    }
+    let more = ["--tornado", "--sweep", "ratio=1.0..4.0", "--from-scan", &file];
+    valid("tco", &run(&[&["tco", "--preset", "four-ways", "--json"], &more[..]].concat()));
+    Ok(())
+}

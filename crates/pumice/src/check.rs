@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use drive::{CheckOptions, CheckProgress, CheckReport, CopyState, Drive, Status};
+use drive::{CheckOptions, CheckProgress, CheckReport, Drive, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
-use crate::not_a_drive;
 use crate::size::Size;
 use crate::usage::Coded;
 use report::{Checked, Found};
@@ -108,9 +107,6 @@ fn examine(args: &Args) -> Result<()> {
 async fn closed(path: &Path, why: String) -> Result<Found> {
     let media = AnyMedia::from(FileMedia::open(path, true, Direct::Auto)?);
     let (superblocks, checkpoints) = drive::find_copies(&media).await;
-    if superblocks.iter().all(|found| matches!(found.state, CopyState::Blank | CopyState::Foreign)) {
-        return Err(not_a_drive::error(path, &media).await);
-    }
     Ok(Found::Closed { superblocks, checkpoints, why })
 }
 

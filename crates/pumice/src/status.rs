@@ -85,7 +85,9 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
         Ok(report) => Ok(report),
         // What a damaged drive can still tell.
         Err(
-            error @ ServiceError::Drive { source: drive::Error::Corrupt(_) | drive::Error::Damaged(_), .. },
+            error @ ServiceError::Drive {
+                source: drive::Error::Corrupt(_) | drive::Error::Damaged(_), ..
+            },
         ) => look(true).map_err(|_| error.into()),
         Err(error) => Err(error.into()),
     }

@@ -51,6 +51,9 @@ pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> 
 
 /// The valid copy with the highest update number, and what is wrong with the other.
 pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
+    if media.size_bytes() < Geometry::superblock_offset(SUPERBLOCK_COPIES - 1) + PAGE_BYTES as u64 {
+        return Err(Error::NotADrive);
+    }
     let mut best: Option<Superblock> = None;
     let (mut why, mut blank) = (None, None);
     for copy in 0..SUPERBLOCK_COPIES {

@@ -14,8 +14,10 @@ const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
 
 /// Attempts at opening a drive some pages of which take no write.
 const OPEN_ERRORS_MAX: u32 = 4;
-/// Segments that any drive can lose to writes that fail; of a larger one, an eighth of all.
-const BAD_SEGMENTS_MIN: u64 = 6;
+/// Segments that any drive can lose to writes that fail, and be opened for writing; of a larger one, an eighth of all. The
+/// smallest keep twelve in reserve when they are full: three heads are in three, and are promised three more, and the map needs
+/// two.
+const BAD_SEGMENTS_MIN: u64 = 4;
 
 /// Problems found by a check that are worth printing.
 const PROBLEMS_SHOWN_MAX: usize = 6;

@@ -13,6 +13,7 @@ mod look;
 mod medium;
 mod open;
 mod options;
+mod planted;
 mod read_only;
 mod shared;
 pub mod space;
@@ -30,9 +31,9 @@ pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
 pub use open::wipe::WipeOptions;
 pub use options::{
-    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions,
-    PlantedBug, Spawner,
+    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
 };
+pub use planted::{Planted, PlantedBug};
 pub use read_only::ReadOnly;
 pub use shared::Drive;
 pub use state::recovered::Recovered;

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::planted::Planted;
+
 /// Runs a future to its end in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
@@ -71,8 +73,7 @@ pub struct OpenOptions {
     /// Measures the time inside the critical section; `None`: not measured.
     pub clock: Option<Clock>,
     /// A mistake made on purpose, to see whether the simulator finds it.
-    #[cfg(feature = "planted-bugs")]
-    pub planted_bug: Option<PlantedBug>,
+    pub planted: Planted,
 }
 
 /// Default of [`OpenOptions::map_budget_bytes`].
@@ -103,35 +104,7 @@ impl OpenOptions {
             offload: None,
             spawner,
             clock: None,
-            #[cfg(feature = "planted-bugs")]
-            planted_bug: None,
+            planted: Planted::default(),
         }
     }
-}
-
-/// Mistakes that the simulator must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlantedBug {
-    /// FLUSH answers without waiting for the medium.
-    SkipFlush,
-    /// A pack of moved records may come behind the host's pack that overwrites them, so that they are applied over it.
-    ApplyStaleMove,
-    /// A segment is written again before the checkpoint that freed it is durable.
-    ReuseSegmentEarly,
-    /// Recovery takes a pack whose records fail their checksums.
-    IgnoreTornPack,
-    /// TRIM changes the map but leaves no record in the log.
-    DropTrim,
-    /// A frame kept decompressed is found by its block, whatever its record is by now.
-    StaleFrame,
-    /// Each block of a frame counts a share of its length as live, rounded down: blocks that count nothing hold no segment.
-    ZeroShareFrame,
-    /// A block that was read to be merged is known again by its entry alone, and readers of a segment are not waited for.
-    DroppedPin,
-    /// Cleaning packs what is left of a frame anew even where that is larger.
-    UnboundedCleaning,
-    /// Opening takes what a cache shows for what is on the medium.
-    SyncTrustedAfterError,
-    /// A segment that did not take a write is used again.
-    BadSegmentForgotten,
 }

@@ -14,6 +14,7 @@ use crate::options::Clock;
 
 use crate::error::Error;
 use crate::options::{Compute, OpenOptions, Spawner};
+use crate::planted::{Planted, PlantedBug};
 use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
@@ -37,6 +38,7 @@ pub(crate) struct Shared<M> {
     /// For what goes on in the background.
     this: Weak<Shared<M>>,
     pub(crate) media: Arc<M>,
+    pub(crate) planted: Planted,
     core: Mutex<Core>,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
@@ -134,15 +136,11 @@ impl<M: Media> Shared<M> {
         codec: codec::Policy,
         options: &OpenOptions,
     ) -> Arc<Shared<M>> {
-        #[allow(unused_mut, reason = "for planted mistakes")]
-        let mut frames = Frames::new();
+        let frames = Frames::new(options.planted.has(PlantedBug::StaleFrame));
         core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
-        #[cfg(feature = "planted-bugs")]
-        {
-            frames.stale = options.planted_bug == Some(crate::PlantedBug::StaleFrame);
-        }
         Arc::new_cyclic(|this| Shared {
             this: this.clone(),
+            planted: options.planted,
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
             sector_bytes: core.superblock.sector_bytes.into(),

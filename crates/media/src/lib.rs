@@ -18,7 +18,8 @@ pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{
-    Faults, MediaCounts, Said, Says, SimCache, SimMedia, SimOrder, SimRead, SimRng, TEAR_BYTES, VOUCH_SYNCS,
+    Faults, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,
+    TEAR_BYTES, VOUCH_SYNCS,
 };
 
 use std::future::Future;

@@ -57,7 +57,7 @@ pub use faults::{Faults, MediaCounts, SimCache};
 pub use held::{SimOrder, SimRead};
 pub use rng::SimRng;
 use state::{Answer, InFlight, Request, State, Unsynced};
-pub use state::{Said, Says};
+pub use state::{LogNumbers, ReadLogNumbers};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
@@ -67,7 +67,7 @@ pub const TEAR_BYTES: usize = 512;
 /// How many more syncs must complete after the one that made a write durable, and a write issued after those be
 /// made durable itself (other than the same bytes again), before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
 /// was true when it was sealed, which may be a little before it is written. Where the backing can read a log's numbers
-/// ([`SimMedia::saying`]), what an entry needs besides is a durable write that calls it durable.
+/// ([`SimMedia::reading_log_numbers`]), what an entry needs besides is a durable write that calls it durable.
 pub const VOUCH_SYNCS: u64 = 2;
 
 /// The simulator's backing. The header of its source file is the storage fault model.
@@ -91,8 +91,8 @@ impl SimMedia {
 
     /// Reads what is written to know which entry of a log a page belongs to, and which entries the log calls durable (see
     /// [`VOUCH_SYNCS`]): how long what was sealed waits to be written has no limit.
-    pub fn saying(self, says: Says) -> SimMedia {
-        self.state.lock().says = Some(says);
+    pub fn reading_log_numbers(self, read: ReadLogNumbers) -> SimMedia {
+        self.state.lock().read_log_numbers = Some(read);
         self
     }
 

@@ -19,9 +19,9 @@ use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
 use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
+use crate::log_numbers::read_log_numbers;
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
-use crate::says::says;
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What lies before this on a backing is superblocks, which say nothing of the log.
@@ -100,7 +100,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let trouble = &config.trouble;
     let media = media
         .vouching_from(SUPERBLOCKS_END_BYTES)
-        .saying(says)
+        .reading_log_numbers(read_log_numbers)
         .cached(trouble.cache)
         .tearing(trouble.tear_bytes);
     let media = Arc::new(media);

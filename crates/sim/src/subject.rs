@@ -168,10 +168,7 @@ impl Subject for Drive<SimMedia> {
         }
         options.clock = opening.may_panic.then_some(panics::clock);
         options.frame_blocks = opening.frame_blocks;
-        #[cfg(feature = "planted-bugs")]
-        {
-            options.planted_bug = opening.bug.and_then(planted);
-        }
+        options.planted = drive::Planted::new(opening.bug.and_then(planted));
         Drive::open(media, options).await
     }
 
@@ -308,7 +305,6 @@ impl Subject for Drive<SimMedia> {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 fn planted(bug: Bug) -> Option<drive::PlantedBug> {
     Some(match bug {
         Bug::SkipFlush => drive::PlantedBug::SkipFlush,

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use layout::Head;
 use media::Media;
 
 use crate::error::Error;
+use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared};
 
 impl<M: Media> Drive<M> {
@@ -28,8 +30,7 @@ impl<M: Media> Shared<M> {
                 return Ok(());
             }
         }
-        #[cfg(feature = "planted-bugs")]
-        if self.core().has_bug(crate::PlantedBug::SkipFlush) {
+        if self.planted.has(PlantedBug::SkipFlush) {
             self.seal(&[Head::Host]);
             return Ok(());
         }

@@ -15,6 +15,7 @@ use crate::open::slots::{
     Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
 use crate::options::OpenOptions;
+use crate::planted::PlantedBug;
 use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
@@ -48,14 +49,9 @@ impl<M: Media> Drive<M> {
         }
         let checkpoint = found.checkpoint;
         let rewrites = media.may_show_unsynced();
-        #[cfg(feature = "planted-bugs")]
-        let rewrites = rewrites && options.planted_bug != Some(crate::PlantedBug::SyncTrustedAfterError);
-        #[allow(unused_mut)]
+        let rewrites = rewrites && !options.planted.has(PlantedBug::SyncTrustedAfterError);
         let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
-        #[cfg(feature = "planted-bugs")]
-        {
-            reader.ignore_torn = options.planted_bug == Some(crate::PlantedBug::IgnoreTornPack);
-        }
+        reader.planted = options.planted;
         let mut tail = reader.tail(&checkpoint).await?;
         if tail.damage.is_none() && found.alone {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
@@ -197,11 +193,7 @@ fn recover(
             segments.set_state(segment, State::Sealed);
         }
     }
-    #[cfg(feature = "planted-bugs")]
-    {
-        segments.forget_bad = options.planted_bug == Some(crate::PlantedBug::BadSegmentForgotten);
-        segments.ignore_pins = options.planted_bug == Some(crate::PlantedBug::DroppedPin);
-    }
+    segments.planted = options.planted;
     for touched in &tail.touched {
         segments.restore(touched.segment, touched.generation, touched.last_sequence);
     }
@@ -255,8 +247,7 @@ fn recover(
             log_bytes: tail.bytes,
             clean: checkpoint.clean,
         },
-        #[cfg(feature = "planted-bugs")]
-        planted_bug: options.planted_bug,
+        planted: options.planted,
     }
 }
 

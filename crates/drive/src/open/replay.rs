@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use layout::geometry::MAX_BLOCKS;
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_pack};
-#[cfg(feature = "planted-bugs")]
-use layout::record::RECORD_HEADER_BYTES;
-use layout::record::decode_range;
+use layout::record::{RECORD_HEADER_BYTES, decode_range};
 use layout::{
     BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, RecordKind,
     SegmentRow, SegmentUse,
@@ -16,6 +14,7 @@ use media::{IoBuf, Media};
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::open::slots::{Search, first_packs};
+use crate::planted::{Planted, PlantedBug};
 use crate::state::pack_sizes::PACK_HARD_BYTES;
 
 /// Bytes of a segment read at once: several of the largest packs.
@@ -115,8 +114,7 @@ pub(crate) struct Reader<'a, M> {
     cursors: Vec<Cursor>,
     /// A segment with a page that cannot be read: read in as small pieces as will do.
     has_unreadable: Option<u32>,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) ignore_torn: bool,
+    pub(crate) planted: Planted,
 }
 
 /// Why there may be packs in a segment.
@@ -145,8 +143,7 @@ impl<'a, M: Media> Reader<'a, M> {
             uuid: checkpoint.uuid,
             cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
             has_unreadable: None,
-            #[cfg(feature = "planted-bugs")]
-            ignore_torn: false,
+            planted: Planted::default(),
         }
     }
 
@@ -240,8 +237,7 @@ impl<'a, M: Media> Reader<'a, M> {
         let bytes = &window[(offset - from) as usize..];
         let place =
             Place { uuid: &self.uuid, segment: segment.segment, generation: segment.generation, offset };
-        #[cfg(feature = "planted-bugs")]
-        if self.ignore_torn && header.generation == segment.generation {
+        if self.planted.has(PlantedBug::IgnoreTornPack) && header.generation == segment.generation {
             return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
@@ -513,7 +509,6 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
 }
 
 /// The planted mistake: takes a pack at its header's word, as far as its records can be walked.
-#[cfg(feature = "planted-bugs")]
 fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed {
     let start = bounds.geometry.segment_offset(header.segment) + u64::from(header.offset);
     let used = &bytes[..header.used as usize];

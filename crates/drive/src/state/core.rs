@@ -4,6 +4,7 @@ use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
 use crate::error::Error;
+use crate::planted::{Planted, PlantedBug};
 use crate::read_only::ReadOnly;
 use crate::state::batch::{Batch, Item, Payload, Seen};
 use crate::state::cleaning::Cleaning;
@@ -94,8 +95,7 @@ pub(crate) struct Core {
     pub(crate) discard_unsupported: bool,
     pub(crate) notes: Vec<String>,
     pub(crate) recovered: crate::state::recovered::Recovered,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) planted_bug: Option<crate::PlantedBug>,
+    pub(crate) planted: Planted,
 }
 
 impl Core {
@@ -105,11 +105,6 @@ impl Core {
 
     pub(crate) fn blocks(&self) -> u64 {
         self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
-    }
-
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn has_bug(&self, bug: crate::PlantedBug) -> bool {
-        self.planted_bug == Some(bug)
     }
 
     /// Refuses where the drive takes no changes.
@@ -177,8 +172,7 @@ impl Core {
                 true => self.map.own.blocks = self.map.own.blocks.saturating_sub(1),
                 false => self.map.mix.remove_block(*entry),
             }
-            #[cfg(feature = "planted-bugs")]
-            if self.has_bug(crate::PlantedBug::ZeroShareFrame) {
+            if self.planted.has(PlantedBug::ZeroShareFrame) {
                 self.segments.release_share(*entry, entry.share_units(*block));
                 continue;
             }
@@ -215,11 +209,7 @@ impl Core {
 
     /// Whether the log is told of records that die: see [`Log::dies`].
     fn watches_moves(&self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if self.has_bug(crate::PlantedBug::ApplyStaleMove) {
-            return false;
-        }
-        true
+        !self.planted.has(PlantedBug::ApplyStaleMove)
     }
 
     /// Points a block to an entry without a record.
@@ -343,8 +333,7 @@ impl Core {
                 self.note_retired(header);
             }
             Item::Range { header, payload, count, entry } => {
-                #[cfg(feature = "planted-bugs")]
-                if entry.is_unmapped() && self.has_bug(crate::PlantedBug::DropTrim) {
+                if entry.is_unmapped() && self.planted.has(PlantedBug::DropTrim) {
                     self.publish_range(header.block, *count, *entry);
                     return;
                 }
@@ -358,11 +347,8 @@ impl Core {
     /// equal entry alone may be another record that came to lie there.
     pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
         let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
-        #[cfg(feature = "planted-bugs")]
-        if self.has_bug(crate::PlantedBug::DroppedPin) {
-            return same;
-        }
-        same && self.segments.generation_of(seen.entry) == seen.generation
+        let is_pinned = !self.planted.has(PlantedBug::DroppedPin);
+        same && (!is_pinned || self.segments.generation_of(seen.entry) == seen.generation)
     }
 
     /// Whether changes to the map must wait for a checkpoint.

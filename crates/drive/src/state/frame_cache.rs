@@ -61,20 +61,18 @@ pub(crate) struct Frames {
     shards: [Mutex<Shard>; SHARDS],
     shard_max_bytes: AtomicUsize,
     hits: AtomicU64,
-    /// Found by block, whatever its record is now.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) stale: bool,
+    /// The planted mistake: found by block, whatever its record is now.
+    stale: bool,
 }
 
 impl Frames {
     /// Takes its part of the memory that a drive may have for map and frames; see [`Frames::set_budget_bytes`].
-    pub(crate) fn new() -> Frames {
+    pub(crate) fn new(stale: bool) -> Frames {
         Frames {
             shards: Default::default(),
             shard_max_bytes: AtomicUsize::new(FRAMES_MIN_BYTES as usize / SHARDS),
             hits: AtomicU64::new(0),
-            #[cfg(feature = "planted-bugs")]
-            stale: false,
+            stale,
         }
     }
 
@@ -102,7 +100,6 @@ impl Frames {
     }
 
     fn is(&self, one: &Key, other: &Key) -> bool {
-        #[cfg(feature = "planted-bugs")]
         if self.stale {
             return (one.first, one.entry.blocks()) == (other.first, other.entry.blocks());
         }
@@ -170,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_wanted_twice_and_found_by_its_record_only() {
-        let frames = Frames::new();
+        let frames = Frames::new(false);
         let mut out = [0; BLOCK_BYTES];
         assert_eq!(frames.read(&key(8, 1), 0, &mut out), Found::First);
         assert_eq!(frames.read(&key(8, 1), 4096, &mut out), Found::Again);
@@ -186,7 +183,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_oldest_goes() {
-        let frames = Frames::new();
+        let frames = Frames::new(false);
         for (budget, left) in
             [(0, 0), (1 << 20, (1 << 20) - (64 << 10)), (128 << 20, (128 << 20) - (512 << 10))]
         {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
 
+use crate::planted::{Planted, PlantedBug};
 use crate::space::{host_floor_segments, reserve_segments, with_ends};
 pub(crate) use crate::state::claims::{Claim, Gain};
 use crate::state::pack_sizes::PACK_SOFT_BYTES;
@@ -169,11 +170,7 @@ pub(crate) struct Segments {
     reserve: u32,
     entropy: u64,
     generations: u64,
-    /// Planted mistake: readers are not waited for.
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) ignore_pins: bool,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) forget_bad: bool,
+    pub(crate) planted: Planted,
 }
 
 impl Segments {
@@ -199,10 +196,7 @@ impl Segments {
             reserve: 0,
             entropy,
             generations: 0,
-            #[cfg(feature = "planted-bugs")]
-            ignore_pins: false,
-            #[cfg(feature = "planted-bugs")]
-            forget_bad: false,
+            planted: Planted::default(),
         };
         segments.set_geometry(geometry);
         segments
@@ -382,11 +376,7 @@ impl Segments {
     }
 
     fn is_pinned(&self, segment: u32) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if self.ignore_pins {
-            return false;
-        }
-        self.pins.is_pinned(segment)
+        self.pins.is_pinned(segment) && !self.planted.has(PlantedBug::DroppedPin)
     }
 
     /// Takes a free segment for a head, gives it a new generation and marks it promised.
@@ -576,10 +566,7 @@ impl Segments {
 
     /// The planted mistake of that name.
     pub(crate) fn forgets_bad(&self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        return self.forget_bad;
-        #[cfg(not(feature = "planted-bugs"))]
-        false
+        self.planted.has(PlantedBug::BadSegmentForgotten)
     }
 
     /// How many segments are damaged, and how many bad.
@@ -685,7 +672,6 @@ impl Segments {
     }
 
     /// The planted mistake: a block's share dies with it, and rounds to nothing where the record is short.
-    #[cfg(feature = "planted-bugs")]
     pub(crate) fn release_share(&mut self, entry: Entry, share: u32) {
         let segment = self.of(entry);
         let row = self.row_mut(segment);

@@ -16,6 +16,7 @@ use layout::{
 use media::Media;
 
 use crate::error::Error;
+use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
 use crate::state::batch::sum;
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
@@ -71,8 +72,7 @@ impl Core {
         });
         self.log.reset_since_checkpoint();
         self.records_since_checkpoint = 0;
-        #[cfg(feature = "planted-bugs")]
-        if self.has_bug(crate::PlantedBug::ReuseSegmentEarly) {
+        if self.planted.has(PlantedBug::ReuseSegmentEarly) {
             for segment in self.segments.dead() {
                 self.segments.free(segment);
             }

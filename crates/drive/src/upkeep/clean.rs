@@ -9,6 +9,7 @@ use media::Media;
 use crate::error::Error;
 use crate::medium::decode::decode_verified;
 use crate::medium::load::Bounds;
+use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
 use crate::space::with_ends;
 use crate::state::batch::{Batch, Item, Payload, sum};
@@ -287,8 +288,7 @@ impl<M: Media> Shared<M> {
         }
         let anew = self.make_anew(found, payload, blocks, is_current);
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
-        #[cfg(feature = "planted-bugs")]
-        let size = if self.core().has_bug(crate::PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
+        let size = if self.planted.has(PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
         if size < found.header.record_len()
             || (size == found.header.record_len() || pass.must_move) && !is_current
         {

@@ -40,10 +40,10 @@ impl State {
                 Fate::Torn(_) => self.counts.torn_writes += 1,
             }
             if matches!(fate, Fate::Whole) {
-                self.told = self.told.max(write.said.tells);
+                self.called_durable = self.called_durable.max(write.log_numbers.durable);
             }
             for (n, (at, content)) in write.pages.into_iter().enumerate() {
-                let number = write.said.number_of(n);
+                let number = write.log_numbers.number_of(n);
                 let old = self.durable.get(&at).map(|durable| durable.page.clone());
                 match self.blend(old, content, fate) {
                     // Durable without a sync: it counts as made so by the next one.
@@ -115,7 +115,7 @@ impl State {
             (Some(live), Some(durable)) => {
                 Arc::ptr_eq(live, &durable.page)
                     && durable.synced_at + VOUCH_SYNCS <= self.vouched
-                    && durable.number.is_none_or(|number| number <= self.told)
+                    && durable.number.is_none_or(|number| number <= self.called_durable)
             }
             _ => false,
         }

@@ -31,7 +31,7 @@ pub(super) struct Unsynced {
     pub(super) pages: Vec<(u64, Content)>,
     pub(super) completed_at: u64,
     pub(super) issued_at: u64,
-    pub(super) said: Said,
+    pub(super) log_numbers: LogNumbers,
 }
 
 /// A durable write: what it wrote, and what was there before.
@@ -68,19 +68,19 @@ impl Answer {
     }
 }
 
-/// What a write says of the log that it is a part of: see [`SimMedia::saying`](super::SimMedia::saying).
+/// The numbers in a write of the log that it is a part of: see [`SimMedia::reading_log_numbers`](super::SimMedia::reading_log_numbers).
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct LogNumbers {
     /// By page: the number of the entry that it belongs to.
     pub numbers: Vec<Option<u64>>,
-    /// All entries up to this one are durable, says the write.
-    pub tells: u64,
+    /// The write calls all entries up to this one durable.
+    pub durable: u64,
 }
 
 /// Reads the pages of a write.
-pub type Says = fn(&[&[u8]]) -> Said;
+pub type ReadLogNumbers = fn(&[&[u8]]) -> LogNumbers;
 
-impl Said {
+impl LogNumbers {
     pub(super) fn number_of(&self, page: usize) -> Option<u64> {
         self.numbers.get(page).copied().flatten()
     }
@@ -110,10 +110,10 @@ pub(super) struct State {
     pub(super) vouched: u64,
     /// Fault 10 has struck where it may only once.
     pub(super) misdirected_below: bool,
-    /// What writes say of a log.
-    pub(super) says: Option<Says>,
+    /// Reads the numbers of a log in writes.
+    pub(super) read_log_numbers: Option<ReadLogNumbers>,
     /// Most that a durable write calls durable.
-    pub(super) told: u64,
+    pub(super) called_durable: u64,
     /// Writes that begin before this byte say nothing of others.
     pub(super) vouching_from: u64,
     /// Failed writes and syncs of this life.
@@ -275,9 +275,9 @@ impl State {
         let done: Vec<Unsynced> = done;
         for write in done {
             let mut past = Vec::new();
-            self.told = self.told.max(write.said.tells);
+            self.called_durable = self.called_durable.max(write.log_numbers.durable);
             for (n, (at, content)) in write.pages.into_iter().enumerate() {
-                let number = write.said.number_of(n);
+                let number = write.log_numbers.number_of(n);
                 let old = match content.clone() {
                     Some(page) => self.durable.insert(at, Durable { page, synced_at: self.syncs, number }),
                     None => self.durable.remove(&at),
@@ -306,12 +306,12 @@ impl State {
 
     /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
     fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
-        let said = match (self.says, fate) {
-            (Some(says), Fate::Whole) => {
+        let log_numbers = match (self.read_log_numbers, fate) {
+            (Some(read), Fate::Whole) => {
                 let pages = pages.iter().map(|(_, page)| page.as_ref().map_or(&[][..], |page| &page[..]));
-                says(&pages.collect::<Vec<_>>())
+                read(&pages.collect::<Vec<_>>())
             }
-            _ => Said::default(),
+            _ => LogNumbers::default(),
         };
         let mut applied = Vec::with_capacity(pages.len());
         for (at, content) in pages {
@@ -327,7 +327,7 @@ impl State {
             applied.push((at, content));
         }
         self.completed += 1;
-        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at, said });
+        self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at, log_numbers });
     }
 
     /// Ends an operation that was in flight when the process died. A sync may as well never have been issued.

@@ -28,7 +28,7 @@ fn read(frames: &Frames, first: u64) -> u64 {
 
 /// Two read the same frame, and one of them another that goes to the same shard.
 pub(crate) fn frames_are_whole() {
-    let frames = Arc::new(Frames::new());
+    let frames = Arc::new(Frames::new(false));
     let other = {
         let frames = frames.clone();
         thread::spawn(move || read(&frames, 4) + read(&frames, 8))

@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
+use crate::not_a_drive;
 use crate::size::Size;
 use crate::usage::Coded;
 use report::{Checked, Found};
@@ -63,7 +64,7 @@ impl std::error::Error for Faults {}
 pub(crate) fn run(args: &Args) -> Result<()> {
     examine(args).map_err(|error| match error.is::<Faults>() || crate::is_broken_pipe(&error) {
         true => error,
-        false => Coded { code: NOT_CHECKED, error }.into(),
+        false => Coded { code: NOT_CHECKED, error: not_a_drive::clarify(error) }.into(),
     })
 }
 

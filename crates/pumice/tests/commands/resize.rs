@@ -54,10 +54,9 @@ fn data_that_compresses_too_little_for_the_capacity_is_warned_of() {
     succeed("nbdcopy", &[&drive.file("random"), server.uri()]);
     let run = drive.pumice(&["set-capacity", &text(&drive.path()), "512M"]);
     assert_eq!(run.code, Some(0));
-    assert!(
-        run.stderr.contains("the data has shown 1.00:1") && run.stderr.contains("enough for 11"),
-        "{run:?}"
-    );
+    // With the map or without it: an idle drive writes a checkpoint.
+    let ratio = ["1.00:1", "0.99:1"].iter().any(|ratio| run.stderr.contains(&format!("has shown {ratio}")));
+    assert!(ratio && run.stderr.contains("enough for 11"), "{run:?}");
 }
 
 #[test]

@@ -119,6 +119,11 @@ impl SimMedia {
         self.state.lock().bad_copy = Some(byte / PAGE_BYTES as u64);
     }
 
+    /// The pages that hold these bytes, and no others, cannot be read from now on. They take writes.
+    pub fn hide(&self, bytes: &[u64]) {
+        self.state.lock().hidden = bytes.iter().map(|byte| byte / PAGE_BYTES as u64).collect();
+    }
+
     /// Pages that take no write.
     pub fn bad_pages(&self) -> usize {
         self.state.lock().bad.len()

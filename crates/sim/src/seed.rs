@@ -24,6 +24,8 @@ use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
+/// What is drawn for [`Run::hiding`] differs from all else of a seed by this.
+const HIDING: u64 = 0x41dd_e241_dde2_41dd;
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
@@ -129,6 +131,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         ledger,
         is_full: false,
         stays_full,
+        hiding: SimRng::new(seed ^ HIDING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.scattered => run.scattered_lives(),
@@ -178,6 +181,8 @@ struct Run<S> {
     is_full: bool,
     /// The backing is full, and stays so.
     stays_full: bool,
+    /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
+    hiding: SimRng,
 }
 
 impl<S: Subject> Run<S> {

@@ -36,6 +36,7 @@ impl State {
             unsynced: self.unsynced.clone(),
             past: self.past.clone(),
             sticky: self.sticky.clone(),
+            hidden: self.hidden.clone(),
             in_flight: in_flight.collect(),
             answers: Default::default(),
             next_id: self.next_id,

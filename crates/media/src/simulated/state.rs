@@ -96,6 +96,7 @@ pub(super) struct State {
     pub(super) unsynced: Vec<Unsynced>,
     pub(super) past: VecDeque<Past>,
     pub(super) sticky: BTreeSet<u64>,
+    pub(super) hidden: BTreeSet<u64>,
     pub(super) in_flight: Vec<InFlight>,
     pub(super) answers: BTreeMap<u64, Answer>,
     pub(super) next_id: u64,
@@ -187,6 +188,7 @@ impl State {
             self.sticky.insert(first + self.rng.below(count));
         }
         if self.sticky.range(first..first + count).next().is_some()
+            || self.hidden.range(first..first + count).next().is_some()
             || self.rng.ppm(self.faults.read_error_ppm)
         {
             self.counts.read_errors += 1;

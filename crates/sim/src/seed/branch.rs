@@ -38,6 +38,7 @@ impl<S: Subject> Run<S> {
             ledger: self.ledger.clone(),
             is_full: self.is_full,
             stays_full: self.stays_full,
+            hiding: self.hiding.fork(),
         };
         let end = branch.be_crashed();
         panics::arm(armed);

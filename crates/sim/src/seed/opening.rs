@@ -1,7 +1,8 @@
 //! Making, opening and wiping the drive, with crashes on the way.
 
 use drive::Error;
-use layout::PAGE_BYTES;
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use super::{Run, Stop, Wiping};
@@ -57,6 +58,7 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         loop {
+            let hidden = self.hide_copies()?;
             let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
             let opening = self.opening(false);
             let (media, config) = (self.media.clone(), self.config.clone());
@@ -64,8 +66,16 @@ impl<S: Subject> Run<S> {
             panics::arm(self.draw_panic(4));
             let opened = self.executor.block_on(&self.media, &NoPulse, cut, open);
             panics::arm(None);
+            self.media.hide(&[]);
             match opened {
+                Ok(Err(Error::Io(_))) if hidden => {
+                    self.count("restart: refused, copies cannot be read just now");
+                    self.crash();
+                }
                 Ok(Ok(drive)) => {
+                    if hidden {
+                        self.count("restart: opened by other copies");
+                    }
                     self.tell(|| "opened".into());
                     self.count_recovery(&drive);
                     self.count("restart: opened");
@@ -92,6 +102,32 @@ impl<S: Subject> Run<S> {
                 Err(end) => return Err(Stop::Failed(format!("open never returns: {end:?}"))),
             }
         }
+    }
+
+    /// Some copies of superblock and checkpoints cannot be read at the next opening, now and then. Answers whether that is so.
+    fn hide_copies(&mut self) -> Result<bool, Stop> {
+        const ONE_IN: u64 = 12;
+        if !self.hiding.chance(1, ONE_IN) {
+            return Ok(false);
+        }
+        let mut copies: Vec<u64> = (0..SUPERBLOCK_COPIES).map(Geometry::superblock_offset).collect();
+        for offset in copies.clone() {
+            let media = self.media.clone();
+            let read = async move { media.read(offset, IoBuf::zeroed(PAGE_BYTES)).await };
+            let (page, _) = self.do_now("read a superblock", read)?;
+            if let Ok(superblock) = Superblock::decode(&page) {
+                copies.truncate(SUPERBLOCK_COPIES);
+                copies
+                    .extend([0, 1].into_iter().flat_map(|slot| superblock.geometry.checkpoint_offsets(slot)));
+            }
+        }
+        if copies.len() == SUPERBLOCK_COPIES {
+            // It is another subject.
+            return Ok(false);
+        }
+        copies.retain(|_| self.hiding.chance(1, 2));
+        self.media.hide(&copies);
+        Ok(!copies.is_empty())
     }
 
     /// Wipes the drive, which is not open, or pulls the plug on the way.

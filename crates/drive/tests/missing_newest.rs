@@ -105,6 +105,31 @@ fn a_copy_that_cannot_be_read_is_not_missed_beside_an_older_one() {
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
 
+/// The medium did not take one of its copies, and the other is lost later: the older one beside it does not pass for the newest.
+#[test]
+fn a_checkpoint_of_one_copy_is_missed_where_that_is_lost() {
+    for (copy, lost) in [(0, false), (1, false), (0, true), (1, true)] {
+        let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+        let drive = tasks.open(&media, |_| {});
+        (1..8).for_each(|version| write(&tasks, &drive, version));
+        tasks.run(drive.close()).expect("close");
+        let number = drive.status().checkpoint_number + 1;
+        let places = copies(&geometry, number);
+        media.unwritable.lock().push(places[copy].clone());
+        let drive = tasks.open(&media, |_| {});
+        write(&tasks, &drive, 8);
+        drop(drive);
+
+        media.unwritable.lock().clear();
+        match lost {
+            true => overwrite(&media, &tasks, places[1 - copy].start),
+            false => media.unreadable.lock().push(places[1 - copy].clone()),
+        }
+        // The checkpoint after it has two copies.
+        assert_holds(&tasks, &tasks.open(&media, |_| {}), 8);
+    }
+}
+
 /// The map is cleaned, and what the last checkpoint freed of it belongs to the checkpoint before.
 #[test]
 fn what_a_checkpoint_freed_is_given_back_only_after_the_next() {

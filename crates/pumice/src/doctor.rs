@@ -13,6 +13,7 @@ mod processors;
 pub(crate) mod root;
 mod trim;
 
+use service::path_text;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -150,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
-        let answer = json!({ "path": patient.path, "failed_count": failed, "checks": checks });
+        let answer = json!({ "path": path_text(&patient.path), "failed_count": failed, "checks": checks });
         serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {

@@ -53,15 +53,15 @@ impl<M: Media> Drive<M> {
         let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
         reader.planted = options.planted;
         let mut tail = reader.tail(&checkpoint).await?;
-        if tail.damage.is_none() && found.alone {
+        if tail.damage.is_none() && found.uneven {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
         // A newer checkpoint may exist that could not be read. Where nothing shows what its slot holds, the drive must not go on
         // by the older one, however whole the log behind that looks: what the newer one freed may have been discarded. It
         // would also explain damage in the log, and a gap: it may replace a pack whose write failed, and durable data may
         // lie behind that.
-        let unread = found.unread.filter(|_| found.alone && !accepts);
-        let is_missed = found.hidden || tail.damage.is_some() || tail.goes_on;
+        let unread = found.unread.filter(|_| !accepts);
+        let is_missed = tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on);
         if let Some(error) = unread.as_ref().filter(|_| is_missed) {
             return Err(error.clone());
         }

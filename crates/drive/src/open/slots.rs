@@ -25,6 +25,9 @@ pub(crate) struct Found {
     pub(crate) checkpoint: Checkpoint,
     /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
     pub(crate) alone: bool,
+    /// Not both copies of the one before it were found: a newer one may have been written to one of the two places, where the
+    /// medium did not take the other.
+    pub(crate) uneven: bool,
     /// Why what may be a newer one could not be read.
     pub(crate) unread: Option<Error>,
     /// Nothing that could be read of the other slot shows what it holds.
@@ -137,7 +140,8 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
     };
-    let alone = !found.iter().any(|(_, c)| c.number + 1 == newest);
+    let before_count = found.iter().filter(|(_, c)| c.number + 1 == newest).count();
+    let (alone, uneven) = (before_count == 0, before_count < 2);
     let copy_of = |number: u64, copy: usize| found.iter().find(|(at, c)| c.number == number && *at == copy);
     let (mut whole, mut has_before) = ([false; 2], [false; 2]);
     for copy in 0..2 {
@@ -158,6 +162,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     Ok(Found {
         checkpoint,
         alone,
+        uneven,
         unread: unread[other].take(),
         hidden: !shown[other],
         outdated,

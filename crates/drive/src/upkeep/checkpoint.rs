@@ -288,6 +288,8 @@ pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Committed,
+    /// Committed, but the medium did not take one of the copies.
+    InOneCopy,
     /// The medium did not take a pack: what was in it has to be written elsewhere first.
     PackFailed,
 }
@@ -296,11 +298,17 @@ impl<M: Media> Shared<M> {
     /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock. What the medium did not
     /// take is written elsewhere before.
     pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
+        let mut was_in_one_copy = false;
         loop {
             self.rehome().await?;
-            // Ends: each pack that fails is counted, and too many of them poison the drive.
-            if self.attempt_checkpoint(clean).await? == Attempt::Committed {
-                return Ok(());
+            match self.attempt_checkpoint(clean).await? {
+                Attempt::Committed => return Ok(()),
+                Attempt::InOneCopy if was_in_one_copy => return Ok(()),
+                // Should that copy be lost, the older one beside it would pass for the newest. The next checkpoint goes to the
+                // other slot.
+                Attempt::InOneCopy => was_in_one_copy = true,
+                // Ends: each pack that fails is counted, and too many of them poison the drive.
+                Attempt::PackFailed => {}
             }
         }
     }
@@ -391,7 +399,7 @@ impl<M: Media> Shared<M> {
             core.commit_checkpoint();
         }
         self.progress.notify(usize::MAX);
-        Ok(Attempt::Committed)
+        Ok(if written == [true; COPIES] { Attempt::Committed } else { Attempt::InOneCopy })
     }
 
     /// Writes parts of a copy of a checkpoint, one after the other.

@@ -1,5 +1,6 @@
 //! What `pumice check` prints.
 
+use service::path_text;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -118,7 +119,7 @@ impl Checked {
     fn json(&self, path: &Path) -> Value {
         let Checked { status, report } = self;
         json!({
-            "path": path,
+            "path": path_text(path),
             "opened": true,
             "deep": report.deep,
             "closed_properly": status.recovered.clean,

@@ -1,5 +1,6 @@
 //! `pumice check` of a drive that is being served: its server scrubs it.
 
+use service::path_text;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -59,8 +60,11 @@ fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let path = args.path.display();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &serde_json::json!({ "path": args.path, "scrub": report }))
-            .map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(
+            &mut out,
+            &serde_json::json!({ "path": path_text(&args.path), "scrub": report }),
+        )
+        .map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         let (records, bytes) = (report.records_verified_count, human::bytes(report.read_bytes));

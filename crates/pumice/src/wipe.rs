@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use drive::WipeOptions;
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{IoChoice, run_here, shown};
+use service::{IoChoice, SpaceAfterWipe, run_here, shown};
 
 use crate::in_use;
 use crate::size::Size;
+use crate::usage;
 
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
@@ -72,12 +73,18 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     };
     let wiped = run_here(IoChoice::Auto, |_| service::wipe(path, options, discard, progress))?;
     bar.finish_and_clear();
-    let gave_back = wiped?;
+    let space = wiped?;
     let mut out = std::io::stdout();
     writeln!(out, "{}: wiped", shown(path))?;
-    if !gave_back && discard {
-        let why = "the drive was made with --preallocate, or the backing cannot discard";
-        writeln!(out, "{}: keeps its space: {why}", shown(path))?;
+    match space {
+        SpaceAfterWipe::Kept if discard => {
+            let why = "the drive was made with --preallocate, or the backing cannot discard";
+            writeln!(out, "{}: keeps its space: {why}", shown(path))?;
+        }
+        SpaceAfterWipe::Failed(error) => {
+            usage::complain(&format!("warning: {}: the old space was not discarded: {error}", shown(path)));
+        }
+        SpaceAfterWipe::Discarded | SpaceAfterWipe::Kept => {}
     }
     Ok(())
 }

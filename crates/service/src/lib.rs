@@ -24,7 +24,7 @@ mod watch;
 
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use control::admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_drives, find_served};
-pub use control::resize::{set_capacity, set_codec, set_size, wipe};
+pub use control::resize::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
 pub use control::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use error::ServiceError;
 pub use log_limit::LogLimit;

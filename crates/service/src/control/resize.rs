@@ -111,23 +111,37 @@ pub(crate) async fn grow(
     drive.set_physical_size(bytes).await.map_err(failed)
 }
 
+/// The space of a drive that was wiped.
+#[derive(Debug)]
+pub enum SpaceAfterWipe {
+    /// It was given back to the backing.
+    Discarded,
+    /// It was not, by request, or because the drive or the backing cannot.
+    Kept,
+    /// Giving it back failed.
+    Failed(drive::Error),
+}
+
 /// Wipes the drive at `path`, which no server may have; with `discard` gives its space back to the backing then.
-/// `progress` gets bytes done and bytes in all. Answers whether the space was given back.
+/// `progress` gets bytes done and bytes in all.
 ///
 /// # Errors
-/// As [`Drive::wipe`], and [`media::MediaError::InUse`] where a server has it. An error of the discard comes after the drive
-/// was wiped.
+/// As [`Drive::wipe`], and [`media::MediaError::InUse`] where a server has it. After an error the drive is not wiped.
 pub async fn wipe(
     path: &Path,
     options: WipeOptions,
     discard: bool,
     progress: impl FnMut(u64, u64),
-) -> Result<bool, ServiceError> {
+) -> Result<SpaceAfterWipe, ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     let media = open_media(path, &OpenSettings::default()).await?;
     Drive::wipe(&media, options).await.map_err(failed)?;
     if !discard {
-        return Ok(false);
+        return Ok(SpaceAfterWipe::Kept);
     }
-    Drive::discard_all(&media, progress).await.map_err(failed)
+    Ok(match Drive::discard_all(&media, progress).await {
+        Ok(true) => SpaceAfterWipe::Discarded,
+        Ok(false) => SpaceAfterWipe::Kept,
+        Err(error) => SpaceAfterWipe::Failed(error),
+    })
 }

@@ -43,7 +43,7 @@ mod slots {
     mod code;
     pub(crate) mod model;
 }
-mod frames {
+mod frame_cache {
     #[path = "../../../drive/src/state/frame_cache.rs"]
     mod code;
     pub(crate) mod model;

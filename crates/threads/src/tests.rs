@@ -30,7 +30,7 @@ hold! {
     wait: a_change_is_seen, the_second_change_is_seen, a_right_goes_round, what_is_told_outside_the_lock_is_seen;
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
     slots: one_is_finished;
-    frames: frames_are_whole;
+    frame_cache: frames_are_whole;
     sample: it_starts_over;
 }
 

@@ -282,8 +282,8 @@ fn what_a_wipe_left_behind_is_no_fault() {
         run(Drive::wipe(&*media, drive::WipeOptions::default())).expect("wipe");
         let report = examine(&media, true);
         assert_eq!(report.faults, []);
-        let obsolete = report.checkpoints.iter().filter(|found| found.state == CopyState::Obsolete);
-        assert_eq!(obsolete.count(), 2, "{:?}", report.checkpoints);
+        let blanked = report.checkpoints.iter().filter(|found| found.state == CopyState::Blank);
+        assert_eq!(blanked.count(), 2, "{:?}", report.checkpoints);
     }
     // In use again, all copies must be there.
     let drive = open(&media, 7);

@@ -190,6 +190,6 @@ fn numbers_of_the_superblock() {
         image.superblock.incarnation = end;
         let page = image.superblock.encode();
         (0..2).for_each(|copy| image.write(layout::Geometry::superblock_offset(copy), &page));
-        assert_no_panic("wiped", run(Drive::wipe(&*media, WipeOptions::default())));
+        assert_no_panic("wiped", run(Drive::wipe(&*media, WipeOptions::default())).map(drop));
     }
 }

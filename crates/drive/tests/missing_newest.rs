@@ -19,6 +19,8 @@ const BACKING: u64 = 48 << 20;
 const LOGICAL: u64 = 64 << 20;
 const BLOCKS: u64 = 100;
 
+type Grow<'a> = &'a dyn Fn(&Tasks, &Drive<Faulty>) -> Result<(), Error>;
+
 fn new_drive(physical: u64, logical: u64) -> (Arc<Faulty>, Tasks, Geometry) {
     let (media, tasks) = (Arc::new(Faulty::new(BACKING)), Tasks::default());
     let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(physical, logical) };
@@ -195,7 +197,7 @@ fn a_superblock_older_than_the_checkpoint_is_refused() {
     let grow_size = |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_physical_size(BACKING));
     let grow_capacity =
         |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_logical_capacity(2 * LOGICAL));
-    let grow: [&dyn Fn(&Tasks, &Drive<Faulty>) -> Result<(), Error>; 2] = [&grow_size, &grow_capacity];
+    let grow: [Grow; 2] = [&grow_size, &grow_capacity];
     for (which, grow) in grow.into_iter().enumerate() {
         let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
         let drive = tasks.open(&media, |_| {});
@@ -240,4 +242,54 @@ fn a_wipe_is_not_undone_by_a_superblock_that_cannot_be_read() {
     assert!(matches!(error, Error::Io(_)), "{error}");
     let wiped_again = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
     assert!(matches!(wiped_again, Err(Error::Io(_))), "{wiped_again:?}");
+}
+
+/// A wipe reached one copy of the superblock, which went bad before the drive was opened: what was wiped stays so.
+#[test]
+fn a_wipe_in_one_copy_is_not_undone_by_losing_it() {
+    for (keeps_old, warnings) in [(false, 1), (true, 3)] {
+        let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+        let drive = tasks.open(&media, |_| {});
+        write(&tasks, &drive, 1);
+        tasks.run(drive.close()).expect("close");
+        let newest = drive.status().checkpoint_number;
+        let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
+        media.unwritable.lock().push(second);
+        if keeps_old {
+            media.unwritable.lock().extend(copies(&geometry, newest));
+        }
+        let not_taken = tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("one copy is enough");
+        assert_eq!(not_taken.len(), warnings, "{not_taken:?}");
+        assert!(not_taken[0].contains("a copy of the superblock"), "{not_taken:?}");
+        assert_eq!(not_taken.last().is_some_and(|last| last.contains("may come back")), keeps_old);
+        media.unwritable.lock().clear();
+        overwrite(&media, &tasks, first.start);
+        if !keeps_old {
+            let error = error_of_opening(&media, &tasks);
+            assert!(matches!(error, Error::Corrupt(_)), "{error}");
+            tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("wiped again");
+            let drive = tasks.open(&media, |_| {});
+            assert_eq!(drive.status().logical_used_bytes, 0);
+        }
+    }
+}
+
+/// Copies that take no write are counted for as long as they do not.
+#[test]
+fn copies_that_take_no_write_are_told() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    assert_eq!(drive.status().copies_not_taken_count, 0);
+    media.unwritable.lock().extend([copies(&geometry, 0)[1].clone(), copies(&geometry, 1)[0].clone()]);
+    write(&tasks, &drive, 1);
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    assert_eq!(drive.status().copies_not_taken_count, 2);
+    media.unwritable.lock().push(Geometry::superblock_offset(1)..Geometry::superblock_offset(1) + BLOCK);
+    tasks.run(drive.set_logical_capacity(2 * LOGICAL)).expect("grow");
+    assert_eq!(drive.status().copies_not_taken_count, 3);
+    media.unwritable.lock().clear();
+    tasks.run(drive.set_logical_capacity(3 * LOGICAL)).expect("grow");
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    assert_eq!(drive.status().copies_not_taken_count, 0);
+    assert_holds(&tasks, &drive, 1);
 }

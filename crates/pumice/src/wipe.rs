@@ -73,9 +73,12 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     };
     let wiped = run_here(IoChoice::Auto, |_| service::wipe(path, options, discard, progress))?;
     bar.finish_and_clear();
-    let space = wiped?;
+    let (space, not_taken) = wiped?;
     let mut out = std::io::stdout();
     writeln!(out, "{}: wiped", shown(path))?;
+    for what in not_taken {
+        usage::complain(&format!("warning: {}: {what}", shown(path)));
+    }
     match space {
         SpaceAfterWipe::Kept if discard => {
             let why = "the drive was made with --preallocate, or the backing cannot discard";

@@ -258,7 +258,7 @@ impl Subject for Drive<SimMedia> {
     }
 
     async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
-        Drive::wipe(&*media, WipeOptions::default()).await
+        Drive::wipe(&*media, WipeOptions::default()).await.map(drop)
     }
 
     const BUGS: &'static [Bug] = &Bug::ALL;

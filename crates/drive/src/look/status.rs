@@ -98,6 +98,8 @@ pub struct Status {
     pub segments_damaged_count: u32,
     /// Not written to any more because a write to them failed.
     pub segments_bad_count: u32,
+    /// Copies of superblock and checkpoints that did not take what was last written to them.
+    pub copies_not_taken_count: u32,
     /// Freed, and still being read.
     pub segments_waiting_count: u32,
     pub map_memory_bytes: u64,
@@ -189,6 +191,7 @@ impl<M: Media> Drive<M> {
             segments_free_count: segments.free_count(),
             segments_damaged_count: damaged,
             segments_bad_count: bad,
+            copies_not_taken_count: core.copies_not_taken.len() as u32,
             segments_waiting_count: segments.waiting_count(),
             map_memory_bytes: core.map.memory_bytes(),
             map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),

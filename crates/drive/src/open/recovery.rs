@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use layout::checkpoint::COUNT_MAX;
-use layout::{Checkpoint, Counters, Superblock};
+use layout::{Checkpoint, Counters, Geometry, Superblock};
 use media::Media;
 
 use crate::error::Error;
@@ -105,9 +105,14 @@ impl<M: Media> Drive<M> {
         }
         let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs } =
             rewritten.unwrap_or_default();
-        for (what, errors) in [("the superblock", of_superblock), ("a checkpoint", of_checkpoint)] {
-            for error in errors.into_iter().flatten() {
+        for (what, errors, offsets) in [
+            ("the superblock", of_superblock, [0, 1].map(Geometry::superblock_offset)),
+            ("a checkpoint", of_checkpoint, core.geometry().checkpoint_offsets(checkpoint.number)),
+        ] {
+            for (error, offset) in errors.into_iter().zip(offsets) {
+                let Some(error) = error else { continue };
                 core.counters.write_errors_count += 1;
+                core.note_copy(offset, false);
                 core.note(format!("a copy of {what} cannot be written: {error}"));
             }
         }
@@ -223,6 +228,7 @@ fn recover(
         flushing_up_to: 0,
         failed_packs: 0,
         skipped_checkpoints: 0,
+        copies_not_taken: Default::default(),
         writing_aside: false,
         syncs_count: 0,
         maintaining: false,

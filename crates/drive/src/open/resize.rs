@@ -135,9 +135,6 @@ impl<M: Media> Shared<M> {
     /// one must not go on by it. The caller has the right to maintenance.
     async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
-        if self.core().in_progress.is_some() {
-            self.write_checkpoint(false).await?;
-        }
         self.write_checkpoint(false).await
     }
 
@@ -162,7 +159,10 @@ impl<M: Media> Shared<M> {
         let page = Arc::new(page);
         let mut written = 0;
         for copy in 0..SUPERBLOCK_COPIES {
-            match self.write_to_end(Geometry::superblock_offset(copy), page.clone()).await {
+            let offset = Geometry::superblock_offset(copy);
+            let answer = self.write_to_end(offset, page.clone()).await;
+            self.core().note_copy(offset, answer.is_ok());
+            match answer {
                 Ok(()) => written += 1,
                 Err(error @ Error::ReadOnly(_)) => return Err(error),
                 Err(error) => {

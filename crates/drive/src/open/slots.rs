@@ -280,10 +280,11 @@ pub(crate) async fn read_copy<M: Media>(
 /// opened, the heads went on behind the places that the older checkpoint's log leads to (whose packs say so too), or
 /// nothing was written after the newer one.
 ///
-/// What remains undetectable: that the newest checkpoint is bad in both copies and so is every first pack of a segment
-/// opened since; and that of its two copies one went bad and the other write never reached the medium although the
-/// backing said so (the old checkpoint there, two numbers older, is whole and raises no suspicion) where no pack of the
-/// log behind the older one knows better.
+/// The same where the slot holds the one before in one copy only: the medium may have taken one copy of the next one, which
+/// went bad, and not the other.
+///
+/// What remains undetectable: that the newest checkpoint is bad in both copies, or in the one that the medium took, and so
+/// is every first pack of a segment opened since; and that neither write reached the medium although the backing said so.
 pub(crate) async fn find_successor<M: Media>(
     media: &M,
     superblock: &Superblock,

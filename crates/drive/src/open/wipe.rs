@@ -3,13 +3,14 @@
 //! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of how often it was wiped, so
 //! one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is written to the
 //! slot that the newest one of the old does *not* lie in; then the superblock commits. A power cut on the way leaves the
-//! drive as it was, or wiped.
+//! drive as it was, or wiped. Then the newest checkpoint of the old is blanked: should the new superblock be lost, of which
+//! the backing may have taken one copy only, the old one leads to nothing any more.
 
 use std::collections::HashSet;
 
 use layout::geometry::validate_capacity;
-use layout::{Features, SegmentRow, SegmentUse, Superblock};
-use media::Media;
+use layout::{Features, PAGE_BYTES, SegmentRow, SegmentUse, Superblock};
+use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
@@ -36,11 +37,12 @@ const DISCARD_BYTES: u64 = 1 << 30;
 impl<M: Media> Drive<M> {
     /// Wipes the drive on `media`, which no server may have open: all data and statistics, but not what was written to the
     /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
+    /// Answers what the backing did not take, though the drive is wiped.
     ///
     /// # Errors
     /// [`Error::Invalid`] for options that cannot be, [`Error::NotADrive`], [`Error::Io`] if neither place
     /// of a checkpoint can be read; nothing was changed then.
-    pub async fn wipe(media: &M, options: WipeOptions) -> Result<(), Error> {
+    pub async fn wipe(media: &M, options: WipeOptions) -> Result<Vec<String>, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
@@ -74,10 +76,30 @@ impl<M: Media> Drive<M> {
             false => SegmentRow::BLANK,
         });
         let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
-        // Of each one copy is enough; the next opening reports the other.
-        write_copies(media, superblock.geometry.checkpoint_offsets(number), checkpoint).await?;
-        write_superblock(media, &superblock).await?;
-        Ok(())
+        // Of each one copy is enough.
+        let geometry = superblock.geometry;
+        let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), checkpoint).await?;
+        let of_superblock = write_superblock(media, &superblock).await?;
+        let page = IoBuf::zeroed(PAGE_BYTES);
+        let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), page).await {
+            Ok(errors) => errors,
+            Err(error) => [Some(error), None],
+        };
+        let may_come_back = of_superblock.iter().any(Option::is_some)
+            && of_checkpoint.iter().chain(&of_old).any(Option::is_some);
+        let mut not_taken = Vec::new();
+        for (what, errors) in [
+            ("the superblock", of_superblock),
+            ("the first checkpoint", of_checkpoint),
+            ("what blanks the last checkpoint", of_old),
+        ] {
+            let errors = errors.into_iter().flatten();
+            not_taken.extend(errors.map(|error| format!("a copy of {what} cannot be written: {error}")));
+        }
+        if may_come_back {
+            not_taken.push("should the other copies be lost, what was on the drive may come back".into());
+        }
+        Ok(not_taken)
     }
 
     /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many

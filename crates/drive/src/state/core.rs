@@ -1,5 +1,7 @@
 //! The state of a drive, behind one lock: everything in here is quick and never waits.
 
+use std::collections::BTreeSet;
+
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
 
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) failed_packs: u32,
     /// Numbers of checkpoints that were given up when their places were being written.
     pub(crate) skipped_checkpoints: u64,
+    /// Where copies of superblock and checkpoints are that did not take what was last written to them.
+    pub(crate) copies_not_taken: BTreeSet<u64>,
     /// A superblock or checkpoint is being written: never two at a time.
     pub(crate) writing_aside: bool,
     /// Syncs that have ended.
@@ -347,8 +351,16 @@ impl Core {
     /// equal entry alone may be another record that came to lie there.
     pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
         let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
-        let is_pinned = !self.planted.has(PlantedBug::DroppedPin);
-        same && (!is_pinned || self.segments.generation_of(seen.entry) == seen.generation)
+        let asks_generation = !self.planted.has(PlantedBug::DroppedPin);
+        same && (!asks_generation || self.segments.generation_of(seen.entry) == seen.generation)
+    }
+
+    /// A copy of the superblock or a checkpoint was written, or could not be.
+    pub(crate) fn note_copy(&mut self, offset: u64, is_taken: bool) {
+        match is_taken {
+            true => self.copies_not_taken.remove(&offset),
+            false => self.copies_not_taken.insert(offset),
+        };
     }
 
     /// Whether changes to the map must wait for a checkpoint.

@@ -288,8 +288,9 @@ pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Committed,
-    /// Committed, but the medium did not take one of the copies.
-    InOneCopy,
+    /// Committed, but were a copy lost, what is left would not show that it is the newest: the medium did not take the other,
+    /// or the number before it was given up.
+    Doubtful,
     /// The medium did not take a pack: what was in it has to be written elsewhere first.
     PackFailed,
 }
@@ -298,15 +299,14 @@ impl<M: Media> Shared<M> {
     /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock. What the medium did not
     /// take is written elsewhere before.
     pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
-        let mut was_in_one_copy = false;
+        let mut was_doubtful = false;
         loop {
             self.rehome().await?;
             match self.attempt_checkpoint(clean).await? {
                 Attempt::Committed => return Ok(()),
-                Attempt::InOneCopy if was_in_one_copy => return Ok(()),
-                // Should that copy be lost, the older one beside it would pass for the newest. The next checkpoint goes to the
-                // other slot.
-                Attempt::InOneCopy => was_in_one_copy = true,
+                Attempt::Doubtful if was_doubtful => return Ok(()),
+                // The next checkpoint goes to the other slot, numbered next.
+                Attempt::Doubtful => was_doubtful = true,
                 // Ends: each pack that fails is counted, and too many of them poison the drive.
                 Attempt::PackFailed => {}
             }
@@ -380,6 +380,7 @@ impl<M: Media> Shared<M> {
                 Err(error @ Error::ReadOnly(_)) => return Err(error),
                 Err(error) => failure = Some(error),
             }
+            self.core().note_copy(start, written[copy]);
         }
         if let Some(error) = failure {
             let mut core = self.core();
@@ -391,15 +392,17 @@ impl<M: Media> Shared<M> {
             }
         }
         self.sync_once().await?;
-        {
+        let follows = {
             let mut core = self.core();
             for copy in (0..COPIES).filter(|copy| written[*copy]) {
                 core.table.end_place(number, copy);
             }
+            let follows = core.skipped_checkpoints == 0;
             core.commit_checkpoint();
-        }
+            follows
+        };
         self.progress.notify(usize::MAX);
-        Ok(if written == [true; COPIES] { Attempt::Committed } else { Attempt::InOneCopy })
+        Ok(if follows && written == [true; COPIES] { Attempt::Committed } else { Attempt::Doubtful })
     }
 
     /// Writes parts of a copy of a checkpoint, one after the other.

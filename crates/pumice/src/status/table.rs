@@ -310,6 +310,7 @@ fn inside(table: &mut Table, drive: &StatusReport) {
     table.count("read errors", errors.read_errors_count);
     table.count("write errors", errors.write_errors_count);
     table.count("corrupt records", errors.corrupt_records_count);
+    table.count("copies not taken", errors.copies_not_taken_count.into());
     table.count("reads a copy served", errors.corrected_reads_count);
     table.count("openings", drive.opens_count);
     table.text("open for writing", &human::duration(drive.power_on_seconds as f64));

@@ -175,6 +175,8 @@ pub struct ErrorReport {
     pub corrupt_records_count: u64,
     /// Reads of a superblock or checkpoint that its other copy served.
     pub corrected_reads_count: u64,
+    /// Copies of superblock and checkpoints that did not take what was last written to them, now.
+    pub copies_not_taken_count: u32,
     pub unclean_opens_count: u64,
 }
 
@@ -303,6 +305,7 @@ impl StatusReport {
                 write_errors_count: counters.write_errors_count,
                 corrupt_records_count: counters.corrupt_records_count,
                 corrected_reads_count: counters.corrected_reads_count,
+                copies_not_taken_count: status.copies_not_taken_count,
                 unclean_opens_count: counters.unclean_opens_count,
             },
             recovery: RecoveryReport {
@@ -355,7 +358,9 @@ impl StatusReport {
             | DriveState::Unknown => false,
         };
         let worn = [self.wear.percentage_used, self.backing.percentage_used];
-        let doubtful = self.errors.corrupt_records_count > 0 || self.backing.unreliable();
+        let doubtful = self.errors.corrupt_records_count > 0
+            || self.errors.copies_not_taken_count > 0
+            || self.backing.unreliable();
         self.critical_warning = CriticalWarning::of(&[
             (Warning::Space, 100.0 * self.physical_used_ratio >= f64::from(warn_at.critical())),
             (Warning::Temperature, self.backing.too_hot()),

@@ -34,7 +34,7 @@
 //! Faults 9, 10 and 12 spare what nothing vouches for: the newest writes, after which no other write that could tell was issued
 //! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
 //! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`]. Nor can what was written twice, to be
-//! safe, be missed if both writes are lost and what was there before is whole: of such places fault 10 strikes one, once
+//! safe, be missed if both are gone and what one of them replaced is whole: of such places fault 10 strikes one, once
 //! ([`Faults::misdirect_once_below_bytes`]).
 
 mod branch;

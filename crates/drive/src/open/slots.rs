@@ -285,6 +285,7 @@ pub(crate) async fn read_copy<M: Media>(
 ///
 /// What remains undetectable: that the newest checkpoint is bad in both copies, or in the one that the medium took, and so
 /// is every first pack of a segment opened since; and that neither write reached the medium although the backing said so.
+/// A header of the next number with a damaged table behind it proves nothing: a power cut leaves that too.
 pub(crate) async fn find_successor<M: Media>(
     media: &M,
     superblock: &Superblock,

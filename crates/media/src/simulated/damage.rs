@@ -153,9 +153,9 @@ impl State {
         }
         let pages = write.pages.clone();
         let first = pages[0].0;
-        if first * (PAGE_BYTES as u64) < self.faults.misdirect_once_below_bytes
-            && std::mem::replace(&mut self.misdirected_below, true)
-        {
+        let once_below = self.faults.misdirect_once_below_bytes;
+        let is_below = |at: u64| at * (PAGE_BYTES as u64) < once_below;
+        if is_below(first) && std::mem::replace(&mut self.misdirected_below, true) {
             return;
         }
         let target = self.durable.last_key_value().map_or(0, |(&last, _)| self.rng.below(last + 1));
@@ -163,7 +163,9 @@ impl State {
             self.replace(*at, old.clone());
         }
         let fair = pages.iter().all(|(at, _, _)| self.is_fair_game(target + at - first));
-        if self.rng.chance(1, 2) && fair {
+        // The same for what it lands on.
+        let mut may_land = || !(is_below(target) && std::mem::replace(&mut self.misdirected_below, true));
+        if self.rng.chance(1, 2) && fair && may_land() {
             for (at, page, _) in &pages {
                 self.replace(target + at - first, Some(page.clone()));
             }

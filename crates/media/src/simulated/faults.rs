@@ -28,7 +28,7 @@ pub struct Faults {
     pub rot_ppm: u32,
     /// Fault 10: at any completed operation, some earlier write.
     pub misdirect_ppm: u32,
-    /// Fault 10 strikes writes that begin below this byte only once in a backing's life.
+    /// Below this byte fault 10 strikes only once in a backing's life, be it a write that is lost or what it lands on.
     pub misdirect_once_below_bytes: u64,
     /// Fault 11: a write, one of whose pages takes no write from then on.
     pub bad_page_ppm: u32,

@@ -29,7 +29,7 @@ pub use error::Error;
 pub use io::extents::{Extent, ExtentKind};
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
-pub use open::wipe::WipeOptions;
+pub use open::wipe::{WipeOptions, Wiped};
 pub use options::{
     Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
 };

@@ -95,9 +95,10 @@ impl Superblock {
         self.log_id_of(self.incarnation)
     }
 
-    /// The same after the next wipe.
-    pub fn next_log_id(&self) -> [u8; 16] {
-        self.log_id_of(self.incarnation.wrapping_add(1))
+    /// After how many more wipes the id is this one; `None` if not after the next thousand.
+    pub fn wipes_until(&self, id: &[u8; 16]) -> Option<u64> {
+        const WIPES_MAX: u64 = 1000;
+        (1..=WIPES_MAX).find(|wipes| self.log_id_of(self.incarnation.wrapping_add(*wipes)) == *id)
     }
 
     fn log_id_of(&self, incarnation: u64) -> [u8; 16] {

@@ -15,7 +15,7 @@ mod sync;
 
 pub use any::AnyMedia;
 pub use buffer::IoBuf;
-pub use file::{Allocation, Direct, FileMedia, MediaError, UringGuard, UringReactor};
+pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{
     Faults, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,

@@ -12,6 +12,7 @@ use service::{IoChoice, MonitorSettings, OpenSettings, ThrottleSettings, WarnAt}
 
 use crate::logging;
 use crate::size::Size;
+use crate::usage::WrongUsage;
 pub(crate) use values::{
     parse_background_cpu, parse_direct, parse_io, parse_map_cache, parse_percent, parse_throttle_floor,
     parse_unix_socket,
@@ -266,9 +267,9 @@ impl Source {
         };
         drives.iter_mut().for_each(|drive| self.overrides.settle(&mut drive.settings));
         let config = Config { server, drives };
-        config.check().with_context(|| match &self.file {
-            Some(file) => file.display().to_string(),
-            None => "the command line".to_string(),
+        config.check().map_err(|error| match &self.file {
+            Some(file) => error.context(file.display().to_string()),
+            None => WrongUsage(error.to_string()).into(),
         })?;
         Ok(config)
     }

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use media::LoopSource;
 
 use crate::doctor::mounts::{mounts, unescape};
 use crate::doctor::root::{Root, numbered};
@@ -24,6 +25,8 @@ enum User {
     Swap,
     /// A loop device, and what uses that.
     Loop(String, Option<Box<User>>),
+    /// A loop device with the same bytes of the same file, and what uses that.
+    SameBytes(String, Box<User>),
     /// A device made of it, by device mapper or md, and what uses that.
     Holder(String, Option<Box<User>>),
     /// One of its partitions, and what uses that.
@@ -38,9 +41,8 @@ impl User {
         match self {
             User::Mount(point) => format!("unmount it first (`umount {}`)", point.display()),
             User::Swap => "turn it off first (`swapoff`)".to_string(),
-            User::Loop(_, Some(user)) | User::Holder(_, Some(user)) | User::Partition(_, user) => {
-                user.advice()
-            }
+            User::Loop(_, Some(user)) | User::Holder(_, Some(user)) => user.advice(),
+            User::Partition(_, user) | User::SameBytes(_, user) => user.advice(),
             User::Loop(device, None) => format!("detach it first (`losetup --detach {device}`)"),
             User::Holder(device, None) => format!("stop {device} first"),
             User::Lock(_) => "stop it first (`fuser -v` names the process)".to_string(),
@@ -59,6 +61,7 @@ impl fmt::Display for User {
                 write!(f, "backing file of {device}")?;
                 above
             }
+            User::SameBytes(device, user) => return write!(f, "the same bytes as {device}, {user}"),
             User::Partition(device, user) => return write!(f, "its partition {device} is {user}"),
             User::Holder(device, above) => {
                 write!(f, "part of {device}")?;
@@ -81,7 +84,8 @@ fn user(root: &Root, path: &Path) -> Option<User> {
     let found = std::fs::metadata(path).ok()?;
     let kind = found.file_type();
     if kind.is_block_device() {
-        device_user(root, &number(found.rdev()), Some(&found), 0)
+        let number = number(found.rdev());
+        device_user(root, &number, Some(&found), 0).or_else(|| sibling_user(root, path, &number))
     } else if kind.is_file() {
         if swap(root, |it| same(it, &found)) {
             return Some(User::Swap);
@@ -145,17 +149,50 @@ fn whole_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     holder(root, &directory.join(".."), depth)
 }
 
-/// A loop device on the file or block device that `found` describes.
-fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
-    root.names("sys/block", |name| numbered(name, "loop")).into_iter().find_map(|name| {
-        let directory = Path::new("sys/block").join(&name);
-        let file = root.text(directory.join("loop/backing_file"))?;
-        if !same(&std::fs::metadata(root.path(file)).ok()?, found) {
+/// What uses another loop device with bytes of the one at `path`, whose number this is.
+fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
+    let source = LoopSource::of(path)?;
+    let directory = PathBuf::from("sys/dev/block").join(own_number);
+    // Of a partition, the whole device: its other partitions are of no concern.
+    let whole = root.path(directory.join("partition")).exists().then(|| root.text(directory.join("../dev")));
+    let whole = whole.flatten();
+    loop_devices(root).into_iter().find_map(|Loop { name, number }| {
+        let node = root.path(Path::new("dev").join(&name));
+        let is_own = number == own_number || whole.as_ref() == Some(&number);
+        if is_own || !LoopSource::of(&node)?.overlaps(&source) {
             return None;
         }
-        let above =
-            root.text(directory.join("dev")).and_then(|number| device_user(root, &number, None, depth + 1));
-        Some(User::Loop(format!("/dev/{name}"), above.map(Box::new)))
+        let user = device_user(root, &number, None, 1)?;
+        Some(User::SameBytes(format!("/dev/{name}"), Box::new(user)))
+    })
+}
+
+/// A loop device that has a backing file.
+struct Loop {
+    name: String,
+    number: String,
+}
+
+fn loop_devices(root: &Root) -> Vec<Loop> {
+    let numbers = root.names("sys/block", |name| numbered(name, "loop")).into_iter().filter_map(|name| {
+        let directory = Path::new("sys/block").join(&name);
+        root.text(directory.join("loop/backing_file"))?;
+        Some(Loop { number: root.text(directory.join("dev")).unwrap_or_default(), name })
+    });
+    numbers.collect()
+}
+
+/// A loop device on the file or block device that `found` describes.
+fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
+    loop_devices(root).into_iter().find_map(|Loop { name, number }| {
+        // By name, as far as this process sees it, or by what the kernel has open.
+        let file = root.text(Path::new("sys/block").join(&name).join("loop/backing_file"));
+        let named = file.and_then(|file| std::fs::metadata(root.path(file)).ok());
+        let opened = || LoopSource::of(&root.path(Path::new("dev").join(&name)));
+        let is_on_it = named.is_some_and(|named| same(&named, found))
+            || opened().is_some_and(|source| source.identity == (found.dev(), found.ino()));
+        let above = || device_user(root, &number, None, depth + 1);
+        is_on_it.then(|| User::Loop(format!("/dev/{name}"), above().map(Box::new)))
     })
 }
 

@@ -3,6 +3,7 @@
 mod daemon;
 mod endpoints;
 mod http;
+mod printer;
 mod signals;
 mod systemd;
 

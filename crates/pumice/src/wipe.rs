@@ -73,10 +73,10 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     };
     let wiped = run_here(IoChoice::Auto, |_| service::wipe(path, options, discard, progress))?;
     bar.finish_and_clear();
-    let (space, not_taken) = wiped?;
+    let (space, wiped) = wiped?;
     let mut out = std::io::stdout();
     writeln!(out, "{}: wiped", shown(path))?;
-    for what in not_taken {
+    for what in wiped.not_taken {
         usage::complain(&format!("warning: {}: {what}", shown(path)));
     }
     match space {
@@ -88,6 +88,12 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
             usage::complain(&format!("warning: {}: the old space was not discarded: {error}", shown(path)));
         }
         SpaceAfterWipe::Discarded | SpaceAfterWipe::Kept => {}
+    }
+    if wiped.may_come_back {
+        bail!(
+            "{}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may come back",
+            shown(path)
+        );
     }
     Ok(())
 }

@@ -139,6 +139,7 @@ impl<M: Media> Drive<M> {
             // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
             // to call it durable.
             drive.0.sync_once().await?;
+            drive.0.blank(&found.unread_places).await?;
             if superblock_uneven {
                 // A change that was cut short between the copies, or one that is bad. From here on what the newer one says
                 // is relied on, so the older must not be found alone later.
@@ -228,6 +229,7 @@ fn recover(
         flushing_up_to: 0,
         failed_packs: 0,
         skipped_checkpoints: 0,
+        updates_tried: superblock.update,
         copies_not_taken: Default::default(),
         writing_aside: false,
         syncs_count: 0,

@@ -153,7 +153,12 @@ impl<M: Media> Shared<M> {
     /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough; where none can be
     /// written the drive is poisoned: which of the two it will be at the next opening is unknowable.
     pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
-        superblock.update += 1;
+        {
+            // Of one that was given up on the way, a copy may be there.
+            let mut core = self.core();
+            superblock.update = superblock.update.max(core.updates_tried) + 1;
+            core.updates_tried = superblock.update;
+        }
         let mut page = IoBuf::zeroed(PAGE_BYTES);
         page.copy_from_slice(&superblock.encode());
         let page = Arc::new(page);

@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
-use layout::{Checkpoint, Superblock};
+use layout::{Checkpoint, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::open::create::{sync, write, write_copies, write_superblock};
 use crate::open::replay::PackPlace;
 use crate::open::slots::read_pages;
+use crate::shared::Shared;
 
 /// What the medium did not take.
 #[derive(Default)]
@@ -40,6 +41,9 @@ pub(crate) struct NotTaken {
 const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
+
+/// How often blanking a copy is tried.
+const BLANK_ATTEMPTS: usize = 4;
 
 /// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers what the medium does
 /// not take.
@@ -119,4 +123,35 @@ pub(crate) async fn rewrite_checkpoint<M: Media>(
     checkpoint.encode(&mut encoded);
     // One is whole at any time: after growth they have more rows than what is there.
     write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), encoded).await
+}
+
+impl<M: Media> Shared<M> {
+    /// Blanks copies of checkpoints that could not be read: one of them may be newer, of a checkpoint that was never completed.
+    /// Could it be read again later, while this opening has not completed its own, it would be believed, over packs that this
+    /// opening writes where it has its own. A place that takes no write either stays as it is.
+    pub(crate) async fn blank(self: &Arc<Self>, places: &[u64]) -> Result<(), Error> {
+        for place in places {
+            let page = Arc::new(IoBuf::zeroed(PAGE_BYTES));
+            let mut answer = self.write_to_end(*place, page.clone()).await;
+            for _ in 1..BLANK_ATTEMPTS {
+                if !matches!(answer, Err(Error::Io(_))) {
+                    break;
+                }
+                answer = self.write_to_end(*place, page.clone()).await;
+            }
+            match answer {
+                Ok(()) => {}
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error) => {
+                    let mut core = self.core();
+                    core.note_copy(*place, false);
+                    core.note(format!("a copy of a checkpoint can neither be read nor written: {error}"));
+                }
+            }
+        }
+        match places.is_empty() {
+            true => Ok(()),
+            false => self.sync_once().await,
+        }
+    }
 }

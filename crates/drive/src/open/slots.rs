@@ -30,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) uneven: bool,
     /// Why what may be a newer one could not be read.
     pub(crate) unread: Option<Error>,
+    /// Where copies are that could not be read and may be newer.
+    pub(crate) unread_places: Vec<u64>,
     /// Nothing that could be read of the other slot shows what it holds.
     pub(crate) hidden: bool,
     /// Proof that the superblock is not the newest.
@@ -135,8 +137,18 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 
 /// The valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
-    let Copies { found, mut unread, shown, outdated, wiped } = read_copies(media, superblock).await;
-    let none = || Error::Corrupt("no valid checkpoint".into());
+    let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead } =
+        read_copies(media, superblock).await;
+    let none = || {
+        match wipes_ahead {
+        0 => Error::Corrupt("no valid checkpoint".into()),
+        _ => Error::Corrupt(
+            "the drive was wiped, and the superblock that the wipe wrote is lost: nothing was on it but what was written since; \
+             wipe it again"
+                .into(),
+        ),
+    }
+    };
     let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
     };
@@ -164,9 +176,10 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
         alone,
         uneven,
         unread: unread[other].take(),
+        unread_places: std::mem::take(&mut unread_places[other]),
         hidden: !shown[other],
         outdated,
-        wiped,
+        wiped: wipes_ahead > 0,
         corrected,
         table,
         has_all_rows: whole.contains(&true),
@@ -189,12 +202,16 @@ pub(crate) struct Copies {
     pub(crate) found: Vec<(usize, Checkpoint)>,
     /// Of either slot, why a copy could not be read.
     pub(crate) unread: [Option<Error>; 2],
+    /// Where these copies are.
+    unread_places: [Vec<u64>; 2],
     /// Of either slot, whether a copy shows that no later checkpoint went there: it holds an older one, one of another
     /// incarnation or drive, or nothing.
     shown: [bool; 2],
     /// See [`Found`].
     pub(crate) outdated: Option<String>,
-    pub(crate) wiped: bool,
+    /// The latest incarnation that they show, counted from that of the superblock: of wipes that began, and may have been
+    /// completed.
+    pub(crate) wipes_ahead: u64,
 }
 
 /// Reads all copies of checkpoints.
@@ -206,6 +223,7 @@ pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) ->
             Ok(read) => read,
             Err(error) => {
                 copies.unread[slot] = Some(error);
+                copies.unread_places[slot].push(superblock.geometry.checkpoint_offset(slot, copy));
                 continue;
             }
         };
@@ -217,7 +235,8 @@ pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) ->
                 superblock.update, newer.number, newer.superblock_update
             ));
         }
-        copies.wiped |= summary.is_some_and(|s| s.uuid == superblock.next_log_id());
+        let wipes = summary.filter(|s| !is_ours(s)).and_then(|s| superblock.wipes_until(&s.uuid));
+        copies.wipes_ahead = copies.wipes_ahead.max(wipes.unwrap_or(0));
         copies.found.extend(checkpoint.map(|checkpoint| (copy, checkpoint)));
     }
     copies

@@ -31,23 +31,34 @@ pub struct WipeOptions {
     pub logical_capacity_bytes: Option<u64>,
 }
 
+/// What became of a wipe that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wiped {
+    /// What the backing did not take of it, a line each.
+    pub not_taken: Vec<String>,
+    /// Should the one copy of the superblock be lost that was written, what was on the drive may come back.
+    pub may_come_back: bool,
+}
+
 /// Bytes discarded at once.
 const DISCARD_BYTES: u64 = 1 << 30;
 
 impl<M: Media> Drive<M> {
     /// Wipes the drive on `media`, which no server may have open: all data and statistics, but not what was written to the
     /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
-    /// Answers what the backing did not take, though the drive is wiped.
+    /// Answers what the backing did not take of that.
     ///
     /// # Errors
     /// [`Error::Invalid`] for options that cannot be, [`Error::NotADrive`], [`Error::Io`] if neither place
     /// of a checkpoint can be read; nothing was changed then.
-    pub async fn wipe(media: &M, options: WipeOptions) -> Result<Vec<String>, Error> {
+    pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
         let copies = read_copies(media, &superblock).await;
-        if let Some(unread @ Error::Io(_)) = bad_copy.filter(|_| copies.outdated.is_some() || copies.wiped) {
+        if let Some(unread @ Error::Io(_)) =
+            bad_copy.filter(|_| copies.outdated.is_some() || copies.wipes_ahead > 0)
+        {
             // It may be of the incarnation that would begin now: what that left behind must not come back.
             return Err(unread);
         }
@@ -66,9 +77,11 @@ impl<M: Media> Drive<M> {
         // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
         // the one to fall back on if it does.
         sync(media).await?;
-        let Spare { number, written_bytes, bad } = spare_number(media, &superblock).await?;
+        let Spare { number, written_bytes, bad } =
+            spare_number(media, &superblock, copies.wipes_ahead).await?;
         superblock.worn_bytes = superblock.worn_bytes.saturating_add(written_bytes);
-        superblock.incarnation += 1;
+        // Above any that was there: what an incarnation left behind must not be taken for what this one writes.
+        superblock.incarnation += copies.wipes_ahead + 1;
         superblock.update += 1;
         let rows = (0..superblock.geometry.segments()).map(|segment| match bad.contains(&segment) {
             // What took no write takes none after a wipe.
@@ -96,10 +109,7 @@ impl<M: Media> Drive<M> {
             let errors = errors.into_iter().flatten();
             not_taken.extend(errors.map(|error| format!("a copy of {what} cannot be written: {error}")));
         }
-        if may_come_back {
-            not_taken.push("should the other copies be lost, what was on the drive may come back".into());
-        }
-        Ok(not_taken)
+        Ok(Wiped { not_taken, may_come_back })
     }
 
     /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many
@@ -145,7 +155,11 @@ struct Spare {
 
 /// Where there is place for a checkpoint. One that cannot be read just now is not overwritten if it may be the newest; one that
 /// may stand in a cache only is written anew first.
-async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<Spare, Error> {
+async fn spare_number<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    wipes_ahead: u64,
+) -> Result<Spare, Error> {
     let empty = |number| Spare { number, written_bytes: 0, bad: HashSet::new() };
     match read_checkpoint(media, superblock).await {
         Ok(Found { checkpoint, alone, unread, .. }) => {
@@ -166,6 +180,12 @@ async fn spare_number<M: Media>(media: &M, superblock: &Superblock) -> Result<Sp
         Err(error) => match read_copies(media, superblock).await {
             Copies { found, .. } if !found.is_empty() => Err(error),
             Copies { unread: [Some(_), Some(_)], .. } => Err(error),
+            // The superblock of a wipe that was completed is lost.
+            _ if wipes_ahead > 0 => {
+                let incarnation = superblock.incarnation + wipes_ahead;
+                let later = Superblock { incarnation, ..superblock.clone() };
+                Box::pin(spare_number(media, &later, 0)).await
+            }
             Copies { unread: [_, Some(_)], .. } => Ok(empty(2)),
             _ => Ok(empty(1)),
         },

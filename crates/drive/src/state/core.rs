@@ -62,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) failed_packs: u32,
     /// Numbers of checkpoints that were given up when their places were being written.
     pub(crate) skipped_checkpoints: u64,
+    /// The highest update number that a superblock was written with, or may have been.
+    pub(crate) updates_tried: u64,
     /// Where copies of superblock and checkpoints are that did not take what was last written to them.
     pub(crate) copies_not_taken: BTreeSet<u64>,
     /// A superblock or checkpoint is being written: never two at a time.

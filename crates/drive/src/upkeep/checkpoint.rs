@@ -302,7 +302,14 @@ impl<M: Media> Shared<M> {
         let mut was_doubtful = false;
         loop {
             self.rehome().await?;
-            match self.attempt_checkpoint(clean).await? {
+            let attempt = match self.attempt_checkpoint(clean, was_doubtful).await {
+                Err(error) if was_doubtful && !matches!(error, Error::ReadOnly(_)) => {
+                    self.core().note(format!("a second checkpoint, to be safe, was not completed: {error}"));
+                    return Ok(());
+                }
+                attempt => attempt?,
+            };
+            match attempt {
                 Attempt::Committed => return Ok(()),
                 Attempt::Doubtful if was_doubtful => return Ok(()),
                 // The next checkpoint goes to the other slot, numbered next.
@@ -313,13 +320,16 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool) -> Result<Attempt, Error> {
+    /// One that `is_extra` stops where it finds no room: nobody waits for it.
+    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool, is_extra: bool) -> Result<Attempt, Error> {
         {
             let mut core = self.core();
             core.writable()?;
             self.fold_counters(&mut core);
-            if core.in_progress.is_none() {
-                core.begin_checkpoint(clean);
+            match &mut core.in_progress {
+                // One that was to be the last is not, if the drive is used on.
+                Some(progress) => progress.clean &= clean,
+                None => core.begin_checkpoint(clean),
             }
         }
         loop {
@@ -343,6 +353,10 @@ impl<M: Media> Shared<M> {
                 }
                 // What readers still have becomes free.
                 Step::NoSegment if self.wait_for_readers().await => {}
+                Step::NoSegment if is_extra => {
+                    self.core().abandon_checkpoint();
+                    return Err(Error::NoSpace);
+                }
                 Step::NoSegment => {
                     let mut core = self.core();
                     let (free, dead) = (core.segments.free_count(), core.segments.dead_count());

@@ -111,6 +111,34 @@ fn unlocked(path: &Path, below: &Path, reason: &str) -> String {
     )
 }
 
+/// What a loop device, or a partition of one, takes its bytes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopSource {
+    /// Device and inode of the backing file; of a backing device, those of the name that it was set up with.
+    pub identity: (u64, u64),
+    /// Where it begins there, in bytes.
+    pub start: u64,
+    /// `None`: it ends where that does.
+    pub len: Option<u64>,
+}
+
+impl LoopSource {
+    /// Of the device at `path`; `None` where that is neither a loop device nor a partition of one, or has no backing file.
+    pub fn of(path: &Path) -> Option<LoopSource> {
+        // Looked at before it is opened, which waits at some files.
+        let device = std::fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
+        let device = device.and_then(|_| open(path, true, Span::WHOLE).ok())?;
+        let Source { identity, span: Span { start, len }, .. } = Source::of(&device).ok()??;
+        Some(LoopSource { identity, start, len })
+    }
+
+    /// Whether two of them have bytes in common.
+    pub fn overlaps(&self, other: &LoopSource) -> bool {
+        let end = |it: &LoopSource| it.len.map_or(u64::MAX, |len| it.start.saturating_add(len));
+        self.identity == other.identity && self.start < end(other) && other.start < end(self)
+    }
+}
+
 /// Why the backing file of a loop device is not locked.
 enum Unreachable {
     InUse,

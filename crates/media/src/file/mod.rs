@@ -8,6 +8,7 @@ mod open;
 mod plain;
 mod uring;
 
+pub use below::LoopSource;
 pub use error::MediaError;
 pub use open::{Allocation, Direct};
 pub use uring::{UringGuard, UringReactor};

@@ -12,6 +12,7 @@ use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
 use service::{AdminSocket, Device, Drives, ServedDrive, Workers, shown};
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
+use super::printer::Printer;
 use super::signals::Signals;
 use super::{http, systemd};
 use crate::config::{Config, DriveConfig, Server, Source};
@@ -59,6 +60,7 @@ pub(super) struct Daemon {
     http: Option<HttpServer>,
     /// Where status finds the drives that could not be opened, while there are any.
     down_admin: Option<AdminSocket>,
+    printer: Printer,
     /// Counts openings: drives are spread over the workers.
     openings: usize,
 }
@@ -85,6 +87,7 @@ impl Daemon {
             endpoints,
             http: None,
             down_admin: None,
+            printer: Printer::start()?,
             openings: 0,
         })
     }
@@ -239,11 +242,11 @@ impl Daemon {
 
     async fn serve(&mut self, early: Early) -> Result<()> {
         let _admin_of_all = early.admin;
-        self.http = early.http.map(|listener| http::serve(listener, self.drives.clone()));
+        self.http = early.http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         // Without those of drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
         self.endpoints.accept(early.nbd.into_iter().filter(|bound| bound.is_one_of(&wanted)).collect())?;
-        self.endpoints.announce(&self.nbd);
+        self.endpoints.announce(&self.nbd, &self.printer);
         systemd::ready(&self.summary());
         let mut stop = self.signals.stop.clone();
         loop {

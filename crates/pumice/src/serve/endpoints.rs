@@ -1,7 +1,6 @@
 //! Where clients connect: addresses come and go while the server runs.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +11,8 @@ use nbd::{
 };
 use service::{ServedDrive, Workers, shown};
 use tokio::task::JoinSet;
+
+use super::printer::Printer;
 
 /// Exports and the clients that may choose among them.
 pub(super) type Exports = Arc<Shared<ServedDrive>>;
@@ -106,9 +107,8 @@ impl Endpoints {
 
     /// Prints what is served where, a line for each export at each address, once, and passes the addresses to the drives for
     /// their status.
-    pub(super) fn announce(&mut self, config: &ServerConfig) {
+    pub(super) fn announce(&mut self, config: &ServerConfig, printer: &Printer) {
         let encrypted = matches!(config.tls, TlsPolicy::Required(_));
-        let mut out = std::io::stdout().lock();
         let mut now = HashSet::new();
         let mut uris: Vec<(Arc<ServedDrive>, Vec<String>)> = Vec::new();
         for endpoint in &self.open {
@@ -126,8 +126,7 @@ impl Endpoints {
                 }
                 let key = (endpoint.bound.uri(""), export.name.clone());
                 if !self.told.contains(&key) {
-                    // A server whose output nobody reads serves all the same.
-                    let _ = writeln!(out, "serving {} at {uri}", shown(export.device.path()));
+                    printer.print(format!("serving {} at {uri}", shown(export.device.path())));
                 }
                 now.insert(key);
             }
@@ -136,7 +135,6 @@ impl Endpoints {
             drive.set_nbd_uris(all);
         }
         self.told = now;
-        let _ = out.flush();
     }
 
     /// Waits until nobody accepts and no client is connected, which `stop` leads to.

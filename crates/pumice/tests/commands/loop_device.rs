@@ -15,7 +15,12 @@ impl LoopDevice {
         if !needs(&["losetup"]) {
             return None;
         }
-        let run = in_time("losetup", &["--find", "--show", &text(&drive.path())]);
+        LoopDevice::of(&text(&drive.path()), &[])
+    }
+
+    /// The same, of any file and with more arguments of `losetup`.
+    fn of(path: &str, arguments: &[&str]) -> Option<LoopDevice> {
+        let run = in_time("losetup", &[&["--find", "--show", path], arguments].concat());
         if run.code != Some(0) {
             eprintln!("skipped: no loop device here: {}", run.stderr.trim());
             return None;
@@ -97,6 +102,42 @@ fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
     let run = drive.pumice(&["create", &device.0, "--force"]);
     assert_eq!(in_time("umount", &[&point]).code, Some(0));
     fails(&run, &["in use: mounted at", &point]);
+    Ok(())
+}
+
+/// A file system on one loop device, and other loop devices of its file.
+#[test]
+fn a_second_loop_device_of_a_file_is_not_overwritten_under_the_first() -> Outcome {
+    if !needs(&["mkfs.ext4", "mount", "umount"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let Some(first) = LoopDevice::attach(&drive) else { return Ok(()) };
+    succeed("mkfs.ext4", &["-q", &first.0, "32M"]);
+    let whole = LoopDevice::of(&path, &[]).expect("a second one");
+    let part = LoopDevice::of(&path, &["--offset", "4096"]).expect("a third one");
+    let point = drive.file("mnt");
+    std::fs::create_dir(&point)?;
+    let mounted = in_time("mount", &[&first.0, &point]);
+    if mounted.code != Some(0) {
+        eprintln!("skipped: no file system can be mounted here: {}", mounted.stderr.trim());
+        return Ok(());
+    }
+    let refused = [&whole, &part].map(|device| drive.pumice(&["create", &device.0, "--force"]));
+    assert_eq!(in_time("umount", &[&point]).code, Some(0));
+    for run in &refused {
+        fails(run, &["in use", &first.0, "mounted at", &point]);
+    }
+    succeed("mkfs.ext4", &["-q", "-F", &first.0, "16M"]);
+    // Beyond what the first one has.
+    drop(first);
+    let first = LoopDevice::of(&path, &["--sizelimit", "16M"]).expect("a smaller one");
+    let behind = LoopDevice::of(&path, &["--offset", "32M"]).expect("one behind it");
+    assert_eq!(in_time("mount", &[&first.0, &point]).code, Some(0));
+    let run = drive.pumice(&["create", &behind.0, "--force"]);
+    assert_eq!(in_time("umount", &[&point]).code, Some(0));
+    assert_eq!(run.code, Some(0), "{run:?}");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::common::server::text;
-use crate::common::{Drive, Run, in_time, needs, succeed};
+use crate::common::{Drive, Run, fails, in_time, needs, succeed};
 
 /// Bytes that are no text, and a character that speaks to terminals.
 const NAME: &[u8] = b"dr\xff\x1bive";
@@ -86,4 +86,44 @@ fn drives_whose_names_differ_in_such_a_byte_only_are_told_apart() {
         assert!(list.contains(r"dr\\xfe") && list.contains(r"dr\\xff"), "{list}");
     }
     assert!(server.stop().success());
+}
+
+#[test]
+fn check_and_doctor_answer_in_json_all_the_same() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let odd = create(&drive);
+    let encoded = format!("file://{}/{ENCODED}", text(drive.folder()));
+    let answers = |command: &[&str], key: &str| {
+        let mut arguments: Vec<&OsStr> = command.iter().map(OsStr::new).collect();
+        arguments.insert(1, odd.as_os_str());
+        let run = pumice(&drive, &arguments);
+        assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
+        let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        assert_eq!(answer[key], encoded, "{command:?}: {answer}");
+    };
+    answers(&["check", "--json"], "path");
+    let server = drive.serve_paths(&[&odd], &[]);
+    answers(&["check", "--deep", "--json"], "path");
+    let run = pumice(&drive, &["doctor".as_ref(), odd.as_os_str(), "--json".as_ref()]);
+    let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert!(answer.to_string().contains(&encoded), "{answer}");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_file_with_a_loop_device_on_it_is_not_overwritten() {
+    if !needs(&["losetup"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let odd = create(&drive);
+    let run = in_time("losetup", &["--find".as_ref(), "--show".as_ref(), odd.as_os_str()]);
+    if run.code != Some(0) {
+        eprintln!("skipped: no loop device here: {}", run.stderr.trim());
+        return;
+    }
+    let device = run.stdout.trim();
+    let refused = pumice(&drive, &["wipe".as_ref(), odd.as_os_str(), "--yes".as_ref()]);
+    in_time("losetup", &["--detach", device]);
+    fails(&refused, &["in use", device]);
 }

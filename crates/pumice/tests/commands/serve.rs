@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use crate::common::server::text;
+use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, in_time, needs, succeed};
 
 #[test]
@@ -241,7 +241,6 @@ fn what_is_no_drive_is_refused() -> Outcome {
     Ok(())
 }
 
-/// A full disk under the log, and a pipe that nobody reads.
 /// A pipe that nobody reads and that has no room left, and its other end.
 fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
     let (unread, pipe) = std::io::pipe()?;
@@ -255,6 +254,37 @@ fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
     Ok((unread, pipe))
 }
 
+#[test]
+fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
+    let (_unread, pipe) = full_pipe()?;
+    let drive = Drive::create(&["--size", "64M"]);
+    let socket = drive.file("nbd");
+    let server = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["serve", &text(&drive.path()), "--nbd", &format!("unix:{socket}")])
+        .env("PUMICE_RUNTIME_DIR", drive.folder())
+        .stdout(pipe)
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let server = std::cell::RefCell::new(server);
+    let ended = || server.borrow_mut().try_wait().is_ok_and(|ended| ended.is_some());
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_until("served", || drive.status()["state"] == "online");
+        UnixStream::connect(&socket).expect("it serves");
+        let pid = rustix::process::Pid::from_child(&server.borrow());
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("running");
+        wait_until("ended", ended);
+    }));
+    // Whatever happened, it does not outlive the test.
+    let _ = server.borrow_mut().kill();
+    let status = server.borrow_mut().wait()?;
+    if let Err(why) = checked {
+        std::panic::resume_unwind(why);
+    }
+    assert!(status.success());
+    Ok(())
+}
+
+/// A full disk under the log, and a pipe that nobody reads.
 #[test]
 fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
     let full_disk = std::fs::File::options().write(true).open("/dev/full")?;

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use drive::{Drive, Spawner, WipeOptions};
+use drive::{Drive, Spawner, WipeOptions, Wiped};
 use media::{Allocation, AnyMedia, Media};
 
 use crate::control::admin::{Change, change, find_served};
@@ -124,7 +124,7 @@ pub enum SpaceAfterWipe {
 
 /// Wipes the drive at `path`, which no server may have; with `discard` gives its space back to the backing then.
 /// `progress` gets bytes done and bytes in all.
-/// Answers, beside the space, what the backing did not take of the wipe: see [`Drive::wipe`].
+/// Answers what became of the space, and of the wipe.
 ///
 /// # Errors
 /// As [`Drive::wipe`], and [`media::MediaError::InUse`] where a server has it. After an error the drive is not wiped.
@@ -133,17 +133,17 @@ pub async fn wipe(
     options: WipeOptions,
     discard: bool,
     progress: impl FnMut(u64, u64),
-) -> Result<(SpaceAfterWipe, Vec<String>), ServiceError> {
+) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     let media = open_media(path, &OpenSettings::default()).await?;
-    let not_taken = Drive::wipe(&media, options).await.map_err(failed)?;
+    let wiped = Drive::wipe(&media, options).await.map_err(failed)?;
     if !discard {
-        return Ok((SpaceAfterWipe::Kept, not_taken));
+        return Ok((SpaceAfterWipe::Kept, wiped));
     }
     let space = match Drive::discard_all(&media, progress).await {
         Ok(true) => SpaceAfterWipe::Discarded,
         Ok(false) => SpaceAfterWipe::Kept,
         Err(error) => SpaceAfterWipe::Failed(error),
     };
-    Ok((space, not_taken))
+    Ok((space, wiped))
 }

@@ -10,7 +10,7 @@ use crate::executor::{Cut, End, NoPulse};
 use crate::{Opening, Style, Subject, panics};
 
 /// Steps that a wipe may take until the plug is pulled: about as many as it has.
-const WIPE_STEPS: u64 = 60;
+const WIPE_STEPS: u64 = 72;
 /// A panic strikes at an entry below 2 to the power of this.
 const PANIC_ENTRIES_BITS: u64 = 12;
 /// Crashes during recovery in a row.

@@ -39,7 +39,7 @@ impl Daemon {
         let bound = self.endpoints.bind(&wanted, &self.nbd)?;
         if config.server.http != self.config.server.http {
             let bound = self.bind_http(&config.server)?;
-            self.http = bound.map(|listener| http::serve(listener, self.drives.clone()));
+            self.http = bound.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         }
         self.endpoints.accept(bound)?;
         Ok((config, nbd))
@@ -122,7 +122,7 @@ impl Daemon {
             Ok(wanted) => self.listen(&wanted),
             Err(error) => tracing::error!("not listening: {}", one_line(&error)),
         }
-        self.endpoints.announce(&self.nbd);
+        self.endpoints.announce(&self.nbd, &self.printer);
         self.config = config;
     }
 

@@ -318,6 +318,28 @@ fn copies_that_take_no_write_are_told() {
     assert_holds(&tasks, &drive, 1);
 }
 
+/// The newest checkpoint was taken in one copy, which was lost: the other place holds an older one, whole. Packs know better.
+#[test]
+fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    write(&tasks, &drive, 1);
+    let newest = drive.status().checkpoint_number + 1;
+    drop(drive);
+    let [first, second] = copies(&geometry, newest);
+    let len = (geometry.checkpoint_offset(1, 0) - geometry.checkpoint_offset(0, 0)) as usize;
+    let (kept, _) = tasks.run(media.read(second.start, IoBuf::zeroed(len)));
+    // Its first segments are in its first checkpoint alone.
+    let drive = tasks.open(&media, |_| {});
+    write(&tasks, &drive, 2);
+    assert_eq!(drive.status().checkpoint_number, newest);
+    drop(drive);
+    tasks.run(media.write(second.start, Arc::new(kept))).expect("as it was");
+    overwrite(&media, &tasks, first.start);
+    let error = error_of_opening(&media, &tasks);
+    assert!(matches!(&error, Error::Damaged(why) if why.contains("knows checkpoint")), "{error}");
+}
+
 /// An opening was killed between the copies of its checkpoint, the next one could not read the one that was written and was
 /// killed, too: the one after that must not believe it over what the second wrote.
 #[test]

@@ -14,6 +14,7 @@ use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
 use crate::not_a_drive;
+use crate::output::print_json;
 use crate::size::Size;
 use crate::usage::Coded;
 use report::{Checked, Found};
@@ -91,8 +92,7 @@ fn examine(args: &Args) -> Result<()> {
     })??;
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &found.json(&args.path)).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&found.json(&args.path))?;
     } else {
         found.print(&mut out)?;
     }

@@ -8,10 +8,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
-use service::{IoChoice, run_here};
+use service::{IoChoice, path_text, run_here};
 
 use crate::human;
 use crate::in_use;
+use crate::output::print_json;
 use crate::signatures;
 use crate::size::Size;
 use crate::usage;
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     /// Segment size in bytes
     #[arg(long, value_name = "SIZE", hide = true)]
     segment: Option<Size>,
+    /// Print JSON: {"path": ..., "uuid": ..., "logical_capacity_bytes": ..., ...}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -66,6 +70,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let _ = std::fs::remove_file(&args.path);
     }
     let options = created?;
+    if args.json {
+        return print_json(&serde_json::json!({
+            "path": path_text(&args.path),
+            "uuid": uuid::Uuid::from_bytes(options.uuid).to_string(),
+            "logical_capacity_bytes": options.logical_capacity_bytes,
+            "physical_size_bytes": options.physical_size_bytes,
+            "sector_bytes": options.sector_bytes,
+            "codec": options.codec.to_string(),
+            "endurance_bytes": Some(options.endurance_bytes).filter(|bytes| *bytes > 0),
+            "preallocated": options.keep_allocated,
+        }));
+    }
     writeln!(
         std::io::stdout(),
         "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}",

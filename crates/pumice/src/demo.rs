@@ -9,6 +9,7 @@ mod tools;
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use report::Table;
 
 use crate::human;
+use crate::output::print_json;
 use disk::Disk;
 use server::{Server, path_text, pumice};
 
@@ -29,7 +31,14 @@ const FILES_BYTES: u64 = 256 << 20;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice demo")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Print JSON: {"files_count": ..., "compression_ratio": ..., ...}; the steps go to standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// Set once, before anything is printed: standard output is for JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// What a way of writing found out.
 struct Outcome {
@@ -60,7 +69,8 @@ fn room_for_the_drive(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn run(_: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
+    JSON.store(args.json, Ordering::Relaxed);
     handle_signals()?;
     let since = Instant::now();
     let folder = tempfile::Builder::new()
@@ -87,6 +97,20 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     let checked = pumice(&["check", path_text(&drive)?, "--deep"])?;
     say(&format!("Checked offline: {}", checked.lines().last().unwrap_or_default()));
     let rate = outcome.bytes as f64 / outcome.wrote_in.as_secs_f64() / f64::from(1 << 20);
+    if args.json {
+        print_json(&serde_json::json!({
+            "files_count": outcome.files,
+            "written_bytes": outcome.bytes,
+            "written_bytes_per_second": (rate * f64::from(1 << 20)).round(),
+            "logical_used_bytes": status.logical_used_bytes,
+            "physical_used_bytes": status.physical_used_bytes,
+            "compression_ratio": status.compression_ratio,
+            "write_amplification": outcome.write_amplification,
+            "ready_after_kill_seconds": outcome.ready_after.as_secs_f64(),
+            "seconds": since.elapsed().as_secs_f64(),
+        }))?;
+        return folder.close().context("the temporary directory is still there");
+    }
     let rows = [
         ("files", format!("{} with {}", outcome.files, human::bytes(outcome.bytes))),
         ("written and flushed at", format!("{rate:.0} MiB/s")),
@@ -140,7 +164,10 @@ fn say(what: &str) {
 
 fn print(line: &str) {
     // When nobody reads any more, everything is still taken down in the end.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let _ = match JSON.load(Ordering::Relaxed) {
+        true => writeln!(std::io::stderr(), "{line}"),
+        false => writeln!(std::io::stdout(), "{line}"),
+    };
 }
 
 /// A bar over bytes, on a terminal only.

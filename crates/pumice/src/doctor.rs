@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use service::{StatusReport, find_served};
 
+use crate::output::print_json;
 use crate::size::Size;
 use finding::{Finding, Verdict};
 use root::Root;
@@ -152,8 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
         let answer = json!({ "path": path_text(&patient.path), "failed_count": failed, "checks": checks });
-        serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&answer)?;
     } else {
         for finding in &findings {
             writeln!(out, "{finding}")?;

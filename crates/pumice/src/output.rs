@@ -1,10 +1,18 @@
-//! Files that commands write as a whole: checked before the work, written after it.
+//! What commands print as JSON, and files that they write as a whole: checked before the work, written after it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+/// Prints one JSON document on standard output.
+pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
+    let mut out = io::stdout().lock();
+    // As an error of I/O: a reader who has closed the pipe ends the command without a complaint.
+    serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
 
 /// A file that is written at the end of a command.
 pub(crate) struct Output(PathBuf);

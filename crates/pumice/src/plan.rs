@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::create::smallest_physical_bytes;
 use crate::human;
+use crate::output::print_json;
 use crate::scan::sections::{ratio, ratio_interval};
 use crate::size::Size;
 use crate::usage::WrongUsage;
@@ -115,8 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "ratio_source": source.text,
             "plans": plans,
         });
-        serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&answer)?;
     } else {
         write!(out, "{}", text(&source, &plans))?;
     }

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{IoChoice, StatusReport, run_here, shown};
+use service::{IoChoice, StatusReport, path_text, run_here, shown};
 
 use crate::human;
+use crate::output::print_json;
 use crate::size::Size;
 use crate::usage;
 
@@ -21,6 +22,9 @@ pub(crate) struct CapacityArgs {
     path: PathBuf,
     /// New logical capacity
     capacity: Size,
+    /// Print JSON: {"path": ..., "logical_capacity_bytes": ..., "physical_size_bytes": ..., "warning": ...}
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -34,32 +38,43 @@ pub(crate) struct SizeArgs {
     /// Allocate the added space of a file now; it stays allocated only if the drive was created with --preallocate
     #[arg(long)]
     preallocate: bool,
+    /// Print JSON: {"path": ..., "logical_capacity_bytes": ..., "physical_size_bytes": ..., "warning": ...}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn set_capacity(args: &CapacityArgs) -> Result<()> {
     // Powers of 1000 are seldom whole blocks.
     let bytes = args.capacity.0 / BLOCK * BLOCK;
     let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(&args.path, bytes, spawner))??;
-    told(&drive)?;
-    if let Some(warning) = too_much(&drive) {
-        usage::complain(&format!("warning: {warning}"));
-    }
-    Ok(())
+    print(&drive, too_much(&drive), args.json)
 }
 
 pub(crate) fn set_size(args: &SizeArgs) -> Result<()> {
     let set = |spawner| service::set_size(&args.path, args.size.0, args.preallocate, spawner);
-    told(&run_here(IoChoice::Auto, set)??)
+    print(&run_here(IoChoice::Auto, set)??, None, args.json)
 }
 
-fn told(drive: &StatusReport) -> Result<()> {
-    writeln!(
-        std::io::stdout(),
-        "{}: {} logical on {} physical",
-        shown(&drive.path),
-        human::bytes(drive.logical_capacity_bytes),
-        human::bytes(drive.physical_size_bytes),
-    )?;
+fn print(drive: &StatusReport, warning: Option<String>, json: bool) -> Result<()> {
+    if json {
+        print_json(&serde_json::json!({
+            "path": path_text(&drive.path),
+            "logical_capacity_bytes": drive.logical_capacity_bytes,
+            "physical_size_bytes": drive.physical_size_bytes,
+            "warning": warning,
+        }))?;
+    } else {
+        writeln!(
+            std::io::stdout(),
+            "{}: {} logical on {} physical",
+            shown(&drive.path),
+            human::bytes(drive.logical_capacity_bytes),
+            human::bytes(drive.physical_size_bytes),
+        )?;
+    }
+    if let Some(warning) = warning {
+        usage::complain(&format!("warning: {warning}"));
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use codec::Policy;
 
 use crate::output::Output;
+use crate::output::print_json;
 use crate::size::Size;
 use crate::usage::WrongUsage;
 use progress::Bar;
@@ -226,8 +227,7 @@ fn refuse_overlaps(paths: &[&Path]) -> Result<()> {
 fn print(args: &Args, report: &Report) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(report)?;
     } else {
         write!(out, "{}", sections::text(report))?;
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use service::{IoChoice, path_text, run_here, shown};
 
+use crate::output::print_json;
+
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
     Applies to future writes; hosts can use the drive meanwhile. Stored data remains readable and keeps its codec until it \
@@ -26,8 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({ "path": path_text(&args.path), "codec_before": before, "codec": drive.codec });
-        serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        return print_json(&json);
     }
     writeln!(
         out,

@@ -13,6 +13,7 @@ use service::{
 
 use crate::alone::with_drive;
 use crate::human;
+use crate::output::print_json;
 
 /// How often it is looked how far it is.
 const POLL: Duration = Duration::from_millis(200);
@@ -140,8 +141,7 @@ fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
             "compression_ratio_before": before,
             "compression_ratio": drive.compression_ratio,
         });
-        serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&json)?;
     } else if run.settled_bytes == 0 && drive.codec == "none" {
         writeln!(out, "{path}: its codec is none: nothing is compressed (set-codec changes that)")?;
     } else {

@@ -13,6 +13,8 @@ use service::{
     IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
 };
 
+use crate::output::print_json;
+
 #[derive(clap::Args)]
 #[command(
     after_help = "Capacity and space are in powers of 1024. Provisioned Capacity is the logical capacity that hosts see.\n\n\
@@ -47,8 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &StatusAnswer { drives }).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {
         writeln!(out, "no drive is being served; give the path of one that is not")?;
     } else {

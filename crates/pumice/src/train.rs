@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use service::{Change, SampleSource, StatusReport, change, find_served, path_text, shown};
 
 use crate::alone::with_drive;
+use crate::output::print_json;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
@@ -40,8 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "training": training,
             "dictionaries": drive.compression.dictionaries,
         });
-        serde_json::to_writer_pretty(&mut out, &json).map_err(std::io::Error::from)?;
-        return Ok(writeln!(out)?);
+        return print_json(&json);
     }
     let of = match training.sample {
         SampleSource::Live => "what it holds",

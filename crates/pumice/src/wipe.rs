@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use drive::WipeOptions;
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{IoChoice, SpaceAfterWipe, run_here, shown};
+use service::{IoChoice, SpaceAfterWipe, path_text, run_here, shown};
 
 use crate::in_use;
+use crate::output::print_json;
 use crate::size::Size;
 use crate::usage;
 
@@ -31,6 +32,9 @@ pub(crate) struct WipeArgs {
     /// Do not discard the space of the old contents
     #[arg(long)]
     no_discard: bool,
+    /// Print JSON: {"path": ..., "space": ..., "warnings": [...], "may_come_back": ...}
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -45,6 +49,9 @@ pub(crate) struct FormatArgs {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
+    /// Print JSON: {"path": ..., "space": ..., "warnings": [...], "may_come_back": ...}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
@@ -52,15 +59,15 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
         sector_bytes: None,
         logical_capacity_bytes: args.capacity.map(|capacity| capacity.0 / BLOCK * BLOCK),
     };
-    erase(&args.path, options, args.yes, !args.no_discard)
+    erase(&args.path, options, args.yes, !args.no_discard, args.json)
 }
 
 pub(crate) fn format(args: &FormatArgs) -> Result<()> {
     let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), logical_capacity_bytes: None };
-    erase(&args.path, options, args.yes, true)
+    erase(&args.path, options, args.yes, true, args.json)
 }
 
-fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<()> {
+fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
     in_use::refuse(path)?;
     if !yes {
         ask(path)?;
@@ -74,20 +81,30 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool) -> Result<
     let wiped = run_here(IoChoice::Auto, |_| service::wipe(path, options, discard, progress))?;
     bar.finish_and_clear();
     let (space, wiped) = wiped?;
-    let mut out = std::io::stdout();
-    writeln!(out, "{}: wiped", shown(path))?;
-    for what in wiped.not_taken {
-        usage::complain(&format!("warning: {}: {what}", shown(path)));
+    let mut warnings = wiped.not_taken;
+    if let SpaceAfterWipe::Failed(error) = &space {
+        warnings.push(format!("the old space was not discarded: {error}"));
     }
-    match space {
-        SpaceAfterWipe::Kept if discard => {
+    if json {
+        print_json(&serde_json::json!({
+            "path": path_text(path),
+            "space": match space {
+                SpaceAfterWipe::Discarded => "discarded",
+                SpaceAfterWipe::Kept | SpaceAfterWipe::Failed(_) => "kept",
+            },
+            "warnings": warnings,
+            "may_come_back": wiped.may_come_back,
+        }))?;
+    } else {
+        let mut out = std::io::stdout();
+        writeln!(out, "{}: wiped", shown(path))?;
+        if discard && matches!(space, SpaceAfterWipe::Kept) {
             let why = "the drive was made with --preallocate, or the backing cannot discard";
             writeln!(out, "{}: keeps its space: {why}", shown(path))?;
         }
-        SpaceAfterWipe::Failed(error) => {
-            usage::complain(&format!("warning: {}: the old space was not discarded: {error}", shown(path)));
-        }
-        SpaceAfterWipe::Discarded | SpaceAfterWipe::Kept => {}
+    }
+    for warning in warnings {
+        usage::complain(&format!("warning: {}: {warning}", shown(path)));
     }
     if wiped.may_come_back {
         bail!(

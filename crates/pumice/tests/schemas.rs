@@ -140,3 +140,35 @@ fn scan_plan_and_tco() -> Outcome {
     valid("tco", &run(&[&["tco", "--preset", "four-ways", "--json"], &more[..]].concat()));
     Ok(())
 }
+
+#[test]
+fn changes_of_a_drive() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let json = |arguments: &[&str]| {
+        let run = drive.pumice(&[arguments, &["--json"]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run
+    };
+    valid("create", &json(&["create", &drive.file("plain"), "--size", "32M"]));
+    let more = ["--capacity", "1G", "--sector", "4096", "--codec", "zstd:3", "--endurance", "1TB", "--force"];
+    let created = json(&[&["create", &path, "--size", "48M"], &more[..]].concat());
+    valid("create", &created);
+    let created: Value = serde_json::from_str(&created.stdout)?;
+    assert_eq!((created["sector_bytes"].as_u64(), created["codec"].as_str()), (Some(4096), Some("zstd:3")));
+    valid("set-codec", &json(&["set-codec", &path, "lz4"]));
+    let capacity = json(&["set-capacity", &path, "2G"]);
+    valid("resize", &capacity);
+    let capacity: Value = serde_json::from_str(&capacity.stdout)?;
+    assert!(capacity["warning"].is_string(), "{capacity}");
+    let size = json(&["set-size", &path, "64M"]);
+    valid("resize", &size);
+    let size: Value = serde_json::from_str(&size.stdout)?;
+    assert_eq!((size["physical_size_bytes"].as_u64(), &size["warning"]), (Some(64 << 20), &Value::Null));
+    valid("wipe", &json(&["wipe", &path, "--yes"]));
+    let kept = json(&["wipe", &path, "--yes", "--no-discard"]);
+    valid("wipe", &kept);
+    assert_eq!(serde_json::from_str::<Value>(&kept.stdout)?["space"], "kept");
+    valid("wipe", &json(&["format", &path, "--sector", "512", "--yes"]));
+    Ok(())
+}

@@ -1,16 +1,16 @@
 //! `pumice check` of a drive that is being served: its server scrubs it.
 
-use service::path_text;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{Change, ScrubReport, StatusReport, change};
+use service::{Change, ScrubReport, StatusReport, change, path_text};
 
 use super::{Args, Faults};
 use crate::human;
+use crate::output::print_json;
 
 /// How often the server is asked how far it is.
 const POLL: Duration = Duration::from_millis(250);
@@ -60,12 +60,7 @@ fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let path = args.path.display();
     if args.json {
-        serde_json::to_writer_pretty(
-            &mut out,
-            &serde_json::json!({ "path": path_text(&args.path), "scrub": report }),
-        )
-        .map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        print_json(&serde_json::json!({ "path": path_text(&args.path), "scrub": report }))?;
     } else {
         let (records, bytes) = (report.records_verified_count, human::bytes(report.read_bytes));
         writeln!(out, "verified: {records} records, {bytes} read while it was served")?;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How often something waited for is looked at.
 const POLL: Duration = Duration::from_millis(10);
-/// How long a program that was asked to end may take before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program that was asked to end may take before it is killed. A server trains a dictionary to its end before.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 

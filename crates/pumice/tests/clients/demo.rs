@@ -8,14 +8,20 @@ use crate::tools;
 
 /// What a demo leaves in its directory for temporary files.
 fn run_demo(interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
-    run_demo_with(&std::env::var("PATH")?, interrupt_after)
+    let (success, [out, log]) = run_demo_with(&std::env::var("PATH")?, &[], interrupt_after)?;
+    Ok((success, out + &log))
 }
 
-/// The same with another `PATH`.
-fn run_demo_with(path: &str, interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
+/// The same with another `PATH` and more arguments; standard output and standard error.
+fn run_demo_with(
+    path: &str,
+    arguments: &[&str],
+    interrupt_after: Option<Duration>,
+) -> Outcome<(bool, [String; 2])> {
     let folder = tempfile::tempdir()?;
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .arg("demo")
+        .args(arguments)
         .env("PATH", path)
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
@@ -34,11 +40,11 @@ fn run_demo_with(path: &str, interrupt_after: Option<Duration>) -> Outcome<(bool
     }
     let status = ended?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "something is left behind: {said}");
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert_eq!(std::fs::read_dir(folder.path())?.count(), 0, "something is left behind: {said:?}");
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     assert!(!mounts.contains(folder.path().to_str().ok_or("a plain path")?), "still mounted: {mounts}");
-    Ok((status.success(), said.into_owned()))
+    Ok((status.success(), said))
 }
 
 #[test]
@@ -50,11 +56,6 @@ fn the_demo_verifies_everything() -> Outcome {
     assert!(success, "{said}");
     assert!(said.contains("compression ratio") && said.contains("no faults"), "{said}");
     Ok(())
-}
-
-/// A value in the table at the end.
-fn row<'a>(said: &'a str, name: &str) -> &'a str {
-    said.lines().find_map(|line| line.trim().strip_prefix(name)).map_or("", str::trim)
 }
 
 #[test]
@@ -69,10 +70,13 @@ fn without_a_mount_it_shows_the_write_amplification_too() -> Outcome {
         let found = String::from_utf8(found.stdout)?;
         std::os::unix::fs::symlink(found.trim(), programs.path().join(program))?;
     }
-    let (success, said) = run_demo_with(programs.path().to_str().ok_or("a plain path")?, None)?;
-    assert!(success && said.contains("Not mounting a filesystem"), "{said}");
-    let waf: f64 = row(&said, "write amplification").parse()?;
-    assert!(waf > 0.1, "{said}");
+    let path = programs.path().to_str().ok_or("a plain path")?;
+    let (success, [out, log]) = run_demo_with(path, &["--json"], None)?;
+    assert!(success && log.contains("Not mounting a filesystem"), "{log}");
+    let found: serde_json::Value = serde_json::from_str(&out)?;
+    let schema = include_str!("../../../../docs/schema/demo.json");
+    jsonschema::validate(&serde_json::from_str(schema)?, &found).map_err(|error| error.to_string())?;
+    assert!(found["write_amplification"].as_f64().is_some_and(|waf| waf > 0.1), "{found}");
     Ok(())
 }
 

@@ -246,18 +246,7 @@ fn number(device: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A directory that stands for `/`, with files.
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-            std::fs::write(path, text).expect("written");
-        }
-        let root = Root::new(folder.path());
-        (folder, root)
-    }
+    use crate::doctor::root::tree;
 
     fn shown(user: Option<User>) -> String {
         user.map_or_else(String::new, |user| format!("{user}; {}", user.advice()))

@@ -62,17 +62,7 @@ fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<Path
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-            std::fs::write(path, text).expect("written");
-        }
-        let root = Root::new(folder.path());
-        (folder, root)
-    }
+    use crate::doctor::root::tree;
 
     #[test]
     fn the_least_limit_counts_in_both_versions() {

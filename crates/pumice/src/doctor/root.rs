@@ -46,3 +46,16 @@ impl Root {
 pub(crate) fn numbered(name: &str, word: &str) -> bool {
     name.strip_prefix(word).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
+
+/// A directory that stands for `/`, with files.
+#[cfg(test)]
+pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        std::fs::write(path, text).expect("written");
+    }
+    let root = Root::new(folder.path());
+    (folder, root)
+}

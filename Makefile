@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 200
 
-.PHONY: build install uninstall demo test models bench lint soak soak-fio power-cuts deps
+.PHONY: build install uninstall dist demo test models bench lint soak soak-fio power-cuts deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -39,6 +39,10 @@ uninstall:
 	rm -f $(place)/share/fish/vendor_completions.d/pumice.fish
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/sysusers.d/pumice.conf
 	rm -rf $(place)/share/doc/pumice
+
+# A tarball and a Debian package of what `make install` installs, in target/dist.
+dist: build
+	scripts/dist.sh
 
 # All of it in a minute, on a temporary drive. Needs fewer packages than the tests do.
 demo:

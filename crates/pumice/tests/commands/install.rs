@@ -195,3 +195,47 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
     assert_eq!(left, "");
     Ok(())
 }
+
+#[test]
+fn packages_hold_what_make_install_installs() -> Outcome {
+    if !needs(&["make", "dpkg-deb", "objdump", "strip"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let pack = |name: &str| -> Outcome<Vec<PathBuf>> {
+        let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
+        let out = folder.path().join(name);
+        let listed = succeed("env", &[&program, &text(&project("scripts/dist.sh")), &text(&out)]);
+        let packages: Vec<PathBuf> = listed.lines().map(PathBuf::from).collect();
+        assert_eq!(packages.len(), 2, "{listed}");
+        Ok(packages)
+    };
+    let packages = pack("first")?;
+    for (one, other) in packages.iter().zip(&pack("second")?) {
+        assert!(fs::read(one)? == fs::read(other)?, "{one:?} differs when it is packed again");
+    }
+    let [tarball, package] = &packages[..] else { return Err("two packages".into()) };
+    let at = |path: &str| text(&folder.path().join(path));
+    succeed("dpkg-deb", &["-x", &text(package), &at("deb")]);
+    fs::create_dir(at("tar"))?;
+    succeed("tar", &["-xzf", &text(tarball), "-C", &at("tar"), "--strip-components=1"]);
+    let dest = format!("DESTDIR={}", at("made"));
+    let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
+    succeed("make", &["-s", "-C", &text(&project(".")), "install", &dest, &program, "PREFIX=/usr"]);
+    let files = |root: &str| -> BTreeSet<String> {
+        let found = succeed("find", &[root, "-type", "f", "-printf", "%P\n"]);
+        found.lines().map(|path| path.trim_end_matches(".1.gz").trim_end_matches(".1").to_string()).collect()
+    };
+    let made = files(&at("made/usr"));
+    let more: Vec<String> = files(&at("deb/usr")).difference(&made).cloned().collect();
+    assert_eq!(more, ["share/doc/pumice/changelog.gz", "share/doc/pumice/copyright"]);
+    let more: Vec<String> = files(&at("tar")).difference(&made).cloned().collect();
+    assert_eq!(more, ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md"]);
+    let version = succeed(env!("CARGO_BIN_EXE_pumice"), &["--version"]);
+    for program in ["deb/usr/bin/pumice", "tar/bin/pumice"] {
+        assert_eq!(succeed(&at(program), &["--version"]), version);
+    }
+    let depends = succeed("dpkg-deb", &["-f", &text(package), "Depends"]);
+    assert!(depends.starts_with("libc6 (>= 2."), "{depends}");
+    Ok(())
+}

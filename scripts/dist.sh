@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Packs a built program for other machines: a tarball and, where dpkg-deb is there, a Debian package. Both hold what
+# `make install` installs, and nothing else. The same program packed twice gives the same bytes.
+#
+# scripts/dist.sh [DIRECTORY]     default: target/dist
+# PROGRAM is the program to pack, as for `make install`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=${1:-${CARGO_TARGET_DIR:-target}/dist}
+program=${PROGRAM:-${CARGO_TARGET_DIR:-target}/release/pumice}
+test -x "$program" || { echo "dist: $program is not there: make build first" >&2; exit 1; }
+version=$("$program" --version | cut -d' ' -f2)
+machine=$(uname -m)
+# Times of files: that of the last commit, or of the program outside a checkout.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y "$program")}
+export SOURCE_DATE_EPOCH
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+
+# The program without what only a debugger reads.
+cp "$program" "$work/pumice"
+strip --strip-debug "$work/pumice"
+
+install_below() {
+    make -s install PROGRAM="$work/pumice" DESTDIR="$1" PREFIX="$2"
+    find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+name=pumice-$version-$machine-linux
+# To be unpacked over /usr/local.
+install_below "$work/local" /usr/local
+mv "$work/local/usr/local" "$work/$name"
+cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/$name/"
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" |
+    gzip -n >"$out/$name.tar.gz"
+echo "$out/$name.tar.gz"
+
+if ! command -v dpkg-deb >/dev/null; then
+    echo "dist: no Debian package: dpkg-deb is not installed" >&2
+    exit 0
+fi
+root=$work/deb
+install_below "$root" /usr
+architecture=$(dpkg --print-architecture)
+# The newest version of the C library that the program asks for a symbol of.
+libc=$(objdump -T "$work/pumice" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -1)
+documents=$root/usr/share/doc/pumice
+gzip -n9 <CHANGELOG.md >"$documents/changelog.gz"
+{
+    echo "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/"
+    echo
+    echo "Files: *"
+    echo "Copyright: the authors of Pumice"
+    echo "License: MIT or Apache-2.0"
+    sed 's/^$/./; s/^/ /' LICENSE-MIT
+} >"$documents/copyright"
+find "$root/usr/share/man" -name '*.1' -exec gzip -n9 {} +
+mkdir "$root/DEBIAN"
+cat >"$root/DEBIAN/control" <<EOF
+Package: pumice
+Version: $version
+Architecture: $architecture
+Maintainer: Pumice developers <pumice@localhost>
+Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
+Depends: libc6 (>= $libc), libgcc-s1
+Recommends: libnbd-bin, nbd-client
+Suggests: qemu-system-common, smartmontools
+Section: admin
+Priority: optional
+Description: transparently compressing block device
+ Pumice serves a file, partition or disk as a block device over NBD that
+ compresses what is written to it: more capacity than the backing has, less
+ written to flash, TRIM, atomic writes and monitoring of physical space.
+ Tools measure how compressible data is and plan capacity before.
+EOF
+# The unit runs as a user of its own.
+cat >"$root/DEBIAN/postinst" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+    if command -v systemd-sysusers >/dev/null; then systemd-sysusers pumice.conf || true; fi
+    if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+fi
+EOF
+# Served drives stay served: whoever removes the program stops them first.
+cat >"$root/DEBIAN/prerm" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop pumice.service || true; fi
+EOF
+chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+dpkg-deb --root-owner-group -Zgzip -b "$root" "$out/pumice_${version}_$architecture.deb" >/dev/null
+echo "$out/pumice_${version}_$architecture.deb"

@@ -26,7 +26,6 @@ pub use check::{
     CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, find_copies,
 };
 pub use error::Error;
-pub use io::extents::{Extent, ExtentKind};
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
 pub use open::wipe::{WipeOptions, Wiped};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use codec::testdata::{fio_like, random};
 use common::{assert_sound, create_options, new_drive, open, run, spawner};
-use drive::{CreateOptions, Drive, Error, Extent, ExtentKind, OpenOptions};
+use device::{Extent, ExtentKind};
+use drive::{CreateOptions, Drive, Error, OpenOptions};
 use media::MemoryMedia;
 
 /// 256 TiB, but for what the drive keeps to itself.

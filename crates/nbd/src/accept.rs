@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use device::Device;
+use log_limit::LogLimit;
 use rustix::io::Errno;
-use service::{Device, LogLimit};
 
 use crate::address::Address;
 use crate::export::Shared;

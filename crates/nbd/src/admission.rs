@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use log_limit::LogLimit;
 use parking_lot::Mutex;
-use service::LogLimit;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 

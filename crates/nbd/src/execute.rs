@@ -1,6 +1,6 @@
 //! Carrying a request out on the device.
 
-use service::{Device, DeviceError, Extent};
+use device::{Device, DeviceError, Extent};
 
 use crate::buffers::Buffer;
 use crate::protocol::Errno;

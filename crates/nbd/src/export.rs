@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use device::Device;
 use parking_lot::RwLock;
-use service::Device;
 use tokio::sync::watch;
 
 use crate::admission::Admissions;

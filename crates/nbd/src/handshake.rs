@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use service::Device;
+use device::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::admission::Admission;

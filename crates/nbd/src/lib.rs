@@ -1,4 +1,4 @@
-//! The NBD front-end: serves [`service::Device`]s to any NBD client, over Unix sockets or TCP, with or without
+//! NBD. The front-end serves [`device::Device`]s to any NBD client, over Unix sockets or TCP, with or without
 //! TLS.
 //!
 //! It speaks the fixed newstyle protocol as the specification of the NBD project has it: simple and structured
@@ -10,6 +10,7 @@
 //!   once cost no allocation, no task and no system call of their own.
 //! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads; [`Server`] has such threads of
 //!   its own.
+//! * [`client`] reads exports, and negotiates for whoever sends requests of its own.
 //! * [`protocol`], [`request`], [`reply`], [`option`] and [`option_reply`] are the wire format: pure functions.
 //!
 //! ```text
@@ -74,6 +75,7 @@ mod address;
 mod admission;
 mod budget;
 mod buffers;
+pub mod client;
 mod config;
 mod connection;
 mod error;

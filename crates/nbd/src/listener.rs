@@ -10,8 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, net};
 
+use device::Device;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use service::Device;
 
 use crate::address::Address;
 use crate::admission::{Admission, Peer};

@@ -4,7 +4,7 @@
 //!  | magic 8 | option 4 | reply type 4 | length 4 | `length` bytes |
 //! ```
 
-use service::Geometry;
+use device::Geometry;
 
 use crate::protocol::*;
 use crate::request::{self, Session};

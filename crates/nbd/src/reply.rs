@@ -5,7 +5,7 @@
 //!  structured  | magic 4 | flags 2 | type 2 | cookie 8 | length 4 | `length` bytes
 //! ```
 
-use service::{Extent, ExtentKind};
+use device::{Extent, ExtentKind};
 
 use crate::protocol::*;
 use crate::wire;

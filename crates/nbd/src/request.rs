@@ -7,7 +7,7 @@
 //!  +------+-------+------+--------+--------+-------+
 //! ```
 
-use service::Geometry;
+use device::Geometry;
 
 use crate::protocol::*;
 use crate::wire;

@@ -12,7 +12,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use service::{Device, Geometry};
+use device::{Device, Geometry};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::budget::Lease;
@@ -36,7 +36,7 @@ const DRAIN_BYTES_MAX: u32 = 2 * MAX_PAYLOAD_BYTES;
 /// No more requests are taken while replies (without read data) of this size wait.
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Memory charged for the answer to a BLOCK_STATUS with many extents.
-const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<service::Extent>();
+const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
 
 /// What the next received bytes are.
 enum Receiving {

@@ -1,5 +1,6 @@
 //! The wire format: what is encoded decodes to the same, and no input makes a parser panic.
 
+use device::{Extent, ExtentKind, Geometry};
 use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
 use nbd::option_reply::OptionReplyHeader;
 use nbd::protocol::*;
@@ -8,7 +9,6 @@ use nbd::request::{self, RequestHeader, Session};
 use nbd::testing::{fuzz_session, run_session};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use service::{Extent, ExtentKind, Geometry};
 
 fn request_header() -> impl Strategy<Value = RequestHeader> {
     (0..64u16, 0..10u16, any::<u64>(), offset(), length()).prop_map(

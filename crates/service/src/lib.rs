@@ -16,7 +16,6 @@
 mod admission;
 mod control;
 mod error;
-mod log_limit;
 mod path_text;
 mod serving;
 mod upkeep;
@@ -27,10 +26,7 @@ pub use control::admin::{AdminSocket, Change, StatusAnswer, ask_status, change, 
 pub use control::resize::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
 pub use control::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use error::ServiceError;
-pub use log_limit::LogLimit;
 pub use path_text::{Shown, parse_path, path_text, shown};
-pub use serving::device;
-pub use serving::device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::gate::Gate;

@@ -1,10 +1,9 @@
 //! Serving a drive: from a request of a front end to the engine.
 //!
-//! `device` is what front ends see, `gate` the way of a request, `served` a drive with all that belongs to it, `drives` the list
+//! `gate` is the way of a request, `served` a drive with all that belongs to it, `drives` the list
 //! of them, `down` a drive that could not be opened, `workers` the threads.
 
 pub(crate) mod busy;
-pub mod device;
 pub(crate) mod down;
 pub(crate) mod drives;
 pub(crate) mod features;

@@ -4,11 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Device, DeviceError};
 use media::{Allocation, AnyMedia, Direct, FileMedia};
-use service::{
-    AdminSocket, Device, DeviceError, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect,
-    run_here,
-};
+use service::{AdminSocket, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect, run_here};
 
 const SIZE_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! What ranges hold, out of the map.
 
+use device::{Extent, ExtentKind};
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES};
 use media::Media;
 
@@ -7,26 +8,6 @@ use crate::error::Error;
 use crate::shared::Drive;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// What a run of bytes holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtentKind {
-    /// Data (or a fill other than zeros).
-    Data,
-    /// Zeros that were written.
-    Zero,
-    /// Nothing: reads as zeros.
-    Hole,
-}
-
-/// A run of bytes of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Length in bytes.
-    pub len: u64,
-    /// What it holds.
-    pub kind: ExtentKind,
-}
 
 fn kind_of(entry: Entry) -> ExtentKind {
     match entry.fill_word() {

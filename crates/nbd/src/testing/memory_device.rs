@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use service::{Device, DeviceError, Extent, ExtentKind, Geometry};
+use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
 
 /// Unit of allocation, in bytes.
 const CHUNK_BYTES: u64 = 64 << 10;

@@ -168,7 +168,7 @@ async fn a_failed_read_shows_nothing() {
     session.client.greet().await;
     session.client.go("").await;
     assert_eq!(session.client.write(0, 0, &[0xaa; 4096]).await, 0);
-    session.device.fail_with(Some(service::DeviceError::Io("broken".into())));
+    session.device.fail_with(Some(device::DeviceError::Io("broken".into())));
     assert_eq!(session.client.ask(CMD_READ, 0, 0, 4096).await, Errno::Io.code());
     session.client.request(CMD_DISC, 0, 0, 0).await;
     let mut rest = Vec::new();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use device::DeviceError;
 use nbd::ConnectionError;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
-use service::DeviceError;
 
 use crate::client::{CAPACITY_BYTES, device, simple, structured};
 

@@ -5,16 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use nbd::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
-use nbd::protocol as wire;
+use nbd::client::{Replies, negotiate};
 use nbd::reply::{SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::RequestHeader;
 
 /// A server that answers nothing for so long hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Longest answer to an option that is believed.
-const OPTION_BYTES_MAX: u32 = 64 << 10;
 
 /// One end of a connection in transmission; a clone is the same connection.
 pub(super) struct Connection {
@@ -32,38 +28,8 @@ impl Connection {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Connection { stream };
-        connection.negotiate()?;
+        negotiate(&mut connection.stream, "", Replies::Simple)?;
         Ok(connection)
-    }
-
-    fn negotiate(&mut self) -> io::Result<()> {
-        let magic = (u64::from_be_bytes(self.take()?), u64::from_be_bytes(self.take()?));
-        if magic != (wire::INIT_MAGIC, wire::OPTS_MAGIC) {
-            return Err(malformed("greeting"));
-        }
-        let _flags: [u8; 2] = self.take()?;
-        let mut hello = (wire::FLAG_C_FIXED_NEWSTYLE | wire::FLAG_C_NO_ZEROES).to_be_bytes().to_vec();
-        hello.extend(wire::OPTS_MAGIC.to_be_bytes());
-        hello.extend(wire::OPT_GO.to_be_bytes());
-        // An empty name, and no information is asked for.
-        hello.extend(6_u32.to_be_bytes());
-        hello.extend([0; 6]);
-        self.stream.write_all(&hello)?;
-        loop {
-            let header: [u8; OPTION_REPLY_HEADER_BYTES] = self.take()?;
-            let header =
-                OptionReplyHeader::decode(&header).ok_or_else(|| malformed("answer to an option"))?;
-            if header.length > OPTION_BYTES_MAX {
-                return Err(malformed("answer to an option"));
-            }
-            let mut data = vec![0; header.length as usize];
-            self.stream.read_exact(&mut data)?;
-            match header.reply_type {
-                wire::REP_INFO => {}
-                wire::REP_ACK => return Ok(()),
-                other => return Err(io::Error::other(format!("the server refuses the export: {other:#x}"))),
-            }
-        }
     }
 
     fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {

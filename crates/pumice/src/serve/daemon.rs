@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use admin::{HttpListener, HttpServer};
 use anyhow::{Context, Result};
+use device::Device;
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
-use service::{AdminSocket, Device, Drives, ServedDrive, Workers, shown};
+use service::{AdminSocket, Drives, ServedDrive, Workers, shown};
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::printer::Printer;

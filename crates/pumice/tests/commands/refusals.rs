@@ -187,7 +187,7 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--config", "text"], 1, "text"),
         (&["--config", "dir"], 1, "dir"),
         (&["--config", "config"], 1, "map-cache: 1024 bytes are too few"),
-        (&["drive"], 1, "twice"),
+        (&["drive"], 2, "twice"),
         (&["--nbd", "unix:"], 2, "not an address"),
         (&["--nbd", "tcp:127.0.0.1:99999"], 2, "not an address"),
         (&["--http", "127.0.0.1:1x"], 2, "not an address"),
@@ -281,7 +281,7 @@ fn the_demo_leaves_nothing_where_it_cannot_run() -> Outcome {
         (&[&dir, "PATH=/nonexistent"], &[], 1, "not installed"),
         (&[&dir], &["now"], 2, "unexpected"),
         (&[&dir], &["--size", "1G"], 2, "--size"),
-        (&[&dir], &["--json"], 2, "--json"),
+        (&[&dir], &["--jsn"], 2, "--jsn"),
         (&[&dir], &[""], 2, "unexpected"),
     ] {
         let run = pumice_with(&drive, variables, &[&["demo"], arguments].concat());

@@ -24,11 +24,11 @@ use tokio::task::JoinHandle;
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::error::ServiceError;
-use crate::log_limit::LogLimit;
 use crate::serving::drives::Drives;
 use crate::serving::served::ServedDrive;
 use crate::watch::report::StatusReport;
 use crate::watch::states::DriveState;
+use log_limit::LogLimit;
 
 /// Longest request line taken.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;

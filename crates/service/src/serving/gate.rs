@@ -7,9 +7,9 @@ use media::Media;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::Throttle;
-use crate::serving::device::{Device, DeviceError, Extent, Geometry};
 use crate::serving::requests::Requests;
 use crate::watch::latency::Kind;
+use device::{Device, DeviceError, Extent, Geometry};
 
 /// Largest request a host should send: what NBD clients may send to any server.
 const MAX_TRANSFER_BYTES: u32 = 32 << 20;
@@ -64,7 +64,6 @@ impl<M: Media> Device for Gate<M> {
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
         let request = self.requests.begin_extents()?;
-        let extents = request.end(self.drive.extents(offset, len, max).await)?;
-        Ok(extents.into_iter().map(Extent::from).collect())
+        request.end(self.drive.extents(offset, len, max).await)
     }
 }

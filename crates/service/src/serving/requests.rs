@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::serving::device::DeviceError;
 use crate::watch::latency::{Kind, Latencies};
+use device::DeviceError;
 
 /// Requests of a served drive since it was opened, and whether new ones are taken.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl InFlight<'_> {
                 if error == drive::Error::NoSpace {
                     self.requests.no_space.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error.into())
+                Err(device_error(error))
             }
         }
     }
@@ -113,14 +113,13 @@ impl Requests {
     }
 }
 
-impl From<drive::Error> for DeviceError {
-    fn from(error: drive::Error) -> DeviceError {
-        match error {
-            drive::Error::Invalid(what) => DeviceError::Invalid(what),
-            drive::Error::NoSpace => DeviceError::NoSpace,
-            drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why.to_string()),
-            drive::Error::Io(what) => DeviceError::Io(what),
-            error => DeviceError::Io(error.to_string()),
-        }
+/// What a front end is told of an error of the engine.
+fn device_error(error: drive::Error) -> DeviceError {
+    match error {
+        drive::Error::Invalid(what) => DeviceError::Invalid(what),
+        drive::Error::NoSpace => DeviceError::NoSpace,
+        drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why.to_string()),
+        drive::Error::Io(what) => DeviceError::Io(what),
+        error => DeviceError::Io(error.to_string()),
     }
 }

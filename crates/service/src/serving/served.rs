@@ -12,7 +12,6 @@ use tokio::sync::Mutex;
 use crate::control::resize::grow;
 use crate::error::ServiceError;
 use crate::path_text::shown;
-use crate::serving::device::{Device, DeviceError, Extent, Geometry};
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
 use crate::serving::open::{Helpers, OpenSettings, open};
@@ -25,6 +24,7 @@ use crate::upkeep::scrub::Scrubber;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::OffloadReport;
 use crate::watch::report::{ServerReport, StatusReport};
+use device::{Device, DeviceError, Extent, Geometry};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
 pub struct ServedDrive {

@@ -1,4 +1,4 @@
-//! What a front-end sees of a drive: a block device with asynchronous operations.
+//! What front-ends (NBD and others to come) and drives agree on: a block device with asynchronous operations.
 
 use std::future::Future;
 
@@ -101,15 +101,4 @@ pub trait Device: Send + Sync + 'static {
         len: u64,
         max: usize,
     ) -> impl Future<Output = Result<Vec<Extent>, DeviceError>> + Send;
-}
-
-impl From<drive::Extent> for Extent {
-    fn from(extent: drive::Extent) -> Extent {
-        let kind = match extent.kind {
-            drive::ExtentKind::Data => ExtentKind::Data,
-            drive::ExtentKind::Zero => ExtentKind::Zero,
-            drive::ExtentKind::Hole => ExtentKind::Hole,
-        };
-        Extent { len: extent.len, kind }
-    }
 }

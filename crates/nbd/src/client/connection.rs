@@ -1,0 +1,287 @@
+//! A connection that reads an export and asks where it holds data. It sends nothing that could write.
+//!
+//! Structured replies and `base:allocation` where the server has them, simple replies where not. Headings in the comments are of
+//! the protocol's `doc/proto.md`.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::negotiation::{Negotiated, Replies, negotiate};
+use super::uri::{ExportUri, UriAddress};
+use super::{protocol, take};
+use crate::protocol as wire;
+use crate::request::RequestHeader;
+
+/// Most bytes asked for at once: servers take 32 MiB, some less.
+const READ_BYTES_MAX: usize = 2 << 20;
+/// Longest span asked about at once; replies may cover less.
+const STATUS_BYTES_MAX: u64 = 1 << 30;
+/// Longest text of an error that is believed.
+const ERROR_BYTES_MAX: u32 = 64 << 10;
+/// Extents of one reply that are believed.
+const EXTENTS_BYTES_MAX: u32 = 16 << 20;
+/// A server that says nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Both directions of a stream.
+struct Stream {
+    reader: BufReader<Box<dyn Read + Send>>,
+    writer: Box<dyn Write + Send>,
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buf)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.writer.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// A connection in transmission.
+pub struct Connection {
+    stream: Stream,
+    negotiated: Negotiated,
+    cookie: u64,
+    /// A reply did not come to its end: what comes next cannot be told apart from it.
+    broken: bool,
+}
+
+/// A chunk of a structured reply, without its content.
+struct Chunk {
+    done: bool,
+    kind: u16,
+    length: u32,
+}
+
+impl Connection {
+    /// Connects to an export.
+    ///
+    /// # Errors
+    /// As [`negotiate`]; that the server cannot be reached, or does not answer for a minute.
+    pub fn open(export: &ExportUri) -> io::Result<Connection> {
+        let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write + Send>) = match &export.address {
+            UriAddress::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                (Box::new(stream.try_clone()?), Box::new(stream))
+            }
+            UriAddress::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                (Box::new(stream.try_clone()?), Box::new(stream))
+            }
+        };
+        let mut stream = Stream { reader: BufReader::new(reader), writer };
+        let negotiated = negotiate(&mut stream, &export.name, Replies::Structured)?;
+        Ok(Connection { stream, negotiated, cookie: 0, broken: false })
+    }
+
+    /// Size of the export.
+    pub fn size_bytes(&self) -> u64 {
+        self.negotiated.size_bytes
+    }
+
+    fn take_u16(&mut self) -> io::Result<u16> {
+        take(&mut self.stream).map(u16::from_be_bytes)
+    }
+
+    fn take_u32(&mut self) -> io::Result<u32> {
+        take(&mut self.stream).map(u32::from_be_bytes)
+    }
+
+    fn take_u64(&mut self) -> io::Result<u64> {
+        take(&mut self.stream).map(u64::from_be_bytes)
+    }
+
+    fn take_vec(&mut self, len: u32) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len as usize];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn request(&mut self, flags: u16, command: u16, offset: u64, length: u32) -> io::Result<()> {
+        self.cookie += 1;
+        let cookie = self.cookie;
+        self.stream.write_all(&RequestHeader { flags, command, cookie, offset, length }.encode())
+    }
+
+    /// The header of a simple reply; its error, if any.
+    fn simple_reply(&mut self) -> io::Result<Option<u32>> {
+        let (magic, error, cookie) = (self.take_u32()?, self.take_u32()?, self.take_u64()?);
+        if magic != wire::SIMPLE_REPLY_MAGIC || cookie != self.cookie {
+            return Err(protocol("malformed simple reply"));
+        }
+        Ok((error != 0).then_some(error))
+    }
+
+    fn chunk(&mut self) -> io::Result<Chunk> {
+        let (magic, flags, kind) = (self.take_u32()?, self.take_u16()?, self.take_u16()?);
+        let (cookie, length) = (self.take_u64()?, self.take_u32()?);
+        if magic != wire::STRUCTURED_REPLY_MAGIC || cookie != self.cookie {
+            return Err(protocol("malformed structured reply"));
+        }
+        Ok(Chunk { done: flags & wire::REPLY_FLAG_DONE != 0, kind, length })
+    }
+
+    /// Takes a chunk that says the request failed; it does not end the reply.
+    fn error_chunk(&mut self, chunk: &Chunk) -> io::Result<io::Error> {
+        if chunk.length < 4 || chunk.length > ERROR_BYTES_MAX {
+            return Err(protocol("malformed error chunk"));
+        }
+        let data = self.take_vec(chunk.length)?;
+        let code = data.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        Ok(refused(code))
+    }
+
+    fn read_piece(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.broken {
+            return Err(protocol("the connection broke before"));
+        }
+        self.broken = true;
+        let refusal = self.read_reply(offset, buf)?;
+        self.broken = false;
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Reads; answers the error that the server reported, if it did.
+    fn read_reply(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<Option<io::Error>> {
+        self.request(0, wire::CMD_READ, offset, buf.len() as u32)?;
+        if !self.negotiated.is_structured {
+            return match self.simple_reply()? {
+                Some(code) => Ok(Some(refused(code))),
+                None => self.stream.read_exact(buf).map(|()| None),
+            };
+        }
+        // "Structured reply chunk message": content and holes in any order, and perhaps an error.
+        let mut failed = None;
+        loop {
+            let chunk = self.chunk()?;
+            let within = |at: u64, len: u64| {
+                let most = (buf.len() as u64).checked_sub(len);
+                let from = at.checked_sub(offset).filter(|from| most.is_some_and(|most| *from <= most));
+                from.map(|from| from as usize)
+                    .ok_or_else(|| protocol("a chunk outside of what was asked for"))
+            };
+            match chunk.kind {
+                wire::REPLY_TYPE_NONE if chunk.length == 0 => {}
+                wire::REPLY_TYPE_OFFSET_DATA if chunk.length > 8 => {
+                    let len = chunk.length - 8;
+                    let at = self.take_u64()?;
+                    let from = within(at, len.into())?;
+                    self.stream.read_exact(&mut buf[from..from + len as usize])?;
+                }
+                wire::REPLY_TYPE_OFFSET_HOLE if chunk.length == 12 => {
+                    let (at, len) = (self.take_u64()?, self.take_u32()?);
+                    let from = within(at, len.into())?;
+                    buf[from..from + len as usize].fill(0);
+                }
+                kind if kind & 1 << 15 != 0 => failed = Some(self.error_chunk(&chunk)?),
+                _ => return Err(protocol("a chunk of a kind that was not asked for")),
+            }
+            if chunk.done {
+                return Ok(failed);
+            }
+        }
+    }
+
+    /// Where the export holds data, in bytes: all of it, if the server does not tell.
+    ///
+    /// # Errors
+    /// What the connection answers.
+    pub fn data_ranges(&mut self) -> io::Result<Vec<Range<u64>>> {
+        let size = self.size_bytes();
+        let all = vec![0..size];
+        let Some(id) = self.negotiated.allocation else { return Ok(all) };
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let length = STATUS_BYTES_MAX.min(size - at) as u32;
+            let Some(extents) = self.status(id, at, length)? else { return Ok(all) };
+            let from = at;
+            for (bytes, flags) in extents {
+                let end = (at + u64::from(bytes)).min(size);
+                if flags & wire::STATE_HOLE == 0 && end > at {
+                    match ranges.last_mut() {
+                        Some(last) if last.end == at => last.end = end,
+                        _ => ranges.push(at..end),
+                    }
+                }
+                at = end;
+            }
+            if at == from {
+                return Err(protocol("a reply to a block status request without an extent"));
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// One block status request: lengths and flags. `None`: the server refuses to tell.
+    fn status(&mut self, id: u32, offset: u64, length: u32) -> io::Result<Option<Vec<(u32, u32)>>> {
+        self.request(0, wire::CMD_BLOCK_STATUS, offset, length)?;
+        let (mut extents, mut refused) = (Vec::new(), false);
+        loop {
+            let chunk = self.chunk()?;
+            match chunk.kind {
+                wire::REPLY_TYPE_NONE if chunk.length == 0 => {}
+                wire::REPLY_TYPE_BLOCK_STATUS
+                    if chunk.length >= 4 && chunk.length % 8 == 4 && chunk.length <= EXTENTS_BYTES_MAX =>
+                {
+                    let context = self.take_u32()?;
+                    let data = self.take_vec(chunk.length - 4)?;
+                    if context == id {
+                        let (pairs, _) = data.as_chunks::<8>();
+                        extents.extend(pairs.iter().map(|pair| {
+                            let number = u64::from_be_bytes(*pair);
+                            ((number >> 32) as u32, number as u32)
+                        }));
+                    }
+                }
+                kind if kind & 1 << 15 != 0 => {
+                    self.error_chunk(&chunk)?;
+                    refused = true;
+                }
+                _ => return Err(protocol("a chunk of a kind that was not asked for")),
+            }
+            if chunk.done {
+                return Ok((!refused).then_some(extents));
+            }
+        }
+    }
+
+    /// Reads at `offset`; answers how many bytes there are, fewer than asked for at the end of the export.
+    ///
+    /// # Errors
+    /// What the server or the connection answers.
+    pub fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let len = (buf.len() as u64).min(self.size_bytes().saturating_sub(offset)) as usize;
+        for (i, piece) in buf[..len].chunks_mut(READ_BYTES_MAX).enumerate() {
+            self.read_piece(offset + (i * READ_BYTES_MAX) as u64, piece)?;
+        }
+        Ok(len)
+    }
+}
+
+fn refused(code: u32) -> io::Error {
+    io::Error::from_raw_os_error(code as i32)
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A polite goodbye; a server that is gone needs none.
+        let _ = self.request(0, wire::CMD_DISC, 0, 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! The client's side of the negotiation.
+
+use std::io::{self, Read, Write};
+
+use super::protocol;
+use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
+use crate::protocol as wire;
+
+/// Longest reply to an option that is believed.
+const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
+
+/// What was negotiated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Of the export; 0 if the server did not say.
+    pub size_bytes: u64,
+    /// Replies are structured.
+    pub is_structured: bool,
+    /// Identifier of `base:allocation`, if the server has it.
+    pub allocation: Option<u32>,
+}
+
+/// Which replies a client understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    /// Simple ones only.
+    Simple,
+    /// Structured ones where the server has them, with `base:allocation`.
+    Structured,
+}
+
+/// Negotiates for the export `name` ("fixed newstyle negotiation"), without TLS.
+///
+/// # Errors
+/// What the stream answers; `InvalidData` with the reason where the server refuses, or is none.
+pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies) -> io::Result<Negotiated> {
+    let mut client = Client { stream };
+    if u64::from_be_bytes(client.take()?) != wire::INIT_MAGIC
+        || u64::from_be_bytes(client.take()?) != wire::OPTS_MAGIC
+    {
+        return Err(protocol("not an NBD server of the newstyle protocol"));
+    }
+    if u16::from_be_bytes(client.take()?) & wire::FLAG_FIXED_NEWSTYLE == 0 {
+        return Err(protocol("the server does not speak fixed newstyle"));
+    }
+    client.stream.write_all(&wire::FLAG_C_FIXED_NEWSTYLE.to_be_bytes())?;
+    let mut found = Negotiated::default();
+    if replies == Replies::Structured {
+        found.is_structured = client.option(wire::OPT_STRUCTURED_REPLY, &[])?.kind == wire::REP_ACK;
+    }
+    if found.is_structured {
+        found.allocation = client.ask_for_allocation(name)?;
+    }
+    found.size_bytes = client.go(name)?;
+    Ok(found)
+}
+
+struct Client<'a, S> {
+    stream: &'a mut S,
+}
+
+/// A reply to an option.
+struct OptionReply {
+    kind: u32,
+    data: Vec<u8>,
+}
+
+impl<S: Read + Write> Client<'_, S> {
+    fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        super::take(self.stream)
+    }
+
+    /// Sends an option and takes the first reply to it.
+    fn option(&mut self, option: u32, data: &[u8]) -> io::Result<OptionReply> {
+        let mut message = wire::OPTS_MAGIC.to_be_bytes().to_vec();
+        message.extend(option.to_be_bytes());
+        message.extend((data.len() as u32).to_be_bytes());
+        message.extend(data);
+        self.stream.write_all(&message)?;
+        self.option_reply(option)
+    }
+
+    fn option_reply(&mut self, option: u32) -> io::Result<OptionReply> {
+        let header: [u8; OPTION_REPLY_HEADER_BYTES] = self.take()?;
+        let header = OptionReplyHeader::decode(&header)
+            .filter(|header| header.option == option && header.length <= OPTION_REPLY_BYTES_MAX)
+            .ok_or_else(|| protocol("malformed reply to an option"))?;
+        let mut data = vec![0; header.length as usize];
+        self.stream.read_exact(&mut data)?;
+        Ok(OptionReply { kind: header.reply_type, data })
+    }
+
+    fn ask_for_allocation(&mut self, name: &str) -> io::Result<Option<u32>> {
+        let context = wire::CONTEXT_BASE_ALLOCATION;
+        let mut data = (name.len() as u32).to_be_bytes().to_vec();
+        data.extend(name.as_bytes());
+        data.extend(1_u32.to_be_bytes());
+        data.extend((context.len() as u32).to_be_bytes());
+        data.extend(context.as_bytes());
+        let mut reply = self.option(wire::OPT_SET_META_CONTEXT, &data)?;
+        let mut id = None;
+        while reply.kind == wire::REP_META_CONTEXT {
+            if reply.data.get(4..) == Some(context.as_bytes()) {
+                id = reply.data.first_chunk().copied().map(u32::from_be_bytes);
+            }
+            reply = self.option_reply(wire::OPT_SET_META_CONTEXT)?;
+        }
+        Ok(id)
+    }
+
+    /// Ends the negotiation; answers the size of the export.
+    fn go(&mut self, name: &str) -> io::Result<u64> {
+        let mut data = (name.len() as u32).to_be_bytes().to_vec();
+        data.extend(name.as_bytes());
+        data.extend(0_u16.to_be_bytes());
+        let mut reply = self.option(wire::OPT_GO, &data)?;
+        let mut size_bytes = 0;
+        while reply.kind == wire::REP_INFO {
+            if let Some((kind, rest)) = reply.data.split_first_chunk::<2>()
+                && u16::from_be_bytes(*kind) == wire::INFO_EXPORT
+                && let Some(size) = rest.first_chunk()
+            {
+                size_bytes = u64::from_be_bytes(*size);
+            }
+            reply = self.option_reply(wire::OPT_GO)?;
+        }
+        let said = String::from_utf8_lossy(&reply.data).into_owned();
+        match reply.kind {
+            wire::REP_ACK => Ok(size_bytes),
+            wire::REP_ERR_UNKNOWN => Err(protocol(format!("no export named {name:?}"))),
+            wire::REP_ERR_TLS_REQD => Err(protocol("the server requires TLS, which is not supported")),
+            kind if said.is_empty() => Err(protocol(format!("the server refuses (error {kind:#x})"))),
+            _ => Err(protocol(format!("the server refuses: {said}"))),
+        }
+    }
+}

@@ -1,7 +1,10 @@
 //! Mistakes made on purpose.
 
+use strum::{EnumIter, IntoStaticStr};
+
 /// Mistakes that the simulator must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PlantedBug {
     /// FLUSH answers without waiting for the medium.
     SkipFlush,
@@ -25,6 +28,8 @@ pub enum PlantedBug {
     SyncTrustedAfterError,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
+    /// Opening goes on by an older checkpoint where the newest may be one that could not be read.
+    OlderCheckpointAccepted,
 }
 
 /// The mistake of a drive, if it makes one. A build without the feature `planted-bugs` has none, and its compiler knows that.

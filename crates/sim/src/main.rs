@@ -69,11 +69,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let bugs: Vec<Option<Bug>> = match arguments.bug.as_deref() {
         None => vec![None],
-        Some("all") => Bug::ALL.into_iter().map(Some).collect(),
+        Some("all") => Bug::all().map(Some).collect(),
         Some(name) => match Bug::from_name(name) {
             Some(bug) => vec![Some(bug)],
             None => {
-                let names = Bug::ALL.map(Bug::name).join(", ");
+                let names = Bug::all().map(Bug::name).collect::<Vec<_>>().join(", ");
                 eprintln!("no bug is called {name}: use all or one of {names}");
                 return ExitCode::from(2);
             }
@@ -96,7 +96,7 @@ fn run<S: Subject>(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
         }
         (None, [None]) => hunt::<S>(arguments),
         (None, bugs) => {
-            let bugs = bugs.iter().flatten().filter(|bug| S::BUGS.contains(bug));
+            let bugs = bugs.iter().flatten().filter(|bug| S::bugs().contains(bug));
             let found: Vec<bool> = bugs.map(|&bug| find_bug::<S>(arguments, bug)).collect();
             let count = found.iter().filter(|&&is_found| is_found).count();
             println!("{count} of {} planted mistakes found", found.len());

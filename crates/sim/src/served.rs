@@ -296,7 +296,6 @@ impl Subject for Served {
         <Drive<SimMedia> as Subject>::wipe(media).await
     }
 
-    const BUGS: &'static [Bug] = <Drive<SimMedia> as Subject>::BUGS;
     const CAN_WIPE: bool = <Drive<SimMedia> as Subject>::CAN_WIPE;
     const AVOIDS_BAD_PAGES: bool = <Drive<SimMedia> as Subject>::AVOIDS_BAD_PAGES;
     const HAS_SPACE: bool = <Drive<SimMedia> as Subject>::HAS_SPACE;

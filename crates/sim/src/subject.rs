@@ -108,7 +108,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Whether its hosts' connections are cut now and then from now on, if it has any.
     fn disturb(&self, _disturbed: bool) {}
     /// The mistakes that can be planted in it.
-    const BUGS: &'static [Bug];
+    fn bugs() -> Vec<Bug> {
+        Bug::all().collect()
+    }
     /// Whether it goes elsewhere where pages take no write.
     const AVOIDS_BAD_PAGES: bool = false;
     /// Whether [`Subject::wipe`] works.
@@ -168,7 +170,7 @@ impl Subject for Drive<SimMedia> {
         }
         options.clock = opening.may_panic.then_some(panics::clock);
         options.frame_blocks = opening.frame_blocks;
-        options.planted = drive::Planted::new(opening.bug.and_then(planted));
+        options.planted = drive::Planted::new(opening.bug.and_then(Bug::of_drive));
         Drive::open(media, options).await
     }
 
@@ -261,7 +263,6 @@ impl Subject for Drive<SimMedia> {
         Drive::wipe(&*media, WipeOptions::default()).await.map(drop)
     }
 
-    const BUGS: &'static [Bug] = &Bug::ALL;
     const CAN_WIPE: bool = true;
     const AVOIDS_BAD_PAGES: bool = true;
 
@@ -303,22 +304,4 @@ impl Subject for Drive<SimMedia> {
         let unclean = u64::from(!recovered.clean);
         vec![("drive: packs rolled forward", recovered.packs_count), ("drive: unclean opens", unclean)]
     }
-}
-
-fn planted(bug: Bug) -> Option<drive::PlantedBug> {
-    Some(match bug {
-        Bug::SkipFlush => drive::PlantedBug::SkipFlush,
-        Bug::ApplyStaleMove => drive::PlantedBug::ApplyStaleMove,
-        Bug::ReuseSegmentEarly => drive::PlantedBug::ReuseSegmentEarly,
-        Bug::IgnoreTornPack => drive::PlantedBug::IgnoreTornPack,
-        Bug::DropTrim => drive::PlantedBug::DropTrim,
-        Bug::StaleFrame => drive::PlantedBug::StaleFrame,
-        Bug::ZeroShareFrame => drive::PlantedBug::ZeroShareFrame,
-        Bug::DroppedPin => drive::PlantedBug::DroppedPin,
-        Bug::UnboundedCleaning => drive::PlantedBug::UnboundedCleaning,
-        Bug::SyncTrustedAfterError => drive::PlantedBug::SyncTrustedAfterError,
-        Bug::BadSegmentForgotten => drive::PlantedBug::BadSegmentForgotten,
-        // Not the engine's.
-        Bug::FuaForgotten => return None,
-    })
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use drive::Error;
+use drive::{Error, PlantedBug};
 use futures::channel::oneshot;
 use futures::lock::Mutex as Gate;
 use media::{Media, PAGE_BYTES, SimMedia};
@@ -61,7 +61,7 @@ struct State {
     unwritten: BTreeSet<u64>,
     waiting: Vec<Waker>,
     poison: Option<String>,
-    /// A block as it was at the last snapshot, for [`Bug::ApplyStaleMove`].
+    /// A block as it was at the last snapshot, for [`PlantedBug::ApplyStaleMove`].
     stale: Option<(u64, Vec<u8>)>,
     snapshots: u64,
 }
@@ -128,8 +128,8 @@ impl Inner {
         self.media.size_bytes() / PAGE / 2
     }
 
-    fn has(&self, bug: Bug) -> bool {
-        self.opening.bug == Some(bug)
+    fn has(&self, bug: PlantedBug) -> bool {
+        self.opening.bug == Some(Bug::Drive(bug))
     }
 
     /// Appends an entry to the log; its write is left to the background.
@@ -207,7 +207,7 @@ impl Inner {
             state.snapshots += 1;
             (state.blocks.clone(), old_half)
         };
-        if self.has(Bug::ReuseSegmentEarly) {
+        if self.has(PlantedBug::ReuseSegmentEarly) {
             let position = old_half * self.half_pages() * PAGE;
             let wiped = self.media.write(position, Arc::new(media::IoBuf::zeroed(PAGE_BYTES))).await;
             wiped.map_err(|error| Error::Io(error.to_string()))?;
@@ -288,13 +288,13 @@ impl Inner {
                 self.state.lock().apply(offset, Some(data), len);
             }
             None => {
-                if !self.has(Bug::DropTrim) {
+                if !self.has(PlantedBug::DropTrim) {
                     self.append(Kind::Zero, offset, len, &[]);
                 }
                 self.state.lock().zero(offset, len);
             }
         }
-        if self.has(Bug::ApplyStaleMove) {
+        if self.has(PlantedBug::ApplyStaleMove) {
             let stale = self.state.lock().stale.take_if(|(at, _)| (offset..offset + len).contains(at));
             if let Some((at, data)) = stale {
                 self.append(Kind::Write, at, data.len() as u64, &data);
@@ -308,7 +308,7 @@ impl Inner {
             return Err(Error::ReadOnly(drive::ReadOnly::Requested));
         }
         self.state.lock().usable()?;
-        if self.has(Bug::SkipFlush) { Ok(()) } else { self.sync().await }
+        if self.has(PlantedBug::SkipFlush) { Ok(()) } else { self.sync().await }
     }
 }
 
@@ -318,7 +318,7 @@ impl Subject for Toy {
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
-        let trusting = opening.bug == Some(Bug::IgnoreTornPack);
+        let trusting = opening.bug == Some(Bug::Drive(PlantedBug::IgnoreTornPack));
         let state = recovery::recover(&media, opening.rescue, trusting).await?;
         let inner = Arc::new(Inner {
             media,
@@ -394,8 +394,10 @@ impl Subject for Toy {
         Ok(Vec::new())
     }
 
-    const BUGS: &'static [Bug] =
-        &[Bug::SkipFlush, Bug::ApplyStaleMove, Bug::ReuseSegmentEarly, Bug::IgnoreTornPack, Bug::DropTrim];
+    fn bugs() -> Vec<Bug> {
+        use PlantedBug::{ApplyStaleMove, DropTrim, IgnoreTornPack, ReuseSegmentEarly, SkipFlush};
+        [SkipFlush, ApplyStaleMove, ReuseSegmentEarly, IgnoreTornPack, DropTrim].map(Bug::Drive).into()
+    }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("toy: snapshot", self.0.state.lock().snapshots)]

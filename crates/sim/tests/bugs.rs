@@ -10,7 +10,7 @@ const SEEDS: u64 = 1000;
 
 #[test]
 fn each_planted_bug_is_found() {
-    for bug in Bug::ALL {
+    for bug in Bug::all() {
         let plan = Plan { seeds: SEEDS, bug: Some(bug), failures_max: 1, ..Plan::default() };
         let found = campaign::first_that_finds::<Served>(plan);
         assert!(found.is_some(), "{} was not found in {SEEDS} seeds", bug.name());

@@ -1,5 +1,6 @@
 //! The simulator itself: a toy drive that is right passes, and one that is wrong does not.
 
+use drive::PlantedBug;
 use sim::Bug;
 use sim::campaign::{self, POWER_CUT, Plan};
 use sim::toy::Toy;
@@ -42,25 +43,25 @@ fn must_be_found(bug: Bug) {
 
 #[test]
 fn a_flush_that_does_not_flush_is_found() {
-    must_be_found(Bug::SkipFlush);
+    must_be_found(Bug::Drive(PlantedBug::SkipFlush));
 }
 
 #[test]
 fn old_data_over_new_is_found() {
-    must_be_found(Bug::ApplyStaleMove);
+    must_be_found(Bug::Drive(PlantedBug::ApplyStaleMove));
 }
 
 #[test]
 fn space_reused_too_early_is_found() {
-    must_be_found(Bug::ReuseSegmentEarly);
+    must_be_found(Bug::Drive(PlantedBug::ReuseSegmentEarly));
 }
 
 #[test]
 fn a_torn_entry_taken_for_whole_is_found() {
-    must_be_found(Bug::IgnoreTornPack);
+    must_be_found(Bug::Drive(PlantedBug::IgnoreTornPack));
 }
 
 #[test]
 fn a_forgotten_trim_is_found() {
-    must_be_found(Bug::DropTrim);
+    must_be_found(Bug::Drive(PlantedBug::DropTrim));
 }

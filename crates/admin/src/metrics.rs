@@ -64,6 +64,8 @@ const SINGLES: &[Single] = singles! {
         = |d| known(d.waf);
     Gauge "pumice_out_of_space" "1 while the drive is out of physical space."
         = |d| Some(f64::from(u8::from(d.out_of_space)));
+    Gauge "pumice_backing_full" "1 while the file system or volume under the drive is full and changes are refused."
+        = |d| Some(f64::from(u8::from(d.backing_full)));
     Counter "pumice_host_written_bytes_total" "Bytes written by hosts, over the life of the drive."
         = |d| Some(d.host_written_bytes as f64);
     Counter "pumice_host_read_bytes_total" "Bytes read by hosts, over the life of the drive."

@@ -12,6 +12,10 @@ pub enum Error {
     /// Physical space cannot hold the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
+    /// The backing has no room: a full file system or pool under a sparse file or thin volume. The change may have happened, or
+    /// happen yet, and is not durable.
+    #[error("no space left on the file system or volume under the drive")]
+    BackingFull,
     /// The drive takes no changes.
     #[error("the drive is read-only: {0}")]
     ReadOnly(ReadOnly),

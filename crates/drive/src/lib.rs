@@ -13,6 +13,7 @@ mod look;
 mod medium;
 mod open;
 mod options;
+mod pack_sizes;
 mod planted;
 mod read_only;
 mod shared;

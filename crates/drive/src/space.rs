@@ -1,16 +1,43 @@
 //! How many segments are kept back, and for what. Pure arithmetic: whoever plans a drive asks the same functions as the
 //! drive itself.
 
+use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::record::RECORD_HEADER_BYTES;
-use layout::{NODE_ENTRIES, ROOT, UNIT_BYTES};
+use layout::{Entry, NODE_ENTRIES, PAGE_BYTES, ROOT, UNIT_BYTES};
+
+use crate::pack_sizes::PACK_SOFT_BYTES;
 
 /// What heads and a checkpoint need, in segments.
 const RESERVE_MIN_SEGMENTS: u32 = 12;
 
 /// Segments that data may not fill, of so many: over-provisioning for cleaning, the heads and the map.
-pub fn reserve_segments(count: u32) -> u32 {
+fn reserve_segments(count: u32) -> u32 {
     // 7 %, as drives over-provision, and what the three heads are in and were promised, which holds little.
     (u64::from(count) * 7 / 100 + 6).max(RESERVE_MIN_SEGMENTS.into()) as u32
+}
+
+/// Bytes of live records that so many segments take at most, before what is kept for the map.
+///
+/// There are no more than cleaning can pack into what is left of the segments by the reserve; and no more than so many that,
+/// when the host's head finds no segment left, a segment holds little enough to be worth cleaning. All but the free ones that
+/// the host leaves to others, and those that the heads fill and were promised, are sealed then.
+pub fn data_bytes_max(count: u32, segment_bytes: u32) -> u64 {
+    let by_reserve = u64::from(count.saturating_sub(reserve_segments(count))) * u64::from(segment_bytes);
+    let sealed = count.saturating_sub(host_floor_segments(count) + 2 * HEADS as u32);
+    by_reserve.min(u64::from(sealed) * dense_bytes(segment_bytes))
+}
+
+/// A segment with at least so many bytes of live records is packed so densely that moving them gains nothing: they would lose as
+/// much to headers and ends wherever they go.
+pub(crate) fn dense_bytes(segment_bytes: u32) -> u64 {
+    // What a pack loses to its header and to padding, at most.
+    const PACK_LOSS_BYTES: u64 = (PACK_HEADER_BYTES + PAGE_BYTES) as u64;
+    // The longest record that cleaning moves: so much may stay empty at the end of a segment.
+    const RECORD_BYTES_MAX: u64 = Entry::FRAME_MAX_LEN_BYTES as u64;
+    let packs = u64::from(segment_bytes).div_ceil(PACK_SOFT_BYTES as u64);
+    let segment = u64::from(segment_bytes);
+    // Nearly full ones cost more than they give.
+    (segment * 97 / 100).min((segment * 99 / 100).saturating_sub(packs * PACK_LOSS_BYTES + RECORD_BYTES_MAX))
 }
 
 /// What a block takes in a leaf at most, in bytes: a pair of slot and entry.

@@ -306,3 +306,38 @@ fn filled_with_frames_of_equal_blocks_with_holes_after_many_openings() {
 fn filled_with_frames_that_got_holes_and_random_data_after_many_openings() {
     Full::new(ALIKE_LATE_HOLES).assert_takes_after_many_openings();
 }
+
+/// Each write is flushed, so that each has a pack of its own, with a gap behind it. What is lost to that counts, however many
+/// segments there are: there is nothing to clean in the end, and the drive must have segments left.
+#[test]
+fn a_drive_full_of_flushed_writes_is_overwritten_in_place() {
+    for (segments, blocks) in [(40, 16), (90, 16), (90, 15), (180, 16), (300, 16), (90, 13)] {
+        let physical = (segments + 2) * (512 << 10);
+        let media = Arc::new(MemoryMedia::new(physical));
+        let options = CreateOptions {
+            codec: Policy::None,
+            segment_bytes: Some(512 << 10),
+            ..create_options(physical, 16 << 30)
+        };
+        run(Drive::create(&*media, &options)).expect("create");
+        let drive = open(&media, 1);
+        let data = |n: u64, blocks: u64| random(n, (blocks * BLOCK) as usize);
+        let mut written = Vec::new();
+        let mut at = 0;
+        let mut len = blocks;
+        while len > 0 {
+            match is_refused(run(drive.write(at * BLOCK, &data(at, len), true))) {
+                true => len /= 2,
+                false => {
+                    written.push((at, len));
+                    at += len;
+                }
+            }
+        }
+        for (at, len) in &written {
+            let result = run(drive.write(at * BLOCK, &data(at + 1, *len), true));
+            assert_eq!(result, Ok(()), "{len} blocks at {at} of {segments} segments: {:#?}", drive.status());
+        }
+        assert_sound(&drive);
+    }
+}

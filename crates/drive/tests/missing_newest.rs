@@ -368,3 +368,97 @@ fn a_copy_that_could_not_be_read_is_not_believed_later() {
     let drive = tasks.run(opening()).expect("opened by the checkpoint before");
     assert_holds(&tasks, &drive, 1);
 }
+
+/// A second backing with the same contents.
+fn copy_of(media: &Arc<Faulty>, tasks: &Tasks) -> Arc<Faulty> {
+    let copy = Arc::new(Faulty::new(BACKING));
+    let (all, read) = tasks.run(media.read(0, IoBuf::zeroed(BACKING as usize)));
+    read.expect("read");
+    tasks.run(copy.write(0, Arc::new(all))).expect("write");
+    copy
+}
+
+/// A pack was not taken, and the checkpoint that makes it unnecessary was taken in one copy: a flush that waits for that is answered
+/// only when losing the copy would be noticed.
+#[test]
+fn a_flush_is_not_answered_by_a_checkpoint_in_one_copy_alone() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    write(&tasks, &drive, 1);
+    (0..2).for_each(|_| tasks.run(drive.checkpoint()).expect("checkpoint"));
+    let [refused, taken] = copies(&geometry, drive.status().checkpoint_number + 1);
+    media.unwritable.lock().push(refused);
+    media.fail_writes.store(true, SeqCst);
+    tasks.run(drive.write(0, &contents(0, 2), false)).expect("write");
+    let mut first = std::pin::pin!(drive.flush());
+    while drive.status().counters.write_errors_count == 0 {
+        assert_eq!(faulty::poll(first.as_mut()), None);
+        tasks.turn();
+    }
+    media.fail_writes.store(false, SeqCst);
+    media.attempts.lock().clear();
+    while media.attempts_at(&taken) == 0 {
+        assert_eq!(faulty::poll(first.as_mut()), None);
+        tasks.turn();
+    }
+    media.hold_syncs.store(true, SeqCst);
+    let mut second = std::pin::pin!(drive.flush());
+    for _ in 0..10 {
+        assert_eq!(faulty::poll(first.as_mut()), None);
+        assert_eq!(faulty::poll(second.as_mut()), None);
+        tasks.turn();
+    }
+    media.hold_syncs.store(false, SeqCst);
+    tasks.turn();
+    // Whichever is polled first.
+    while faulty::poll(first.as_mut()).is_none() && faulty::poll(second.as_mut()).is_none() {
+        tasks.turn();
+    }
+    let media = copy_of(&media, &tasks);
+    media.unreadable.lock().push(taken);
+    let drive = tasks.open(&media, |_| {});
+    let mut bytes = vec![0; BLOCK as usize];
+    tasks.run(drive.read(0, &mut bytes)).expect("read");
+    assert!(bytes == contents(0, 2), "what was flushed is gone");
+}
+
+/// The checkpoint that announces a growth is followed by another, to be safe, which cannot read what it needs. The drive grows
+/// then with no checkpoint under way.
+#[test]
+fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
+    // Each block has a parent of its own, and there is memory for a few.
+    const STRIDE: u64 = 512 * 512 * BLOCK;
+    let (media, tasks, geometry) = new_drive(PHYSICAL / 2 + (1 << 20), 1 << 38);
+    let options = |options: &mut OpenOptions| options.map_budget_bytes = 64 << 10;
+    let drive = tasks.open(&media, options);
+    for n in 0..200 {
+        tasks.run(drive.write(n * STRIDE, &contents(n, 1), false)).expect("write");
+    }
+    tasks.run(drive.close()).expect("close");
+    drop(drive);
+    let drive = tasks.open(&media, options);
+    let [refused, taken] = copies(&geometry, drive.status().checkpoint_number + 1);
+    media.unwritable.lock().push(refused);
+    media.attempts.lock().clear();
+    {
+        let mut growth = std::pin::pin!(drive.set_physical_size(BACKING));
+        while media.attempts_at(&taken) == 0 {
+            assert_eq!(faulty::poll(growth.as_mut()), None);
+            tasks.turn();
+        }
+        // Behind its cut.
+        tasks.run(drive.write(100 * STRIDE, &contents(100, 2), false)).expect("write");
+        media.fail_reads.store(true, SeqCst);
+        tasks.run(growth).expect("grown");
+        media.fail_reads.store(false, SeqCst);
+    }
+    assert!(drive.status().notes.iter().any(|note| note.contains("second checkpoint")), "it was completed");
+    for n in 0..200 {
+        tasks.run(drive.write(n * STRIDE, &contents(n, 3), false)).expect("write");
+    }
+    tasks.run(drive.checkpoint()).expect("checkpoint");
+    tasks.run(drive.close()).expect("close");
+    drop(drive);
+    let drive = tasks.open(&media, options);
+    assert_eq!(tasks.run(drive.check(true)), Ok(Vec::new()));
+}

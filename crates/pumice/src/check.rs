@@ -91,14 +91,13 @@ fn examine(args: &Args) -> Result<()> {
         Ok(Found::Open(Box::new(Checked { status, report })))
     })??;
     let mut out = std::io::stdout().lock();
-    if args.json {
-        print_json(&found.json(&args.path))?;
-    } else {
-        found.print(&mut out)?;
-    }
+    let printed = match args.json {
+        true => print_json(&found.json(&args.path)),
+        false => found.print(&mut out).map_err(Into::into),
+    };
     match (found.faults_count(), found.advice()) {
-        (0, _) if args.json => Ok(()),
-        (0, _) => Ok(writeln!(out, "{path}: no faults")?),
+        (0, _) if args.json => printed,
+        (0, _) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
         (1, advice) => Err(Faults(format!("{path}: 1 fault; {advice}")).into()),
         (count, advice) => Err(Faults(format!("{path}: {count} faults; {advice}")).into()),
     }

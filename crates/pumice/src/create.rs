@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
-use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
+use media::{Allocation, AnyMedia, Direct, FileMedia, Media, MediaError};
 use service::{IoChoice, path_text, run_here};
 
+use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;
 use crate::in_use;
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 use crate::signatures;
 use crate::size::Size;
 use crate::usage;
@@ -62,7 +63,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let made = media.is_ok() && !existed;
     let created = media.and_then(|media| run_here(IoChoice::Auto, |_| create_on(args, &media, existed))?);
-    if created.is_err() && grown {
+    // Another command that has the file may have made its drive on it.
+    let is_lost = |error: &anyhow::Error| error.downcast_ref().is_some_and(MediaError::is_in_use);
+    if grown && created.as_ref().is_err_and(|error| !is_lost(error)) {
         // As it was: an empty file.
         let _ = std::fs::OpenOptions::new().write(true).open(&args.path).and_then(|file| file.set_len(0));
     } else if created.is_err() && made {
@@ -70,6 +73,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let _ = std::fs::remove_file(&args.path);
     }
     let options = created?;
+    let warning = lacks_room(&args.path);
+    tell_of(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
+    if let Some(warning) = warning {
+        usage::complain(&format!("warning: {}: {warning}", args.path.display()));
+    }
+    Ok(())
+}
+
+/// What to fear if the file system cannot hold all that a sparse file may grow to.
+fn lacks_room(path: &Path) -> Option<String> {
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let (missing, free) = (missing_bytes(path).ok()?, free_bytes(path).ok()?);
+    (missing > free).then(|| {
+        format!(
+            "it may take {} more from the filesystem, which has {} free: if that runs full, writes are refused",
+            human::bytes(missing),
+            human::bytes(free)
+        )
+    })
+}
+
+fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<()> {
     if args.json {
         return print_json(&serde_json::json!({
             "path": path_text(&args.path),
@@ -80,6 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "codec": options.codec.to_string(),
             "endurance_bytes": Some(options.endurance_bytes).filter(|bytes| *bytes > 0),
             "preallocated": options.keep_allocated,
+            "warning": warning,
         }));
     }
     writeln!(

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Table;
 
+use crate::free_space::free_bytes;
 use crate::human;
 use crate::output::print_json;
 use disk::Disk;
@@ -56,9 +57,7 @@ struct Outcome {
 
 /// The drive is a sparse file: too small a filesystem would be noticed by I/O errors in the middle.
 fn room_for_the_drive(folder: &Path) -> Result<()> {
-    let space =
-        rustix::fs::statvfs(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let free = free_bytes(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
     ensure!(
         free >= PHYSICAL_BYTES,
         "{}: {} are free and the drive may take {}; set TMPDIR to a directory with more",

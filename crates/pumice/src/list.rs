@@ -7,6 +7,7 @@ use report::Table;
 use service::{DriveState, StatusReport, find_drives, shown};
 
 use crate::human;
+use crate::status::out_of_space;
 
 /// What is not known.
 const NONE: &str = "-";
@@ -64,7 +65,7 @@ fn cells(drive: &StatusReport) -> [String; 6] {
         0.0 => NONE.to_string(),
         ratio => format!("{ratio:.2}:1"),
     };
-    let full = if drive.out_of_space { " (out of space)" } else { "" };
+    let full = out_of_space(drive);
     [
         path,
         nbd,

@@ -11,6 +11,7 @@ mod config;
 mod create;
 mod demo;
 mod doctor;
+mod free_space;
 mod human;
 mod in_use;
 mod list;

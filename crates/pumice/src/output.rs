@@ -6,12 +6,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::usage;
+
 /// Prints one JSON document on standard output.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
     let mut out = io::stdout().lock();
     // As an error of I/O: a reader who has closed the pipe ends the command without a complaint.
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
+}
+
+/// For what a command prints of a change that it made: `what` was done whether or not anybody can be told. So it is a warning, no
+/// error, if standard output cannot be written.
+pub(crate) fn tell_of(what: &str, print: impl FnOnce() -> Result<()>) {
+    if let Err(error) = print()
+        && !crate::is_broken_pipe(&error)
+    {
+        usage::complain(&format!("warning: {what}, but standard output cannot be written: {error}"));
+    }
 }
 
 /// A file that is written at the end of a command.

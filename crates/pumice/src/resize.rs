@@ -7,7 +7,7 @@ use anyhow::Result;
 use service::{IoChoice, StatusReport, path_text, run_here, shown};
 
 use crate::human;
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 use crate::size::Size;
 use crate::usage;
 
@@ -47,15 +47,25 @@ pub(crate) fn set_capacity(args: &CapacityArgs) -> Result<()> {
     // Powers of 1000 are seldom whole blocks.
     let bytes = args.capacity.0 / BLOCK * BLOCK;
     let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(&args.path, bytes, spawner))??;
-    print(&drive, too_much(&drive), args.json)
+    report(&drive, args.json);
+    Ok(())
 }
 
 pub(crate) fn set_size(args: &SizeArgs) -> Result<()> {
     let set = |spawner| service::set_size(&args.path, args.size.0, args.preallocate, spawner);
-    print(&run_here(IoChoice::Auto, set)??, None, args.json)
+    report(&run_here(IoChoice::Auto, set)??, args.json);
+    Ok(())
 }
 
-fn print(drive: &StatusReport, warning: Option<String>, json: bool) -> Result<()> {
+fn report(drive: &StatusReport, json: bool) {
+    let warning = too_much(drive);
+    tell_of(&format!("{}: changed", shown(&drive.path)), || print(drive, warning.as_deref(), json));
+    if let Some(warning) = warning {
+        usage::complain(&format!("warning: {warning}"));
+    }
+}
+
+fn print(drive: &StatusReport, warning: Option<&str>, json: bool) -> Result<()> {
     if json {
         print_json(&serde_json::json!({
             "path": path_text(&drive.path),
@@ -71,9 +81,6 @@ fn print(drive: &StatusReport, warning: Option<String>, json: bool) -> Result<()
             human::bytes(drive.logical_capacity_bytes),
             human::bytes(drive.physical_size_bytes),
         )?;
-    }
-    if let Some(warning) = warning {
-        usage::complain(&format!("warning: {warning}"));
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{IoChoice, path_text, run_here, shown};
+use service::{IoChoice, StatusReport, path_text, run_here, shown};
 
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
@@ -25,6 +25,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let set = |spawner| service::set_codec(&args.path, args.codec, spawner);
     let (before, drive) = run_here(IoChoice::Auto, set)??;
+    tell_of(&format!("{}: changed", shown(&args.path)), || print(args, &before, &drive));
+    Ok(())
+}
+
+fn print(args: &Args, before: &str, drive: &StatusReport) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({ "path": path_text(&args.path), "codec_before": before, "codec": drive.codec });

@@ -13,7 +13,7 @@ use service::{
 
 use crate::alone::with_drive;
 use crate::human;
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 
 /// How often it is looked how far it is.
 const POLL: Duration = Duration::from_millis(200);
@@ -133,6 +133,20 @@ fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
     let Some(run) = of(drive) else {
         bail!("{path}: its server was started anew meanwhile; nothing is lost, settle it again");
     };
+    tell_of(&format!("{path}: run ended"), || print(args, before, drive, run));
+    match run.state {
+        RunState::Finished => Ok(()),
+        RunState::Stopped if args.stop => Ok(()),
+        RunState::Stopped => bail!("{path}: stopped before its end; what was settled until then stays"),
+        RunState::Running | RunState::Failed | RunState::Unknown => bail!(
+            "{path}: {}; what was settled until then stays",
+            run.reason.as_deref().unwrap_or("it did not come to its end")
+        ),
+    }
+}
+
+fn print(args: &Args, before: f64, drive: &StatusReport, run: &SettleRunReport) -> Result<()> {
+    let path = shown(&args.path);
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({
@@ -154,13 +168,5 @@ fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
             drive.compression_ratio,
         )?;
     }
-    match run.state {
-        RunState::Finished => Ok(()),
-        RunState::Stopped if args.stop => Ok(()),
-        RunState::Stopped => bail!("{path}: stopped before its end; what was settled until then stays"),
-        RunState::Running | RunState::Failed | RunState::Unknown => bail!(
-            "{path}: {}; what was settled until then stays",
-            run.reason.as_deref().unwrap_or("it did not come to its end")
-        ),
-    }
+    Ok(())
 }

@@ -93,3 +93,12 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// What follows the state of a drive that takes no writes for lack of space.
+pub(crate) fn out_of_space(drive: &StatusReport) -> &'static str {
+    match (drive.out_of_space, drive.backing_full) {
+        (_, true) => " (out of space: the backing is full)",
+        (true, false) => " (out of space)",
+        (false, false) => "",
+    }
+}

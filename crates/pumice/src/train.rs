@@ -4,10 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, SampleSource, StatusReport, change, find_served, path_text, shown};
+use service::{
+    Change, CompressionReport, SampleSource, StatusReport, TrainingReport, change, find_served, path_text,
+    shown,
+};
 
 use crate::alone::with_drive;
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
@@ -34,12 +37,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(training) = drive.server.and_then(|server| server.training) else {
         bail!("{path}: no training status from its server (different version?)");
     };
+    tell_of(&format!("{path}: trained"), || print(args, &training, &drive.compression));
+    Ok(())
+}
+
+fn print(args: &Args, training: &TrainingReport, compression: &CompressionReport) -> Result<()> {
+    let path = shown(&args.path);
     let mut out = std::io::stdout().lock();
     if args.json {
         let json = serde_json::json!({
             "path": path_text(&args.path),
             "training": training,
-            "dictionaries": drive.compression.dictionaries,
+            "dictionaries": compression.dictionaries,
         });
         return print_json(&json);
     }

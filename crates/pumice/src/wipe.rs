@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use service::{IoChoice, SpaceAfterWipe, path_text, run_here, shown};
 
 use crate::in_use;
-use crate::output::print_json;
+use crate::output::{print_json, tell_of};
 use crate::size::Size;
 use crate::usage;
 
@@ -85,24 +85,26 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool
     if let SpaceAfterWipe::Failed(error) = &space {
         warnings.push(format!("the old space was not discarded: {error}"));
     }
-    if json {
-        print_json(&serde_json::json!({
-            "path": path_text(path),
-            "space": match space {
-                SpaceAfterWipe::Discarded => "discarded",
-                SpaceAfterWipe::Kept | SpaceAfterWipe::Failed(_) => "kept",
-            },
-            "warnings": warnings,
-            "may_come_back": wiped.may_come_back,
-        }))?;
-    } else {
+    tell_of(&format!("{}: wiped", shown(path)), || {
+        if json {
+            return print_json(&serde_json::json!({
+                "path": path_text(path),
+                "space": match space {
+                    SpaceAfterWipe::Discarded => "discarded",
+                    SpaceAfterWipe::Kept | SpaceAfterWipe::Failed(_) => "kept",
+                },
+                "warnings": warnings,
+                "may_come_back": wiped.may_come_back,
+            }));
+        }
         let mut out = std::io::stdout();
         writeln!(out, "{}: wiped", shown(path))?;
         if discard && matches!(space, SpaceAfterWipe::Kept) {
             let why = "the drive was made with --preallocate, or the backing cannot discard";
             writeln!(out, "{}: keeps its space: {why}", shown(path))?;
         }
-    }
+        Ok(())
+    });
     for warning in warnings {
         usage::complain(&format!("warning: {}: {warning}", shown(path)));
     }

@@ -4,7 +4,7 @@
 //! The sizes are the drive's own: record headers and rounding from `layout`, payloads from `codec`, map nodes by the
 //! encoder that writes them, reserve from `drive`.
 
-use drive::space::{self, kept_for_small, map_churn_bytes, map_growth_bytes, reserve_segments};
+use drive::space::{self, data_bytes_max, kept_for_small, map_churn_bytes, map_growth_bytes};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, PAGE_BYTES, UNIT_BYTES};
 use serde::{Deserialize, Serialize};
@@ -160,10 +160,10 @@ pub struct MapNeeds {
 /// Bytes that live data may fill on a drive with such a map.
 pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
-    let data = u64::from(segments.saturating_sub(reserve_segments(segments)));
+    let data = data_bytes_max(segments, geometry.segment_bytes);
     let upper = space::upper_bytes(map.blocks, map.blocks, map.bytes);
     let churn = map_churn_bytes(segments, geometry.segment_bytes, map.bytes, upper);
-    let limit = (data * u64::from(geometry.segment_bytes)).saturating_sub(map.growth_bytes + churn);
+    let limit = data.saturating_sub(map.growth_bytes + churn);
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }
 

@@ -335,7 +335,8 @@ pub(crate) async fn zero_once<S: Subject>(
     conclude(world, name, write, fua, poisoned, result.as_ref());
     world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
     let whole_blocks = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
-    if kind == Kind::Trim && whole_blocks && !world.lacks_segments() && result == Some(Err(Error::NoSpace)) {
+    let excused = world.lacks_segments() || world.media.counts().full_errors > 0;
+    if kind == Kind::Trim && whole_blocks && !excused && result == Some(Err(Error::NoSpace)) {
         world.fail(format!("a trim of whole blocks was refused for lack of space: #{write}"));
     }
 }
@@ -357,6 +358,10 @@ fn conclude<S: Subject>(
         Ok(()) => {
             let durable = fua || !world.config.write_cache;
             world.oracle.lock().acknowledge(write, durable);
+        }
+        // A server says no more than that.
+        Err(Error::NoSpace) if world.config.is_served() && world.media.counts().full_errors > 0 => {
+            world.oracle.lock().fail(write);
         }
         Err(Error::NoSpace) => {
             world.set_full(true);

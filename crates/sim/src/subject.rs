@@ -170,6 +170,8 @@ impl Subject for Drive<SimMedia> {
         }
         options.clock = opening.may_panic.then_some(panics::clock);
         options.frame_blocks = opening.frame_blocks;
+        // Less than the beats after which a life that stands still is given up.
+        options.full_backing_patience_ticks = opening.entropy % 12;
         options.planted = drive::Planted::new(opening.bug.and_then(Bug::of_drive));
         Drive::open(media, options).await
     }

@@ -165,6 +165,7 @@ impl<S: Subject> World<S> {
             Error::Io(what) if what == LOST => true,
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged || failed,
             Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
+            Error::BackingFull => counts.full_errors > 0,
             _ => false,
         }
     }
@@ -180,6 +181,7 @@ impl<S: Subject> World<S> {
         self.count(match error {
             Error::Invalid(_) => "error: invalid",
             Error::NoSpace => "error: no space",
+            Error::BackingFull => "error: backing full",
             Error::ReadOnly(_) => "error: read-only",
             Error::Io(_) => "error: i/o",
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",

@@ -92,6 +92,10 @@ pub struct Status {
     /// What was written since the drive was opened, by how it was compressed. Fills are not among it.
     pub written: Vec<Written>,
     pub out_of_space: bool,
+    /// The file system or volume under the drive has no room: changes are refused until it has.
+    pub backing_full: bool,
+    /// How often it ran out of room since the drive was opened.
+    pub backing_full_count: u64,
     pub segments_count: u32,
     pub segments_free_count: u32,
     /// Set aside because they hold something that cannot be read.
@@ -152,7 +156,7 @@ impl<M: Media> Drive<M> {
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
         let limit = core.open_limit_units() * unit;
         let kept = segments.limit_units() * unit - limit;
-        let reserve = u64::from(segments.reserve()) * segment_bytes + kept;
+        let reserve = segments.reserve_bytes() + kept;
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
@@ -186,7 +190,9 @@ impl<M: Media> Drive<M> {
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
             composition: Composition::of(&core.map.mix),
             written: core.written.ways(),
-            out_of_space: core.is_full(),
+            out_of_space: core.is_full() || core.full_backing.is_full(),
+            backing_full: core.full_backing.is_full(),
+            backing_full_count: core.full_backing.times(),
             segments_count: segments.count(),
             segments_free_count: segments.free_count(),
             segments_damaged_count: damaged,

@@ -104,7 +104,10 @@ impl<M: Media> Shared<M> {
         if let Some(why) = &core.poisoned {
             return Some(Err(Error::poisoned(why)));
         }
-        if core.syncing || core.log.written() < target {
+        if core.log.written() < target {
+            return core.gave_up_writing().map(Err);
+        }
+        if core.syncing {
             return None;
         }
         if core.log.synced_up_to() >= target {

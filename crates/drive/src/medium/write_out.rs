@@ -1,6 +1,5 @@
 //! Writes to the medium: packs of the log, and what lies outside the log.
 
-use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 
 use media::{IoBuf, Media};
@@ -8,6 +7,7 @@ use media::{IoBuf, Media};
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::core::Core;
+use crate::state::full_backing::lacks_room;
 use crate::state::log::SealedPack;
 use crate::state::segments::State;
 
@@ -22,11 +22,19 @@ impl<M: Media> Shared<M> {
     pub(crate) fn write_out(self: &Arc<Self>, packs: Vec<SealedPack>) {
         for pack in packs {
             let shared = self.clone();
-            (self.spawner)(Box::pin(async move { shared.write_pack(pack).await }));
+            (self.spawner)(Box::pin(async move { shared.write_pack(pack, false).await }));
         }
     }
 
-    async fn write_pack(self: Arc<Self>, pack: SealedPack) {
+    /// Sends packs to the medium again that it had no room for.
+    pub(crate) fn write_out_again(self: &Arc<Self>, packs: Vec<SealedPack>) {
+        for pack in packs {
+            let shared = self.clone();
+            (self.spawner)(Box::pin(async move { shared.write_pack(pack, true).await }));
+        }
+    }
+
+    async fn write_pack(self: Arc<Self>, pack: SealedPack, again: bool) {
         let result = self.media.write(pack.position, pack.buf.clone()).await;
         {
             let mut core = self.core();
@@ -43,7 +51,11 @@ impl<M: Media> Shared<M> {
                     }
                     core.log.recycle(pack.buf);
                 }
+                Err(error) if lacks_room(&error) => core.full_backing.wait(pack, core.ticks),
                 Err(error) => core.pack_failed(pack, &error),
+            }
+            if again {
+                core.full_backing.attempted();
             }
         }
         self.progress.notify(usize::MAX);
@@ -74,7 +86,10 @@ impl<M: Media> Shared<M> {
                     Err(_) => core.counters.write_errors_count += 1,
                 }
             }
-            let _ = told.set(result.map_err(|error| Error::io("writing", offset, &error)));
+            let _ = told.set(result.map_err(|error| match lacks_room(&error) {
+                true => Error::BackingFull,
+                false => Error::io("writing", offset, &error),
+            }));
             shared.progress.notify(usize::MAX);
         }));
         self.wait_for(|core| match (done.get(), &core.poisoned) {
@@ -92,8 +107,7 @@ pub(crate) fn bad_segments_max(count: u32) -> u32 {
 }
 
 impl Core {
-    /// The medium did not take a pack. One place may be bad; where many are, or the backing is full, going on elsewhere is no
-    /// way out.
+    /// The medium did not take a pack. One place may be bad; where many are, going on elsewhere is no way out.
     fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
         self.counters.write_errors_count += 1;
         self.failed_packs += 1;
@@ -101,9 +115,7 @@ impl Core {
         let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
         let is_known = self.segments.get(segment).state() == State::Bad;
         let (_, bad) = self.segments.set_aside_counts();
-        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-            || self.failed_packs > FAILED_PACKS_MAX
-            || !is_known && bad >= bad_segments_max(self.segments.count())
+        if self.failed_packs > FAILED_PACKS_MAX || !is_known && bad >= bad_segments_max(self.segments.count())
         {
             self.poison(what);
         } else {

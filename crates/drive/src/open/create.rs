@@ -120,25 +120,27 @@ pub(crate) async fn write_superblock<M: Media>(
 ) -> Result<[Option<Error>; 2], Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
-    write_copies(media, [0, 1].map(Geometry::superblock_offset), page).await
+    write_copies(media, [0, 1].map(Geometry::superblock_offset), 0, page).await
 }
 
-/// Writes both copies of something, durably, one after the other: one is whole at any time. One is enough: answers for each
-/// why the medium did not take it, if it did not.
+/// Writes both copies of something, durably, one after the other, `first` first: one is whole at any time. One is enough: answers
+/// for each why the medium did not take it, if it did not.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
     offsets: [u64; 2],
+    first: usize,
     copy: IoBuf,
 ) -> Result<[Option<Error>; 2], Error> {
     let copy = Arc::new(copy);
     let mut errors = [None, None];
-    for (error, offset) in errors.iter_mut().zip(offsets) {
+    for at in [first, 1 - first] {
+        let offset = offsets[at];
         // On a page cache a page that takes no write is a sync that fails.
         let written = async {
             write(media, offset, copy.clone()).await?;
             sync(media).await
         };
-        *error = written.await.err();
+        errors[at] = written.await.err();
     }
     match errors {
         [Some(error), Some(_)] => Err(error),

@@ -80,7 +80,9 @@ impl<M: Media> Drive<M> {
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
         // Whatever is found in a cache only is written to the medium before anything builds on it.
         let rewritten = match rewrites && read_only.is_none() {
-            true => Some(rewrite(&*media, &superblock, &checkpoint, &tail.places).await?),
+            true => Some(
+                rewrite(&*media, &superblock, (&checkpoint, found.copy_to_write_first), &tail.places).await?,
+            ),
             false => None,
         };
         let table = match &rewritten {
@@ -158,6 +160,7 @@ impl<M: Media> Drive<M> {
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
             }
         }
+        drive.0.core().full_backing_patience = options.full_backing_patience_ticks;
         Ok(drive)
     }
 }
@@ -228,7 +231,11 @@ fn recover(
         accounts_tried: None,
         syncing: false,
         flushing_up_to: 0,
+        full_backing: Default::default(),
+        // Until it is open no time passes.
+        full_backing_patience: 0,
         failed_packs: 0,
+        cut_committed: 0,
         skipped_checkpoints: 0,
         updates_tried: superblock.update,
         copies_not_taken: Default::default(),

@@ -14,8 +14,8 @@ use media::{IoBuf, Media};
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::open::slots::{Search, first_packs};
+use crate::pack_sizes::PACK_HARD_BYTES;
 use crate::planted::{Planted, PlantedBug};
-use crate::state::pack_sizes::PACK_HARD_BYTES;
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;

@@ -132,10 +132,15 @@ impl<M: Media> Shared<M> {
     }
 
     /// A checkpoint records that there is a newer superblock, before what it adds is used: an opening that finds only the older
-    /// one must not go on by it. The caller has the right to maintenance.
+    /// one must not go on by it. Where there is no checkpoint, the superblock becomes what it was, as far as that can be written.
+    /// The caller has the right to maintenance.
     async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
-        self.write_checkpoint(false).await
+        let announced = self.write_checkpoint(false).await;
+        if announced.is_err() {
+            let _ = self.renew_superblock().await;
+        }
+        announced
     }
 
     /// Notes all codecs that records of this run may have.

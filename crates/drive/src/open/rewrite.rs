@@ -50,7 +50,7 @@ const BLANK_ATTEMPTS: usize = 4;
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
-    checkpoint: &Checkpoint,
+    checkpoint: (&Checkpoint, usize),
     packs: &[PackPlace],
 ) -> Result<Rewritten, Error> {
     let of_superblock = write_superblock(media, superblock).await?;
@@ -113,16 +113,16 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
     Ok(buf)
 }
 
-/// Writes both copies of a checkpoint again. Answers as [`write_copies`].
+/// Writes both copies of a checkpoint again, that of the given number first. Answers as [`write_copies`].
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
-    checkpoint: &Checkpoint,
+    (checkpoint, first): (&Checkpoint, usize),
 ) -> Result<[Option<Error>; 2], Error> {
     let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
     checkpoint.encode(&mut encoded);
     // One is whole at any time: after growth they have more rows than what is there.
-    write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), encoded).await
+    write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), first, encoded).await
 }
 
 impl<M: Media> Shared<M> {
@@ -141,7 +141,7 @@ impl<M: Media> Shared<M> {
             }
             match answer {
                 Ok(()) => {}
-                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
                 Err(error) => {
                     let mut core = self.core();
                     core.note_copy(*place, false);

@@ -10,7 +10,7 @@ use layout::{
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::state::pack_sizes::PACK_HARD_BYTES;
+use crate::pack_sizes::PACK_HARD_BYTES;
 use crate::state::table::Table;
 
 /// Checkpoints are numbered below this, so that counting on never overflows.
@@ -23,6 +23,8 @@ const FIRST_SEGMENTS: u32 = 16;
 /// The checkpoint to start from.
 pub(crate) struct Found {
     pub(crate) checkpoint: Checkpoint,
+    /// Which of its two copies to write first, so that one is whole at any time: one that was not found.
+    pub(crate) copy_to_write_first: usize,
     /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
     pub(crate) alone: bool,
     /// Not both copies of the one before it were found: a newer one may have been written to one of the two places, where the
@@ -162,6 +164,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
                 copy_of(number, copy).is_some() && holds_all_rows(media, superblock, number, copy).await;
         }
     }
+    let copy_to_write_first = usize::from(copy_of(newest, 0).is_some() && copy_of(newest, 1).is_none());
     let copies = [0, 1].into_iter().filter(|copy| copy_of(newest, *copy).is_some()).count();
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
     let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]);
@@ -173,6 +176,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let other = ((newest + 1) % 2) as usize;
     Ok(Found {
         checkpoint,
+        copy_to_write_first,
         alone,
         uneven,
         unread: unread[other].take(),

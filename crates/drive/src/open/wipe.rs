@@ -91,10 +91,10 @@ impl<M: Media> Drive<M> {
         let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
         // Of each one copy is enough.
         let geometry = superblock.geometry;
-        let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), checkpoint).await?;
+        let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), 0, checkpoint).await?;
         let of_superblock = write_superblock(media, &superblock).await?;
         let page = IoBuf::zeroed(PAGE_BYTES);
-        let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), page).await {
+        let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), 0, page).await {
             Ok(errors) => errors,
             Err(error) => [Some(error), None],
         };
@@ -162,9 +162,9 @@ async fn spare_number<M: Media>(
 ) -> Result<Spare, Error> {
     let empty = |number| Spare { number, written_bytes: 0, bad: HashSet::new() };
     match read_checkpoint(media, superblock).await {
-        Ok(Found { checkpoint, alone, unread, .. }) => {
+        Ok(Found { checkpoint, alone, unread, copy_to_write_first, .. }) => {
             if media.may_show_unsynced() {
-                rewrite_checkpoint(media, superblock, &checkpoint).await?;
+                rewrite_checkpoint(media, superblock, (&checkpoint, copy_to_write_first)).await?;
                 sync(media).await?;
             }
             let number = checkpoint.number;

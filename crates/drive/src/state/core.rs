@@ -11,6 +11,7 @@ use crate::read_only::ReadOnly;
 use crate::state::batch::{Batch, Item, Payload, Seen};
 use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
+use crate::state::full_backing::FullBacking;
 use crate::state::log::{Log, Room};
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
@@ -58,8 +59,14 @@ pub(crate) struct Core {
     pub(crate) syncing: bool,
     /// The newest pack that a flush sealed and waits for: until it is durable, others join the next one.
     pub(crate) flushing_up_to: u64,
+    /// Packs that the backing had no room for.
+    pub(crate) full_backing: FullBacking,
+    /// How long to wait for room on the backing before saying that there is none, in ticks.
+    pub(crate) full_backing_patience: u64,
     /// Packs that the medium did not take since the last checkpoint.
     pub(crate) failed_packs: u32,
+    /// The newest pack before the cut of the newest checkpoint of this run.
+    pub(crate) cut_committed: u64,
     /// Numbers of checkpoints that were given up when their places were being written.
     pub(crate) skipped_checkpoints: u64,
     /// The highest update number that a superblock was written with, or may have been.
@@ -125,6 +132,14 @@ impl Core {
             return Err(Error::ReadOnly(ReadOnly::Closed));
         }
         Ok(())
+    }
+
+    /// Why nobody should wait any longer for packs to be written.
+    pub(crate) fn gave_up_writing(&self) -> Option<Error> {
+        if let Some(why) = &self.poisoned {
+            return Some(Error::poisoned(why));
+        }
+        self.full_backing.is_full_for(self.full_backing_patience, self.ticks).then_some(Error::BackingFull)
     }
 
     /// Tells an administrator something, once.
@@ -273,6 +288,9 @@ impl Core {
     /// deep what frees space may go into the stock.
     pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
         self.writable().map_err(Stall::Refused)?;
+        if self.full_backing.is_full() {
+            return Err(Stall::Refused(Error::BackingFull));
+        }
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
             return Err(Stall::Busy);
         }

@@ -7,7 +7,7 @@ use layout::pack::PackHeader;
 use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
 
-use crate::state::pack_sizes::PACK_HARD_BYTES;
+use crate::pack_sizes::PACK_HARD_BYTES;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 pub(crate) struct Found {

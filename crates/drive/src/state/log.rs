@@ -11,7 +11,7 @@ use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
 use media::IoBuf;
 
 use self::failed::FailedPack;
-use crate::state::pack_sizes::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
+use crate::pack_sizes::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 use crate::state::segments::{Claim, Segments, State};
 
 /// A batch is divided between two segments where at least so much goes into the first.

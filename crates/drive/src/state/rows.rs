@@ -18,7 +18,7 @@ pub(crate) struct RowPages {
 impl RowPages {
     /// There are so many rows now. A new page counts as changed.
     pub(crate) fn resize(&mut self, rows: usize) {
-        debug_assert!(self.at_cut.is_none(), "a table does not grow under a checkpoint");
+        assert!(self.at_cut.is_none(), "a table does not grow under a checkpoint");
         if let Some(last) = self.changed.last_mut() {
             *last = true;
         }

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use layout::pack::{HEADS, PACK_HEADER_BYTES};
-use layout::{Entry, Geometry, Head, PAGE_BYTES, SegmentRow, SegmentUse, UNIT_BYTES};
+use layout::pack::HEADS;
+use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
 
 use crate::planted::{Planted, PlantedBug};
-use crate::space::{host_floor_segments, reserve_segments, with_ends};
+use crate::space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 pub(crate) use crate::state::claims::{Claim, Gain};
-use crate::state::pack_sizes::PACK_SOFT_BYTES;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
 
@@ -34,10 +33,6 @@ pub(crate) enum State {
 
 /// [`Segment::filled_units`] of a filling of an earlier run.
 const UNKNOWN: u32 = u32::MAX;
-/// What a pack loses to its header and to padding, at most.
-const PACK_LOSS_UNITS: u64 = ((PACK_HEADER_BYTES + PAGE_BYTES) / UNIT_BYTES) as u64;
-/// The longest record that cleaning moves: so much may stay empty at the end of a segment.
-const RECORD_MAX_UNITS: u64 = (Entry::FRAME_MAX_LEN_BYTES / UNIT_BYTES) as u64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
@@ -109,16 +104,13 @@ impl Segment {
         self.live_units.saturating_sub(self.repackable_units)
     }
 
-    /// Whether moving what lives leaves something over, of a segment with room for so many units. What was packed densely loses as
-    /// much to headers and ends wherever it goes: only what died there, or was never packed densely, is gained. So cleaning
-    /// comes to an end.
-    fn is_worth_cleaning(&self, full: u64) -> bool {
+    /// Whether moving what lives leaves something over, of a segment with room for so many units that is packed densely with
+    /// `dense`: what died there, or was never packed densely, is gained. So cleaning comes to an end.
+    fn is_worth_cleaning(&self, full: u64, dense: u64) -> bool {
         let expected = u64::from(self.expected_units());
-        let packs = (full * UNIT_BYTES as u64).div_ceil(PACK_SOFT_BYTES as u64);
-        let lost = packs * PACK_LOSS_UNITS + RECORD_MAX_UNITS;
         let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
         // Nearly full ones cost more than they give.
-        expected * 100 < full * 97 && (expected + lost < full * 99 / 100 || died * 100 >= full)
+        expected < dense || expected * 100 < full * 97 && died * 100 >= full
     }
 
     fn row(&self) -> SegmentRow {
@@ -167,7 +159,8 @@ pub(crate) struct Segments {
     /// The same if all nodes above the leaves had changed, as they may have when a segment of single blocks was cleaned: what
     /// hosts write leaves so much.
     upper_need: u32,
-    reserve: u32,
+    /// See [`data_bytes_max`].
+    data_bytes_max: u64,
     entropy: u64,
     generations: u64,
     pub(crate) planted: Planted,
@@ -193,7 +186,7 @@ impl Segments {
             floors: [0; HEADS],
             map_need: 0,
             upper_need: 0,
-            reserve: 0,
+            data_bytes_max: 0,
             entropy,
             generations: 0,
             planted: Planted::default(),
@@ -209,7 +202,7 @@ impl Segments {
         self.table.resize(count as usize, Segment::BLANK);
         self.pages.resize(count as usize);
         self.pins.grow(count);
-        self.reserve = reserve_segments(count);
+        self.data_bytes_max = data_bytes_max(count, geometry.segment_bytes);
         self.floors = [host_floor_segments(count), 2, 0];
     }
 
@@ -534,11 +527,6 @@ impl Segments {
         self.map_need
     }
 
-    /// Segments that data may not fill: over-provisioning for cleaning, the heads and the map.
-    pub(crate) fn reserve(&self) -> u32 {
-        self.reserve
-    }
-
     /// The newest pack of that segment, of all that hold something live, whose newest pack is the oldest.
     pub(crate) fn oldest_sequence(&self) -> u64 {
         let live = self.table.iter().filter(|row| row.live_units > 0);
@@ -549,10 +537,14 @@ impl Segments {
         self.live_units
     }
 
+    /// Bytes of segments that data may not fill: over-provisioning for cleaning, the heads and the map.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        u64::from(self.count()) * u64::from(self.geometry.segment_bytes) - self.data_bytes_max
+    }
+
     /// Most live units the segments take.
     pub(crate) fn limit_units(&self) -> u64 {
-        let all = u64::from(self.count().saturating_sub(self.reserve)) * self.segment_units();
-        all.saturating_sub(self.set_aside_units())
+        (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
     }
 
     /// Sets a segment aside for good.
@@ -622,12 +614,13 @@ impl Segments {
     /// in packs since the last write. For room: the one with most to pack anew.
     pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
         let full = self.segment_units();
+        let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
         let candidate = |s: &Segment| {
             s.state == State::Sealed
                 && s.unwritten == 0
                 && !s.cleaned
                 && s.live_units > 0
-                && s.is_worth_cleaning(full)
+                && s.is_worth_cleaning(full, dense)
         };
         let candidates = self.all(candidate);
         match gain {

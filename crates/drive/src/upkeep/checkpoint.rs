@@ -247,7 +247,7 @@ impl Core {
         self.map.thaw();
         self.segments.end_cut();
         self.log.checkpoint_durable(progress.number, &progress.heads);
-        self.log.gap_closed(progress.sequence);
+        self.cut_committed = progress.sequence;
         self.failed_packs = 0;
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
@@ -262,6 +262,11 @@ impl Core {
         self.update_map_need();
         self.log.promise_all(&mut self.segments);
         self.review_cleaning();
+    }
+
+    /// What the newest checkpoint made unnecessary is no gap in the log any more.
+    fn close_gap(&mut self) {
+        self.log.gap_closed(self.cut_committed);
     }
 
     /// Gives up the checkpoint under way: something that it points to did not reach the medium. All it was to write is left to
@@ -303,8 +308,14 @@ impl<M: Media> Shared<M> {
         loop {
             self.rehome().await?;
             let attempt = match self.attempt_checkpoint(clean, was_doubtful).await {
-                Err(error) if was_doubtful && !matches!(error, Error::ReadOnly(_)) => {
-                    self.core().note(format!("a second checkpoint, to be safe, was not completed: {error}"));
+                Err(error) if was_doubtful && !matches!(error, Error::ReadOnly(_) | Error::BackingFull) => {
+                    let mut core = self.core();
+                    core.note(format!("a second checkpoint, to be safe, was not completed: {error}"));
+                    // Nobody carries on with it: the caller may change what it would be of.
+                    core.abandon_checkpoint();
+                    core.close_gap();
+                    drop(core);
+                    self.progress.notify(usize::MAX);
                     return Ok(());
                 }
                 attempt => attempt?,
@@ -345,9 +356,9 @@ impl<M: Media> Shared<M> {
                 Step::More => yield_now().await,
                 Step::Missing(missing) => self.load(missing).await?,
                 Step::Wait => {
-                    self.wait_for(|core| match &core.poisoned {
-                        Some(why) => Some(Err(Error::poisoned(why))),
-                        None => (core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES).then_some(Ok(())),
+                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
+                        true => Some(Ok(())),
+                        false => core.gave_up_writing().map(Err),
                     })
                     .await?;
                 }
@@ -391,7 +402,8 @@ impl<M: Media> Shared<M> {
             let start = geometry.checkpoint_offset((number % 2) as usize, copy);
             match self.write_parts(start, parts).await {
                 Ok(()) => written[copy] = true,
-                Err(error @ Error::ReadOnly(_)) => return Err(error),
+                // Where there was no room it is written again, whole, when there is.
+                Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
                 Err(error) => failure = Some(error),
             }
             self.core().note_copy(start, written[copy]);
@@ -406,17 +418,21 @@ impl<M: Media> Shared<M> {
             }
         }
         self.sync_once().await?;
-        let follows = {
+        let is_doubtful = {
             let mut core = self.core();
             for copy in (0..COPIES).filter(|copy| written[*copy]) {
                 core.table.end_place(number, copy);
             }
-            let follows = core.skipped_checkpoints == 0;
+            let is_doubtful = core.skipped_checkpoints > 0 || written != [true; COPIES];
             core.commit_checkpoint();
-            follows
+            // Who waits for a gap to be closed is answered when the second is written, too.
+            if !is_doubtful || is_extra {
+                core.close_gap();
+            }
+            is_doubtful
         };
         self.progress.notify(usize::MAX);
-        Ok(if follows && written == [true; COPIES] { Attempt::Committed } else { Attempt::Doubtful })
+        Ok(if is_doubtful { Attempt::Doubtful } else { Attempt::Committed })
     }
 
     /// Writes parts of a copy of a checkpoint, one after the other.

@@ -261,11 +261,11 @@ impl<M: Media> Shared<M> {
                 }
                 Step::NoSegment => return Ok(Moved::NoRoom),
                 Step::Wait => {
-                    self.wait_for(|core| {
-                        let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
-                        (free || core.poisoned.is_some()).then_some(())
+                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
+                        true => Some(Ok(())),
+                        false => core.gave_up_writing().map(Err),
                     })
-                    .await;
+                    .await?;
                     self.core().writable()?;
                 }
             }

@@ -46,6 +46,13 @@ impl Core {
         if self.writable().is_err() {
             return Wanted::Nothing;
         }
+        if self.full_backing.is_full() {
+            // Nothing can be written; what is given back may be the room that is missing.
+            return match self.may_discard() && !self.discarding && self.segments.has_discard() {
+                true => Wanted::Discard,
+                false => Wanted::Nothing,
+            };
+        }
         let free = self.segments.free_count();
         let (critical, low) = self.watermarks();
         let dead = self.segments.dead_count();
@@ -227,19 +234,20 @@ impl<M: Media> Drive<M> {
     /// Time passes: to be called every few milliseconds. An open pack that got nothing since the last tick is written
     /// out, and a drive without requests for fifty ticks counts as idle.
     pub fn tick(&self) {
-        let freed = {
+        let (changed, again) = {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
-            let freed = core.segments.waiting_count() > 0;
+            let changed = core.segments.waiting_count() > 0 || core.full_backing.is_full();
             core.segments.review_waiting();
             if core.writable().is_err() {
                 return;
             }
             core.log.tick(&mut core.segments);
-            freed
+            (changed, core.full_backing.due(core.ticks))
         };
-        if freed {
+        self.0.write_out_again(again);
+        if changed {
             self.0.progress.notify(usize::MAX);
         }
     }
@@ -250,6 +258,8 @@ impl<M: Media> Drive<M> {
             self.0.core().closed = true;
             return Ok(());
         }
+        // Time may not pass any more.
+        self.0.core().full_backing_patience = 0;
         self.0.flush().await?;
         let _right = self.0.maintenance().await;
         if self.0.core().in_progress.is_some() {

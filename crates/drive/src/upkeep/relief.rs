@@ -155,10 +155,13 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
         self.wait_for(|core| {
             let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
-            (free || core.poisoned.is_some()).then_some(())
+            (free || core.poisoned.is_some() || core.full_backing.is_full()).then_some(())
         })
         .await;
         self.core().writable()?;
+        if self.core().full_backing.is_full() {
+            return Err(Error::BackingFull);
+        }
         if self.core().must_checkpoint() {
             let _right = self.maintenance().await;
             {

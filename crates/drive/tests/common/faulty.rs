@@ -23,6 +23,8 @@ pub struct Faulty {
     /// Where writes were tried, in their order.
     pub attempts: Mutex<Vec<Range<u64>>>,
     pub fail_writes: AtomicBool,
+    /// Writes find no room.
+    pub full: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
     /// Operations of a kind wait while set.
@@ -43,6 +45,7 @@ impl Faulty {
             unwritable: Mutex::default(),
             attempts: Mutex::default(),
             fail_writes: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             fail_discards: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
@@ -102,6 +105,9 @@ impl Media for Faulty {
         self.attempts.lock().push(range.clone());
         held(&self.hold_writes).await;
         fails(&self.fail_writes)?;
+        if self.full.load(SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         is_outside(&self.unwritable, range)?;
         self.memory.write(offset, buf).await
     }

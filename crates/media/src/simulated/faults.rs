@@ -24,6 +24,8 @@ pub struct Faults {
     pub sync_error_ppm: u32,
     /// Fault 8: pages the backing can hold; `None`: all of them.
     pub full_pages: Option<u64>,
+    /// Fault 8: a write that found no room, after which somebody has made some.
+    pub room_made_ppm: u32,
     /// Fault 9: at any completed operation, somewhere.
     pub rot_ppm: u32,
     /// Fault 10: at any completed operation, some earlier write.
@@ -68,6 +70,8 @@ pub struct MediaCounts {
     pub sync_errors: u64,
     /// Faults 8 that struck.
     pub full_errors: u64,
+    /// How often somebody made room on a full backing.
+    pub rooms_made: u64,
     /// Faults 9 that struck.
     pub rotten_sectors: u64,
     /// Faults 10 that struck.

@@ -11,6 +11,8 @@ use crate::{IoBuf, PAGE_BYTES};
 
 /// Durable writes remembered with what they replaced, for fault 10.
 const PAST_WRITES_MAX: usize = 48;
+/// Pages that a full backing has room for when somebody made some.
+const ROOM_MADE_PAGES: u64 = 256;
 
 pub(super) type Page = Arc<[u8; PAGE_BYTES]>;
 /// Content of one page; `None` reads as zeros.
@@ -225,12 +227,19 @@ impl State {
             if holes > 0 && self.live.len() as u64 + holes > full {
                 self.counts.full_errors += 1;
                 self.failures += 1;
+                if self.rng.ppm(self.faults.room_made_ppm) {
+                    self.counts.rooms_made += 1;
+                    self.faults.full_pages = Some(full + ROOM_MADE_PAGES);
+                }
                 return Err(io::Error::from_raw_os_error(28));
             }
         }
         if pages.iter().any(|(at, _)| self.bad_copy == Some(*at)) {
             self.counts.bad_copy_errors += 1;
-            self.apply_write(pages, issued_at, Fate::Whole);
+            // The rest of it, or nothing.
+            if self.rng.chance(1, 2) {
+                self.apply_write(pages, issued_at, Fate::Whole);
+            }
             return Err(io::Error::from_raw_os_error(5));
         }
         self.go_bad(&pages);

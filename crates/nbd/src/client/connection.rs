@@ -204,7 +204,7 @@ impl Connection {
     /// What the connection answers.
     pub fn data_ranges(&mut self) -> io::Result<Vec<Range<u64>>> {
         let size = self.size_bytes();
-        let all = vec![0..size];
+        let all = std::iter::once(0..size).collect();
         let Some(id) = self.negotiated.allocation else { return Ok(all) };
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut at = 0;

@@ -59,22 +59,25 @@ fn ask(path: &Path, what: &Change) -> Result<ScrubReport> {
 fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let path = args.path.display();
-    if args.json {
-        print_json(&serde_json::json!({ "path": path_text(&args.path), "scrub": report }))?;
-    } else {
+    let mut print = || {
+        if args.json {
+            return print_json(&serde_json::json!({ "path": path_text(&args.path), "scrub": report }));
+        }
         let (records, bytes) = (report.records_verified_count, human::bytes(report.read_bytes));
         writeln!(out, "verified: {records} records, {bytes} read while it was served")?;
         for fault in &report.faults {
             writeln!(out, "fault: {fault}")?;
         }
-    }
+        Ok(())
+    };
+    let printed = print();
     let faults = match report.faults_count {
         1 => "1 fault".to_string(),
         count => format!("{count} faults"),
     };
     match (report.state.as_str(), report.faults_count) {
-        ("finished", 0) if args.json => Ok(()),
-        ("finished", 0) => Ok(writeln!(out, "{path}: no faults")?),
+        ("finished", 0) if args.json => printed,
+        ("finished", 0) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
         ("finished", _) => {
             let why = format!("{path}: {faults}; copy off what can be read, and make the drive anew");
             Err(Faults(why).into())

@@ -6,7 +6,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
 
 use media::{Allocation, Direct, FileMedia, MediaError};
 use rustix::fs::{FallocateFlags, IFlags};
@@ -15,6 +14,7 @@ use super::disks::queue_of;
 use super::finding::Finding;
 use super::mounts::{Mount, mount_of, mounts};
 use super::{Patient, Target};
+use crate::free_space::free_bytes;
 use crate::human;
 
 /// Size of the file that things are tried on.
@@ -125,18 +125,13 @@ fn promised_space(patient: &Patient) -> Finding {
         Finding::fail(
             check,
             told,
-            "the filesystem can run full under the drive, which makes it read-only: free some, or make it smaller",
+            "the filesystem can run full under the drive, which refuses writes then: free some, or make it smaller",
         )
     } else if patient.target == Target::New {
         Finding::ok(check, format!("{told}; use pumice create --preallocate to allocate it now"))
     } else {
         Finding::warn(check, told, "others may take it first: fallocate --length SIZE FILE reserves it")
     }
-}
-
-fn free_bytes(directory: &Path) -> io::Result<u64> {
-    let found = rustix::fs::statvfs(directory)?;
-    Ok(found.f_bavail * found.f_frsize)
 }
 
 /// Tries to go around the page cache.

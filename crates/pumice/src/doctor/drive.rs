@@ -55,6 +55,13 @@ fn state(status: &StatusReport) -> Finding {
 fn capacity_plan(status: &StatusReport) -> Finding {
     let check = "capacity-plan";
     let room = status.physical_used_bytes + status.physical_reclaimable_bytes + status.physical_free_bytes;
+    if status.backing_full {
+        return Finding::fail(
+            check,
+            "the file system or volume under the drive is full: changes are refused",
+            "make room there; the drive goes on by itself (docs/space.md)",
+        );
+    }
     if status.out_of_space {
         return Finding::fail(
             check,

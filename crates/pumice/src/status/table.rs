@@ -41,7 +41,7 @@ impl Table {
 pub(super) fn render(drive: &StatusReport, all: bool) -> String {
     let mut table = Table(String::new());
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
-    let full = if drive.out_of_space { " (out of space)" } else { "" };
+    let full = super::out_of_space(drive);
     let _ = writeln!(table.0, "{}  {}{full}{reason}", shown(&drive.path), drive.state);
     if drive.state == DriveState::Down {
         let pid = drive.server.as_ref().map_or(0, |server| server.pid);

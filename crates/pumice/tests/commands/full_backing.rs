@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
+use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, fails, in_time, needs, sample, succeed};
 
 /// Takes all the space there is.
@@ -39,7 +40,9 @@ fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
 
 fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     let path = format!("{mounted}/drive");
-    assert_eq!(drive.pumice(&["create", &path, "--size", "128M"]).code, Some(0));
+    let created = drive.pumice(&["create", &path, "--size", "128M"]);
+    assert_eq!(created.code, Some(0));
+    assert!(created.stderr.contains("more from the filesystem, which has"), "{created:?}");
     let image = drive.file("image");
     std::fs::write(&image, sample(5, 8 << 20))?;
     let server = drive.serve_paths(&[path.as_ref()], &[]);
@@ -56,7 +59,7 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
         &["settle", &path],
         &["train", &path],
     ] {
-        fails(&drive.pumice(command), &["is full", "No space left", "--read-only", &path]);
+        fails(&drive.pumice(command), &["is full", "no space left", "--read-only", &path]);
     }
     let server = drive.serve_paths(&[path.as_ref()], &["--read-only"]);
     let read = drive.file("read");
@@ -67,5 +70,32 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     let server = drive.serve_paths(&[path.as_ref()], &[]);
     assert!(server.stop().success(), "{}", drive.log());
     assert_eq!(drive.pumice(&["check", "--deep", &path]).code, Some(0));
+    while_it_is_served(drive, &path, &image, &filler)
+}
+
+/// The file system runs full under a server: hosts are told that there is no space, and the drive goes on once there is room.
+fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> Outcome {
+    let server = drive.serve_paths(&[path.as_ref()], &[]);
+    fill(filler)?;
+    let more = drive.file("more");
+    std::fs::write(&more, sample(6, 32 << 20))?;
+    let copied = in_time("nbdcopy", &["--flush", "--destination-is-zero", &more, server.uri()]);
+    assert!(copied.code != Some(0) && copied.stderr.contains("No space left"), "{copied:?}");
+    let status = drive.pumice(&["status", path, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    let status = &status["drives"][0];
+    assert_eq!((&status["state"], &status["backing_full"]), (&"online".into(), &true.into()), "{status}");
+    let shown = drive.pumice(&["status", path]).stdout;
+    assert!(shown.contains("online (out of space: the backing is full)"), "{shown}");
+    std::fs::remove_file(filler)?;
+    wait_until("there is room", || {
+        let status = drive.pumice(&["status", path, "--json"]);
+        serde_json::from_str(&status.stdout)
+            .is_ok_and(|status: serde_json::Value| status["drives"][0]["backing_full"] == false)
+    });
+    succeed("nbdcopy", &["--flush", image, server.uri()]);
+    wait_until("the event", || drive.log().contains("under the drive is full"));
+    server.kill();
+    assert_eq!(drive.pumice(&["check", "--deep", path]).code, Some(0));
     Ok(())
 }

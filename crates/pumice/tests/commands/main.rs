@@ -24,5 +24,6 @@ mod refusals;
 mod resize;
 mod serve;
 mod status;
+mod unread;
 mod watch;
 mod wipe;

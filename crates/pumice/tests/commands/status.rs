@@ -20,6 +20,7 @@ const KEYS: &[&str] = &[
     "physical_written_bytes",
     "physical_read_bytes",
     "out_of_space",
+    "backing_full",
 ];
 
 #[test]

@@ -54,7 +54,7 @@ impl InFlight<'_> {
             }
             Err(error) => {
                 self.requests.errors.fetch_add(1, Ordering::Relaxed);
-                if error == drive::Error::NoSpace {
+                if matches!(error, drive::Error::NoSpace | drive::Error::BackingFull) {
                     self.requests.no_space.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(device_error(error))
@@ -117,7 +117,7 @@ impl Requests {
 fn device_error(error: drive::Error) -> DeviceError {
     match error {
         drive::Error::Invalid(what) => DeviceError::Invalid(what),
-        drive::Error::NoSpace => DeviceError::NoSpace,
+        drive::Error::NoSpace | drive::Error::BackingFull => DeviceError::NoSpace,
         drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why.to_string()),
         drive::Error::Io(what) => DeviceError::Io(what),
         error => DeviceError::Io(error.to_string()),

@@ -443,7 +443,7 @@ impl<M: Media> Shared<M> {
         }
         let rest = match self.next_in_background(pass, now).await {
             Ok(rest) => rest,
-            Err(Error::NoSpace) => {
+            Err(Error::NoSpace | Error::BackingFull) => {
                 self.set_state(SettlingState::Waiting);
                 LOOK
             }

@@ -163,6 +163,9 @@ pub(crate) struct Seen {
     pub(crate) available_bytes: u64,
     /// Too little is left for the next write.
     pub(crate) out_of_space: bool,
+    pub(crate) backing_full: bool,
+    /// How often the backing was full so far.
+    pub(crate) backing_full_count: u64,
     /// Requests refused for want of space so far.
     pub(crate) no_space_count: u64,
     /// Errors of the drive so far.
@@ -193,6 +196,7 @@ pub(crate) struct Watcher {
     reached: usize,
     out_of_space: bool,
     no_space_count: u64,
+    backing_full_count: u64,
     /// When writes were last seen to be refused.
     refused_at: Duration,
     corrupt_records: Rising,
@@ -209,6 +213,7 @@ impl Watcher {
             reached: 0,
             out_of_space: false,
             no_space_count: 0,
+            backing_full_count: 0,
             refused_at: Duration::ZERO,
             corrupt_records: Rising::from(known.corrupt_records),
             bad_segments: Rising::from(known.bad_segments),
@@ -254,11 +259,20 @@ impl Watcher {
     fn look_at_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let refused = seen.no_space_count > self.no_space_count;
         self.no_space_count = seen.no_space_count;
+        let backing_full = seen.backing_full || seen.backing_full_count > self.backing_full_count;
+        self.backing_full_count = seen.backing_full_count;
         if seen.out_of_space || refused {
             self.refused_at = seen.at;
             if !self.out_of_space {
-                let message = "out of physical space: writes are refused until data is trimmed or the drive grows; run no fsck \
-                    before that (docs/space.md)";
+                let message = match backing_full {
+                    true => {
+                        "the file system or volume under the drive is full: changes are refused until there is room (docs/space.md)"
+                    }
+                    false => {
+                        "out of physical space: writes are refused until data is trimmed or the drive grows; run no fsck before that \
+                         (docs/space.md)"
+                    }
+                };
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));
             }
             self.out_of_space = true;

@@ -201,6 +201,8 @@ impl Watched {
             used_percent: 100.0 * used_ratio(status),
             available_bytes: limit.saturating_sub(status.physical_used_bytes),
             out_of_space: status.out_of_space,
+            backing_full: status.backing_full,
+            backing_full_count: status.backing_full_count,
             no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
             errors: ErrorCounts::from(status),
             poisoned: match &status.state {

@@ -99,6 +99,8 @@ pub struct StatusReport {
     pub compression_ratio: f64,
     pub waf: f64,
     pub out_of_space: bool,
+    /// The file system or volume under the drive is full: changes are refused until it has room.
+    pub backing_full: bool,
     pub host_written_bytes: u64,
     pub host_read_bytes: u64,
     pub host_trimmed_bytes: u64,
@@ -257,6 +259,7 @@ impl StatusReport {
             compression_ratio: status.compression_ratio,
             waf: status.waf,
             out_of_space: status.out_of_space,
+            backing_full: status.backing_full,
             host_written_bytes: counters.host_written_bytes,
             host_read_bytes: counters.host_read_bytes,
             host_trimmed_bytes: counters.host_trimmed_bytes,

@@ -97,6 +97,7 @@ impl Trouble {
             10 => {
                 faults.full_pages = Some(physical_bytes / 4096 / (2 + rng.below(4)));
                 self.stays_full = rng.chance(1, 2);
+                faults.room_made_ppm = if self.stays_full { 0 } else { 1_000_000 >> rng.below(5) };
             }
             11 => {
                 faults.lost_range_ppm = ppm;

@@ -125,6 +125,7 @@ impl<S: Subject> Run<S> {
             ("fault: write error", media.write_errors - before.write_errors),
             ("fault: sync error", media.sync_errors - before.sync_errors),
             ("fault: backing full", media.full_errors - before.full_errors),
+            ("backing: room made", media.rooms_made - before.rooms_made),
             ("fault: write to a bad page", media.bad_page_errors - before.bad_page_errors),
             ("fault: write to a bad copy", media.bad_copy_errors - before.bad_copy_errors),
             ("fault: a range lost", media.lost_ranges - before.lost_ranges),

@@ -146,6 +146,8 @@ impl<S: Subject> Run<S> {
         let mut blocks = 1 << self.rng.below(7);
         let maintenance = [0, 1, 4][self.rng.index(3)];
         let to_refusal = self.rng.chance(1, 2);
+        // Each in a pack of its own, with a gap behind it.
+        let fua = self.rng.chance(1, 4);
         let mut taken = 0;
         let mut rested = false;
         while to_refusal || taken < promised {
@@ -154,7 +156,7 @@ impl<S: Subject> Run<S> {
                 return Ok(());
             }
             let piece = self.ledger.draft(self.ledger.fresh_block(), blocks, Filler::Random);
-            match self.put(piece, false)? {
+            match self.put(piece, fua)? {
                 Ok(()) => {
                     taken += blocks * RAW_BYTES;
                     rested = false;

@@ -57,7 +57,7 @@ impl<S: Subject> Run<S> {
         let excused = match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
             Error::Io(_) | Error::ReadOnly(_) => damaged || counts.errors() > 0,
-            Error::NoSpace => counts.full_errors > 0,
+            Error::NoSpace | Error::BackingFull => counts.full_errors > 0,
             _ => false,
         };
         if !excused {

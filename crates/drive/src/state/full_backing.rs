@@ -1,0 +1,111 @@
+//! A backing that has no room: a sparse file on a full file system, a thin volume of a full pool.
+//!
+//! Nothing is lost by that. A pack that was not taken for want of room stays in memory, where its records are read, and is written
+//! again from time to time, the same bytes to the same place. Until all are written changes are refused, so that what waits stays
+//! bounded, and nothing is durable that was not. Whoever waits for durability is answered after a while that there is no room.
+
+use std::io::{Error, ErrorKind};
+
+use crate::state::log::SealedPack;
+
+/// Ticks between two attempts to write again.
+const RETRY_TICKS: u64 = 16;
+
+/// Whether a write failed because the backing has no room.
+pub(crate) fn lacks_room(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Packs that wait for room on the backing.
+#[derive(Default)]
+pub(crate) struct FullBacking {
+    /// The tick when it ran out of room, while packs wait.
+    since: Option<u64>,
+    next_attempt: u64,
+    waiting: Vec<SealedPack>,
+    /// Packs that are being written again.
+    in_flight: usize,
+    /// How often it ran out of room.
+    times: u64,
+}
+
+impl FullBacking {
+    /// Whether packs wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Whether packs have been waiting for so many ticks.
+    pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
+        self.since.is_some_and(|since| now - since >= ticks)
+    }
+
+    /// How often the backing ran out of room since the drive was opened.
+    pub(crate) fn times(&self) -> u64 {
+        self.times
+    }
+
+    /// The backing had no room for a pack.
+    pub(crate) fn wait(&mut self, pack: SealedPack, now: u64) {
+        self.waiting.push(pack);
+        if self.since.is_none() {
+            (self.since, self.next_attempt) = (Some(now), now + RETRY_TICKS);
+            self.times += 1;
+        }
+    }
+
+    /// The packs to write again now.
+    pub(crate) fn due(&mut self, now: u64) -> Vec<SealedPack> {
+        if self.in_flight > 0 || now < self.next_attempt {
+            return Vec::new();
+        }
+        self.next_attempt = now + RETRY_TICKS;
+        self.in_flight = self.waiting.len();
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// An attempt ended. It is over when nothing waits any more.
+    pub(crate) fn attempted(&mut self) {
+        self.in_flight -= 1;
+        if self.in_flight == 0 && self.waiting.is_empty() {
+            self.since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use layout::Head;
+    use media::IoBuf;
+
+    use super::*;
+
+    fn pack(sequence: u64) -> SealedPack {
+        SealedPack { sequence, head: Head::Host, segment: 0, position: 0, buf: Arc::new(IoBuf::zeroed(4096)) }
+    }
+
+    #[test]
+    fn all_that_waits_is_written_again_until_nothing_waits() {
+        let mut full = FullBacking::default();
+        assert!(full.due(100).is_empty() && !full.is_full());
+        full.wait(pack(1), 100);
+        full.wait(pack(2), 101);
+        assert!(full.is_full() && full.is_full_for(10, 110) && !full.is_full_for(10, 109));
+        assert!(full.due(100 + RETRY_TICKS - 1).is_empty());
+        let mut again = full.due(100 + RETRY_TICKS);
+        assert_eq!(again.len(), 2);
+        // A third fails meanwhile: no second attempt while one is under way.
+        full.wait(pack(3), 100 + RETRY_TICKS);
+        assert!(full.due(100 + 3 * RETRY_TICKS).is_empty());
+        full.wait(again.remove(0), 100 + 3 * RETRY_TICKS);
+        (0..2).for_each(|_| full.attempted());
+        assert!(full.is_full());
+        assert_eq!(full.due(100 + 4 * RETRY_TICKS).len(), 2);
+        (0..2).for_each(|_| full.attempted());
+        assert!(!full.is_full());
+        full.wait(pack(4), 500);
+        assert_eq!(full.times(), 2);
+    }
+}

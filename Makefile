@@ -21,6 +21,7 @@ install:
 	@test -x $(PROGRAM) || { echo "$(PROGRAM) is not there: make build first" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(place)/bin/pumice
 	umask 022; $(PROGRAM) man $(place)/share/man/man1 >/dev/null
+	umask 022; mkdir -p $(place)/share/man/man5; mv $(place)/share/man/man1/*.5 $(place)/share/man/man5/
 	umask 022; mkdir -p $(place)/share/bash-completion/completions $(place)/share/zsh/site-functions
 	umask 022; mkdir -p $(place)/share/fish/vendor_completions.d $(place)/lib/systemd/system
 	umask 022; $(PROGRAM) completions bash >$(place)/share/bash-completion/completions/pumice
@@ -34,7 +35,7 @@ install:
 
 # Takes away what `make install` put there; configuration and drives stay.
 uninstall:
-	rm -f $(place)/bin/pumice $(place)/share/man/man1/pumice.1 $(place)/share/man/man1/pumice-*.1
+	rm -f $(place)/bin/pumice $(place)/share/man/man1/pumice.1 $(place)/share/man/man1/pumice-*.1 $(place)/share/man/man5/pumice.toml.5
 	rm -f $(place)/share/bash-completion/completions/pumice $(place)/share/zsh/site-functions/_pumice
 	rm -f $(place)/share/fish/vendor_completions.d/pumice.fish
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/sysusers.d/pumice.conf

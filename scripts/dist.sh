@@ -57,7 +57,7 @@ gzip -n9 <CHANGELOG.md >"$documents/changelog.gz"
     echo "License: MIT or Apache-2.0"
     sed 's/^$/./; s/^/ /' LICENSE-MIT
 } >"$documents/copyright"
-find "$root/usr/share/man" -name '*.1' -exec gzip -n9 {} +
+find "$root/usr/share/man" -name '*.[15]' -exec gzip -n9 {} +
 mkdir "$root/DEBIAN"
 cat >"$root/DEBIAN/control" <<EOF
 Package: pumice

@@ -1,37 +1,22 @@
 //! What a server serves and how: out of the configuration file and the command line, which beats it.
 
 mod file;
+mod options;
 mod values;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use media::Direct;
 use nbd::Address;
-use service::{IoChoice, MonitorSettings, OpenSettings, ThrottleSettings, WarnAt};
 
-use crate::logging;
-use crate::size::Size;
 use crate::usage::WrongUsage;
-pub(crate) use values::{
-    parse_background_cpu, parse_direct, parse_io, parse_map_cache, parse_percent, parse_throttle_floor,
-    parse_unix_socket,
-};
+pub(crate) use options::{DriveOptions, ServerOptions};
+pub(crate) use values::parse_unix_socket;
 
 /// Where the file lies unless said otherwise.
 pub(crate) const DEFAULT_PATH: &str = "/etc/pumice/pumice.toml";
 /// Names another file instead of [`DEFAULT_PATH`].
 const DEFAULT_PATH_VARIABLE: &str = "PUMICE_CONFIG";
-/// Default of `map-cache`.
-pub(crate) const DEFAULT_MAP_CACHE: Size = Size(drive::DEFAULT_MAP_BUDGET_BYTES);
-/// Default of `throttle-floor`.
-pub(crate) const DEFAULT_THROTTLE_FLOOR: Size = Size(service::DEFAULT_FLOOR_BYTES_PER_SECOND);
-/// Default of `background-cpu`.
-pub(crate) const DEFAULT_BACKGROUND_CPU: f64 = service::DEFAULT_BACKGROUND_CPU_PERCENT;
-/// Most connections that can be allowed.
-pub(crate) const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
-/// Most worker threads.
-pub(crate) const THREADS_MAX: u16 = 1024;
 
 /// Everything a server needs to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,23 +27,13 @@ pub(crate) struct Config {
 }
 
 /// What concerns all drives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Server {
     /// Where all drives are offered; if empty, each has a socket of its own.
     pub(crate) nbd: Vec<Address>,
     pub(crate) admin: Option<PathBuf>,
-    pub(crate) http: Option<admin::HttpAddress>,
-    pub(crate) log_format: logging::Format,
-    /// `None`: one a core.
-    pub(crate) threads: Option<u16>,
-    pub(crate) io: IoChoice,
-    pub(crate) offload: offload::Choice,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) insecure: bool,
-    /// `None`: the default of the NBD server.
-    pub(crate) max_connections: Option<u32>,
-    /// `None`: half of them all.
-    pub(crate) max_connections_per_peer: Option<u32>,
+    pub(crate) options: ServerOptions,
 }
 
 /// PEM files.
@@ -78,140 +53,36 @@ pub(crate) struct DriveConfig {
     pub(crate) name: String,
     /// Where this drive alone is offered, besides the server's addresses.
     pub(crate) nbd: Vec<Address>,
-    pub(crate) settings: Settings,
+    pub(crate) options: DriveOptions,
 }
 
-/// How a drive is opened.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Settings {
-    pub(crate) map_cache: Size,
-    pub(crate) write_cache: bool,
-    pub(crate) read_only: bool,
-    pub(crate) accept_damage: bool,
-    pub(crate) direct: Direct,
-    pub(crate) warn_at: WarnAt,
-    pub(crate) on_event: Option<String>,
-    /// Percent of the space; `None`: never slowed down.
-    pub(crate) throttle_at: Option<f64>,
-    /// Bytes a second.
-    pub(crate) throttle_floor: Size,
-    /// Percent of a processor; 0: nothing is done in the background.
-    pub(crate) background_cpu: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            map_cache: DEFAULT_MAP_CACHE,
-            write_cache: true,
-            read_only: false,
-            accept_damage: false,
-            direct: Direct::Auto,
-            warn_at: WarnAt::default(),
-            on_event: None,
-            throttle_at: None,
-            throttle_floor: DEFAULT_THROTTLE_FLOOR,
-            background_cpu: DEFAULT_BACKGROUND_CPU,
-        }
-    }
-}
-
-impl Settings {
-    /// Keys that differ.
-    pub(crate) fn differences(&self, other: &Settings) -> Vec<&'static str> {
-        let differ = [
-            ("map-cache", self.map_cache != other.map_cache),
-            ("write-cache", self.write_cache != other.write_cache),
-            ("read-only", self.read_only != other.read_only),
-            ("accept-damage", self.accept_damage != other.accept_damage),
-            ("direct", self.direct != other.direct),
-            ("warn-at", self.warn_at != other.warn_at),
-            ("on-event", self.on_event != other.on_event),
-            ("throttle-at", self.throttle_at != other.throttle_at),
-            ("throttle-floor", self.throttle_floor != other.throttle_floor),
-            ("background-cpu", self.background_cpu != other.background_cpu),
-        ];
-        differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-    }
-
-    pub(crate) fn open(&self) -> OpenSettings {
-        OpenSettings {
-            map_budget_bytes: self.map_cache.0,
-            write_cache: self.write_cache,
-            read_only: self.read_only,
-            accept_damage: self.accept_damage,
-            direct: self.direct,
-            monitor: MonitorSettings { warn_at: self.warn_at.clone(), on_event: self.on_event.clone() },
-            throttle: self.throttle_at.map(|at_percent| ThrottleSettings {
-                at_percent,
-                floor_bytes_per_second: self.throttle_floor.0.max(1),
-            }),
-            background_cpu_percent: self.background_cpu,
-        }
-    }
-}
-
-/// What the command line says; `None` and empty where it says nothing.
+/// What the command line says; nothing and empty where it says nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     /// If any, these drives are served and no others.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) nbd: Vec<Address>,
     pub(crate) admin: Option<PathBuf>,
-    pub(crate) http: Option<admin::HttpAddress>,
-    pub(crate) log_format: Option<logging::Format>,
-    pub(crate) threads: Option<u16>,
-    pub(crate) io: Option<IoChoice>,
-    pub(crate) offload: Option<offload::Choice>,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) insecure: bool,
-    pub(crate) max_connections: Option<u32>,
-    pub(crate) max_connections_per_peer: Option<u32>,
-    pub(crate) map_cache: Option<Size>,
-    pub(crate) write_cache: Option<bool>,
-    pub(crate) read_only: bool,
-    pub(crate) accept_damage: bool,
-    pub(crate) direct: Option<Direct>,
-    pub(crate) warn_at: Option<WarnAt>,
-    pub(crate) on_event: Option<String>,
-    pub(crate) throttle_at: Option<f64>,
-    pub(crate) throttle_floor: Option<Size>,
-    pub(crate) background_cpu: Option<f64>,
+    pub(crate) server: ServerOptions,
+    pub(crate) drive: DriveOptions,
 }
 
-impl Overrides {
-    /// Puts the command line over what a file says of a drive.
-    fn settle(&self, settings: &mut Settings) {
-        settings.map_cache = self.map_cache.unwrap_or(settings.map_cache);
-        settings.write_cache = self.write_cache.unwrap_or(settings.write_cache);
-        settings.read_only |= self.read_only;
-        settings.accept_damage |= self.accept_damage;
-        settings.direct = self.direct.unwrap_or(settings.direct);
-        if let Some(warn_at) = &self.warn_at {
-            settings.warn_at.clone_from(warn_at);
+impl Server {
+    /// What a file says, and the command line over it.
+    fn of(file: ServerOptions, overrides: &Overrides) -> Server {
+        let in_file = options::addresses(file.nbd.as_ref());
+        let tls = file.tls.as_ref().map(|tls| TlsFiles {
+            cert: tls.cert.0.clone(),
+            key: tls.key.0.clone(),
+            ca: tls.ca.as_ref().map(|path| path.0.clone()),
+        });
+        Server {
+            nbd: if overrides.nbd.is_empty() { in_file } else { overrides.nbd.clone() },
+            admin: overrides.admin.clone().or(file.admin.as_ref().map(|socket| socket.0.clone())),
+            tls: overrides.tls.clone().or(tls),
+            options: overrides.server.clone().or(&file),
         }
-        settings.throttle_at = self.throttle_at.or(settings.throttle_at);
-        settings.throttle_floor = self.throttle_floor.unwrap_or(settings.throttle_floor);
-        settings.background_cpu = self.background_cpu.unwrap_or(settings.background_cpu);
-        settings.on_event = self.on_event.clone().or(settings.on_event.take());
-    }
-
-    fn settle_server(&self, server: &mut Server) {
-        if !self.nbd.is_empty() {
-            server.nbd.clone_from(&self.nbd);
-        }
-        server.admin = self.admin.clone().or(server.admin.take());
-        server.http = self.http.clone().or(server.http.take());
-        server.log_format = self.log_format.unwrap_or(server.log_format);
-        server.threads = self.threads.or(server.threads);
-        server.io = self.io.unwrap_or(server.io);
-        if let Some(offload) = &self.offload {
-            server.offload.clone_from(offload);
-        }
-        server.tls = self.tls.clone().or(server.tls.take());
-        server.insecure |= self.insecure;
-        server.max_connections = self.max_connections.or(server.max_connections);
-        server.max_connections_per_peer = self.max_connections_per_peer.or(server.max_connections_per_peer);
     }
 }
 
@@ -246,12 +117,24 @@ impl Source {
     /// # Errors
     /// One line: file, line, field, what is wrong and what was expected.
     pub(crate) fn load(&self) -> Result<Config> {
-        let read = match &self.file {
+        let file = match &self.file {
             Some(file) => file::read(file)?,
-            None => file::Read::default(),
+            None => file::File::default(),
         };
-        let file::Read { mut server, drives: in_file } = read;
-        self.overrides.settle_server(&mut server);
+        // What the file says of all drives.
+        let common = DriveOptions {
+            warn_at: file.server.warn_at.clone(),
+            on_event: file.server.on_event.clone(),
+            ..DriveOptions::default()
+        };
+        let server = Server::of(file.server, &self.overrides);
+        let in_file = (0..).zip(file.drive).map(|(at, drive)| {
+            DriveConfig::in_file(drive).with_context(|| {
+                let file = self.file.as_deref().unwrap_or(Path::new(""));
+                format!("{}: drive[{at}]", file.display())
+            })
+        });
+        let in_file = in_file.collect::<Result<Vec<DriveConfig>>>()?;
         let mut drives: Vec<DriveConfig> = match &self.overrides.paths[..] {
             [] => in_file,
             paths => {
@@ -265,7 +148,10 @@ impl Source {
                 drives
             }
         };
-        drives.iter_mut().for_each(|drive| self.overrides.settle(&mut drive.settings));
+        for drive in &mut drives {
+            let in_file = std::mem::take(&mut drive.options);
+            drive.options = self.overrides.drive.clone().or(&in_file).or(&common);
+        }
         let config = Config { server, drives };
         config.check().map_err(|error| match &self.file {
             Some(file) => error.context(file.display().to_string()),
@@ -279,7 +165,18 @@ impl DriveConfig {
     /// With defaults for everything, and the name of the file.
     fn of(path: PathBuf) -> DriveConfig {
         let name = short_name(&path);
-        DriveConfig { path, name, nbd: Vec::new(), settings: Settings::default() }
+        DriveConfig { path, name, nbd: Vec::new(), options: DriveOptions::default() }
+    }
+
+    /// As the file says.
+    fn in_file(mut options: DriveOptions) -> Result<DriveConfig> {
+        let Some(path) = options.path.take() else { bail!("missing field `path`") };
+        let mut drive = DriveConfig::of(path.0);
+        if let Some(name) = options.name.take() {
+            drive.name = name.0;
+        }
+        drive.nbd = options::addresses(options.nbd.take().as_ref());
+        Ok(DriveConfig { options, ..drive })
     }
 }
 
@@ -315,14 +212,14 @@ impl Config {
         let mut addresses = std::collections::HashMap::new();
         for address in &self.server.nbd {
             if addresses.insert(address.to_string(), "the server".to_string()).is_some() {
-                bail!("server.nbd: {address} is there twice; leave one out");
+                bail!("server.nbd: {address} is listed twice");
             }
         }
         for (at, drive) in self.drives.iter().enumerate() {
             let path = service::shown(&drive.path);
             let earlier = &self.drives[..at];
             if earlier.iter().any(|other| target(&other.path) == target(&drive.path)) {
-                bail!("{path} is there twice; leave one out");
+                bail!("{path} is listed twice");
             }
             if let Some(other) = earlier.iter().find(|other| other.name == drive.name) {
                 bail!(
@@ -331,7 +228,8 @@ impl Config {
                     drive.name
                 );
             }
-            if drive.settings.accept_damage && !drive.settings.read_only {
+            let opened = drive.options.open();
+            if opened.accept_damage && !opened.read_only {
                 bail!("{path}: accept-damage needs read-only = true beside it");
             }
             for address in &drive.nbd {
@@ -355,13 +253,15 @@ impl Server {
             None => nbd::TlsPolicy::Off,
         };
         let defaults = nbd::ServerConfig::default();
-        let connections_max = self.max_connections.map_or(defaults.connections_max, |max| max as usize);
+        let ServerOptions { max_connections, max_connections_per_peer, insecure, .. } = self.options.clone();
+        let limit = |given: Option<values::Connections>| given.unwrap_or_default().0.map(|max| max as usize);
+        let connections_max = limit(max_connections).unwrap_or(defaults.connections_max);
         // One peer leaves room for another.
         let half = connections_max.div_ceil(2);
-        let connections_per_peer_max = self.max_connections_per_peer.map_or(half, |max| max as usize);
+        let connections_per_peer_max = limit(max_connections_per_peer).unwrap_or(half);
         Ok(nbd::ServerConfig {
             tls,
-            insecure: self.insecure,
+            insecure: insecure.unwrap_or_default(),
             connections_max,
             connections_per_peer_max,
             ..defaults

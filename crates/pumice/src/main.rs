@@ -57,7 +57,7 @@ enum Command {
     /// Create a drive in a file or on a block device
     Create(create::Args),
     /// Serve drives over NBD until stopped
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Show drive status: space, compression ratio, wear, errors
     Status(status::Args),
     /// List served drives: path, NBD address, capacity, space in use, ratio, state

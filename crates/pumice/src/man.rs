@@ -1,5 +1,7 @@
 //! `pumice man`: manual pages out of the definition of the command line.
 
+mod configuration;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -32,7 +34,10 @@ fn pages(root: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut root = root.clone();
     root.build();
     let others: Vec<String> = named(&root).map(|command| page_name("pumice", command)).collect();
-    let mut pages = vec![("pumice.1".to_string(), page(&root, "pumice", &others)?)];
+    let mut pages = vec![
+        ("pumice.1".to_string(), page(&root, "pumice", &others)?),
+        (configuration::FILE.to_string(), configuration::page()?),
+    ];
     add_below(&root, "pumice", &mut pages)?;
     Ok(pages)
 }
@@ -87,7 +92,8 @@ fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>>
         out,
         ".SH EXIT STATUS\n0: done. 1: failed, with the reason in one line on standard error. 2: wrong usage."
     )?;
-    let others: Vec<String> = others.iter().map(|other| format!("{}(1)", escape(other))).collect();
+    let mut others: Vec<String> = others.iter().map(|other| format!("{}(1)", escape(other))).collect();
+    others.push("pumice.toml(5)".into());
     writeln!(out, ".SH SEE ALSO\n{}", others.join(", "))?;
     Ok(out)
 }
@@ -140,7 +146,10 @@ mod tests {
         }
         let first = String::from_utf8_lossy(&pages[0].1).replace("\\-", "-");
         for (file, _) in &pages[1..] {
-            assert!(first.contains(file.trim_end_matches(".1")), "pumice.1 does not tell of {file}");
+            assert!(
+                first.contains(file.trim_end_matches(".1").trim_end_matches(".5")),
+                "pumice.1 does not tell of {file}"
+            );
         }
     }
 

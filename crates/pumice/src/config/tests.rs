@@ -1,6 +1,10 @@
 //! Reading configurations: what is understood, and how what is not is told.
 
+use super::values::*;
 use super::*;
+use crate::logging;
+use media::Direct;
+use service::IoChoice;
 
 fn load_with(text: &str, overrides: Overrides) -> Result<Config, String> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -64,25 +68,28 @@ fn every_key_is_understood() {
         Server {
             nbd: vec![unix("/run/pumice/nbd.sock"), Address::Tcp("127.0.0.1".into(), 10809)],
             admin: Some("/run/pumice/admin.sock".into()),
-            http: Some("127.0.0.1:9841".parse().expect("an address")),
-            log_format: logging::Format::Json,
-            threads: Some(3),
-            io: IoChoice::Plain,
-            offload: offload::Choice::Qat(Some("/opt/libqatzip.so".into())),
             tls: Some(TlsFiles {
                 cert: "/etc/pumice/cert.pem".into(),
                 key: "/etc/pumice/key.pem".into(),
                 ca: Some("/etc/pumice/ca.pem".into())
             }),
-            insecure: true,
-            max_connections: Some(4096),
-            max_connections_per_peer: Some(100),
+            options: ServerOptions {
+                http: Some("127.0.0.1:9841".parse().expect("an address")),
+                log_format: Some(LogFormat(logging::Format::Json)),
+                threads: Some(Threads(Some(3))),
+                io: Some(Io(IoChoice::Plain)),
+                offload: Some(Offload(offload::Choice::Qat(Some("/opt/libqatzip.so".into())))),
+                insecure: Some(true),
+                max_connections: Some(Connections(Some(4096))),
+                max_connections_per_peer: Some(Connections(Some(100))),
+                ..config.server.options.clone()
+            },
         }
     );
     let [one, two] = &config.drives[..] else { panic!("{config:?}") };
     let mut plain = DriveConfig::of("/srv/one".into());
-    plain.settings.warn_at = "70,85".parse().expect("levels");
-    plain.settings.on_event = Some("true".into());
+    plain.options.warn_at = Some("70,85".parse().expect("levels"));
+    plain.options.on_event = Some("true".parse().expect("a command"));
     assert_eq!(*one, plain, "what the server says of events is for all");
     assert_eq!(one.name, "one");
     assert_eq!(
@@ -91,17 +98,18 @@ fn every_key_is_understood() {
             path: "/srv/two".into(),
             name: "second".into(),
             nbd: vec![unix("/run/pumice/two.sock")],
-            settings: Settings {
-                map_cache: Size(64 << 20),
-                write_cache: false,
-                read_only: true,
-                accept_damage: true,
-                direct: Direct::Off,
-                warn_at: "off".parse().expect("levels"),
-                on_event: Some("logger full".into()),
-                throttle_at: Some(92.5),
-                throttle_floor: Size(8_000_000),
-                background_cpu: 25.0,
+            options: DriveOptions {
+                map_cache: Some("64M".parse().expect("a size")),
+                write_cache: Some(WriteCache(false)),
+                read_only: Some(true),
+                accept_damage: Some(true),
+                direct: Some(DirectIo(Direct::Off)),
+                warn_at: Some("off".parse().expect("levels")),
+                on_event: Some("logger full".parse().expect("a command")),
+                throttle_at: Some(ThrottleAt(92.5)),
+                throttle_floor: Some("8MB".parse().expect("a size")),
+                background_cpu: Some(BackgroundCpu(25.0)),
+                ..DriveOptions::default()
             },
         }
     );
@@ -111,20 +119,27 @@ fn every_key_is_understood() {
 fn the_command_line_beats_the_file() {
     let overrides = Overrides {
         nbd: vec![Address::Unix("/run/other".into())],
-        threads: Some(7),
-        io: Some(IoChoice::Auto),
-        map_cache: Some(Size(1 << 20)),
-        write_cache: Some(true),
-        direct: Some(Direct::On),
+        server: ServerOptions {
+            threads: Some(Threads(Some(7))),
+            io: Some(Io(IoChoice::Auto)),
+            ..ServerOptions::default()
+        },
+        drive: DriveOptions {
+            map_cache: Some("1M".parse().expect("a size")),
+            write_cache: Some(WriteCache(true)),
+            direct: Some(DirectIo(Direct::On)),
+            ..DriveOptions::default()
+        },
         ..Overrides::default()
     };
     let config = load_with(ALL, overrides).expect("a good file");
     assert_eq!(config.server.nbd, [Address::Unix("/run/other".into())]);
-    assert_eq!((config.server.threads, config.server.io), (Some(7), IoChoice::Auto));
+    let options = &config.server.options;
+    assert_eq!((&options.threads, &options.io), (&Some(Threads(Some(7))), &Some(Io(IoChoice::Auto))));
     for drive in &config.drives {
-        assert_eq!(drive.settings.map_cache, Size(1 << 20));
-        assert!(drive.settings.write_cache);
-        assert_eq!(drive.settings.direct, Direct::On);
+        let opened = drive.options.open();
+        assert_eq!((opened.map_budget_bytes, opened.write_cache), (1 << 20, true));
+        assert!(matches!(opened.direct, Direct::On));
     }
     assert_eq!(
         config.server.admin,
@@ -154,8 +169,10 @@ fn paths_choose_drives_and_the_file_says_how() {
     let config = load_with(ALL, overrides).expect("a good file");
     let names: Vec<&str> = config.drives.iter().map(|drive| drive.name.as_str()).collect();
     assert_eq!(names, ["second", "three"]);
-    assert_eq!(config.drives[0].settings.map_cache, Size(64 << 20));
-    assert_eq!(config.drives[1].settings, Settings::default());
+    assert_eq!(config.drives[0].options.open().map_budget_bytes, 64 << 20);
+    let three = config.drives[1].options.open();
+    assert_eq!(three.map_budget_bytes, drive::DEFAULT_MAP_BUDGET_BYTES);
+    assert_eq!(three.monitor.on_event.as_deref(), Some("true"), "what the server says of events is for all");
 }
 
 #[test]
@@ -231,13 +248,13 @@ fn what_does_not_fit_together_is_refused() {
         ("[[drive]]\nname = \"x\"\n", "missing field `path`"),
         ("[[drive]]\npath = \"relative\"\n", "begins with /"),
         ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/b/x\"\n", "both named \"x\""),
-        ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/a/x\"\nname = \"y\"\n", "there twice"),
+        ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/a/x\"\nname = \"y\"\n", "listed twice"),
         ("[[drive]]\npath = \"/a\"\naccept-damage = true\n", "needs read-only"),
         (
             "[server]\nnbd = [\"unix:/s\"]\n[[drive]]\npath = \"/a\"\nnbd = [\"unix:/s\"]\n",
             "an address of the server already",
         ),
-        ("[server]\nnbd = [\"unix:/s\", \"unix:/s\"]\n[[drive]]\npath = \"/a\"\n", "there twice"),
+        ("[server]\nnbd = [\"unix:/s\", \"unix:/s\"]\n[[drive]]\npath = \"/a\"\n", "listed twice"),
         ("[drive]\npath = \"/a\"\n", "expected a sequence"),
     ] {
         let said = load(text).expect_err(text);

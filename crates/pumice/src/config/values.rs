@@ -1,17 +1,151 @@
-//! Values with names of their own, on the command line and in the file.
+//! The types of values: what may be written on the command line and in the file, which differ (`--write-cache off`,
+//! `write-cache = false`), and what holds where nothing is said.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use media::Direct;
 use nbd::Address;
-use service::IoChoice;
+use serde::de::{Deserializer, Unexpected, Visitor};
+use serde::{Deserialize, de};
+use service::{IoChoice, WarnAt};
 
+use crate::logging;
 use crate::size::{Size, SizeError};
 
 /// Least of `map-cache`: four nodes of the map and what changes above them.
 const MAP_CACHE_MIN: Size = Size(64 << 10);
 /// Least of `throttle-floor`: one block a second.
 const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
+/// Most connections that can be allowed.
+const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
+/// Most worker threads.
+const THREADS_MAX: u16 = 1024;
+
+fn told<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
+    parsed.map_err(|error| error.to_string())
+}
+
+/// How a value is written in the file.
+pub(crate) trait InFile {
+    const FORM: &'static str;
+}
+
+impl InFile for bool {
+    const FORM: &'static str = "true or false";
+}
+
+/// A value of the command line that is one of a few words, which shells can complete.
+pub(super) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse())
+}
+
+/// A value that is written as a text of a certain form, in the file in quotation marks.
+macro_rules! text_value {
+    ($name:ident, $inner:ty, $expected:literal, $parse:expr) => {
+        #[doc = $expected]
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct $name(pub(crate) $inner);
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                let parse: fn(&str) -> Result<$inner, String> = $parse;
+                parse(text).map($name)
+            }
+        }
+
+        impl InFile for $name {
+            const FORM: &'static str = $expected;
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+
+/// What a value is where nothing is said.
+macro_rules! default_value {
+    ($name:ident, $default:expr) => {
+        impl Default for $name {
+            fn default() -> $name {
+                $name($default)
+            }
+        }
+    };
+}
+
+text_value!(Io, IoChoice, "\"auto\", \"uring\" or \"plain\"", |text| match text {
+    "auto" => Ok(IoChoice::Auto),
+    "uring" => Ok(IoChoice::Uring),
+    "plain" => Ok(IoChoice::Plain),
+    _ => Err(format!("{text:?} is none of auto, uring, plain")),
+});
+default_value!(Io, IoChoice::Auto);
+
+text_value!(Offload, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| told(text.parse()));
+default_value!(Offload, offload::Choice::default());
+
+text_value!(DirectIo, Direct, "\"auto\", \"on\" or \"off\"", |text| match text {
+    "auto" => Ok(Direct::Auto),
+    "on" => Ok(Direct::On),
+    "off" => Ok(Direct::Off),
+    _ => Err(format!("{text:?} is none of auto, on, off")),
+});
+default_value!(DirectIo, Direct::Auto);
+
+text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
+    clap::ValueEnum::from_str(text, false).map_err(|_| format!("{text:?} is none of text, json"))
+});
+default_value!(LogFormat, logging::Format::default());
+
+text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\"", |text| told(text.parse())
+    .map(Some));
+default_value!(Http, None);
+
+text_value!(CommandText, Option<String>, "a command for sh", |text| match text.trim() {
+    "" => Err("expected a command for sh".to_string()),
+    _ => Ok(Some(text.to_string())),
+});
+default_value!(CommandText, None);
+
+// Of the file alone.
+text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
+    match told(text.parse())? {
+        Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),
+        address => Ok(address),
+    }
+});
+text_value!(AbsoluteSocket, PathBuf, "a socket, \"unix:SOCKET\"", |text| {
+    let path = parse_unix_socket(text)?;
+    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?}: the path must begin with /")) }
+});
+text_value!(AbsolutePath, PathBuf, "a path that begins with /", |text| {
+    let path = PathBuf::from(text);
+    let usable = path.is_absolute() && !text.contains('\0');
+    if usable { Ok(path) } else { Err(format!("{text:?} is not a path that begins with /")) }
+});
+text_value!(Name, String, "a name of 1 to 4096 bytes", |text| {
+    let usable = !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control);
+    if usable { Ok(text.to_string()) } else { Err("expected a name of 1 to 4096 bytes on one line".into()) }
+});
 
 /// Parses `unix:SOCKET`.
 pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
@@ -21,62 +155,212 @@ pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses how the backing is reached.
-pub(crate) fn parse_io(text: &str) -> Result<IoChoice, String> {
-    match text {
-        "auto" => Ok(IoChoice::Auto),
-        "uring" => Ok(IoChoice::Uring),
-        "plain" => Ok(IoChoice::Plain),
-        _ => Err(format!("{text:?} is none of auto, uring, plain")),
+/// On or off on the command line, true or false in the file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct WriteCache(pub(crate) bool);
+default_value!(WriteCache, true);
+
+impl InFile for WriteCache {
+    const FORM: &'static str = "true or false";
+}
+
+impl FromStr for WriteCache {
+    type Err = String;
+    fn from_str(text: &str) -> Result<WriteCache, String> {
+        match text {
+            "on" => Ok(WriteCache(true)),
+            "off" => Ok(WriteCache(false)),
+            _ => Err(format!("{text:?} is none of on, off")),
+        }
     }
 }
 
-/// Parses whether I/O goes around the page cache.
-pub(crate) fn parse_direct(text: &str) -> Result<Direct, String> {
-    match text {
-        "auto" => Ok(Direct::Auto),
-        "on" => Ok(Direct::On),
-        "off" => Ok(Direct::Off),
-        _ => Err(format!("{text:?} is none of auto, on, off")),
+/// A size: a text, or in the file a number of bytes; not less than some.
+macro_rules! size_value {
+    ($name:ident, $least:expr, $default:expr) => {
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct $name(pub(crate) Size);
+        default_value!($name, Size($default));
+
+        impl InFile for $name {
+            const FORM: &'static str = "a size such as \"128M\", or a number of bytes";
+        }
+
+        impl $name {
+            fn check(size: Size) -> Result<$name, String> {
+                let least: Size = $least;
+                match size < least {
+                    true => Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10)),
+                    false => Ok($name(size)),
+                }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                $name::check(text.parse().map_err(|error: SizeError| error.to_string())?)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct SizeVisitor;
+                impl Visitor<'_> for SizeVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($name::FORM)
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<$name, E> {
+                        let size = u64::try_from(bytes);
+                        let size = size.map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
+                        $name::check(Size(size)).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(SizeVisitor)
+            }
+        }
+    };
+}
+
+size_value!(MapCache, MAP_CACHE_MIN, drive::DEFAULT_MAP_BUDGET_BYTES);
+size_value!(ThrottleFloor, THROTTLE_FLOOR_MIN, service::DEFAULT_FLOOR_BYTES_PER_SECOND);
+
+/// Levels of space in use: in the file a list of percentages, or as on the command line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Levels(pub(crate) WarnAt);
+
+impl InFile for Levels {
+    const FORM: &'static str = "percentages such as [80, 90, 95], or \"off\"";
+}
+
+impl FromStr for Levels {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Levels, String> {
+        told(text.parse()).map(Levels)
     }
 }
 
-/// Parses a share of the space at which throttling makes sense.
-pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
-    let value = text.trim_end_matches('%').parse().ok().filter(|value| (1.0..=99.0).contains(value));
-    value.ok_or_else(|| format!("{text:?} is no share from 1 to 99 percent"))
-}
-
-/// Parses a share of a processor.
-pub(crate) fn parse_background_cpu(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text);
-    let value = number.parse().ok().filter(|value| (0.0..=100.0).contains(value));
-    value.ok_or_else(|| format!("{text:?} is no share from 0 to 100 percent"))
-}
-
-fn at_least(size: Size, least: Size) -> Result<Size, String> {
-    match size < least {
-        true => Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10)),
-        false => Ok(size),
+impl<'de> Deserialize<'de> for Levels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Levels, D::Error> {
+        struct LevelsVisitor;
+        impl<'de> Visitor<'de> for LevelsVisitor {
+            type Value = Levels;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(Levels::FORM)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Levels, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Levels, A::Error> {
+                let mut levels: Vec<String> = Vec::new();
+                while let Some(level) = list.next_element::<i64>()? {
+                    levels.push(level.to_string());
+                }
+                levels.join(",").parse().map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(LevelsVisitor)
     }
 }
 
-/// Takes sizes that a map can be cached in.
-pub(crate) fn map_cache(size: Size) -> Result<Size, String> {
-    at_least(size, MAP_CACHE_MIN)
+/// A share: a number, on the command line with a percent sign if one likes.
+macro_rules! percentage {
+    ($name:ident, $from:literal, $to:literal, $default:expr) => {
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct $name(pub(crate) f64);
+        default_value!($name, $default);
+
+        impl InFile for $name {
+            const FORM: &'static str =
+                concat!("a percentage from ", stringify!($from), " to ", stringify!($to));
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                let number = text.strip_suffix('%').unwrap_or(text).parse();
+                let value = number.ok().filter(|value| (f64::from($from)..=f64::from($to)).contains(value));
+                value
+                    .map($name)
+                    .ok_or_else(|| format!("{text:?} is no share from {} to {} percent", $from, $to))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct PercentVisitor;
+                impl Visitor<'_> for PercentVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($name::FORM)
+                    }
+                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
+                        number.to_string().parse().map_err(E::custom)
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        number.to_string().parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_any(PercentVisitor)
+            }
+        }
+    };
 }
 
-/// Takes rates that writes get on with.
-pub(crate) fn throttle_floor(size: Size) -> Result<Size, String> {
-    at_least(size, THROTTLE_FLOOR_MIN)
+// 0: never.
+percentage!(ThrottleAt, 1, 99, 0.0);
+percentage!(BackgroundCpu, 0, 100, service::DEFAULT_BACKGROUND_CPU_PERCENT);
+
+/// A number from 1 on; `None` where nothing is said.
+macro_rules! count {
+    ($name:ident, $inner:ty, $max:ident) => {
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub(crate) struct $name(pub(crate) Option<$inner>);
+
+        impl InFile for $name {
+            const FORM: &'static str = "a number from 1 on";
+        }
+
+        impl $name {
+            fn check(number: i64) -> Option<$name> {
+                <$inner>::try_from(number)
+                    .ok()
+                    .filter(|count| (1..=$max).contains(count))
+                    .map(|count| $name(Some(count)))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                let number = text.parse().ok().and_then($name::check);
+                number.ok_or_else(|| format!("{text:?} is no number from 1 to {}", $max))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct CountVisitor;
+                impl Visitor<'_> for CountVisitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "a number from 1 to {}", $max)
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        $name::check(number)
+                            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+                    }
+                }
+                deserializer.deserialize_any(CountVisitor)
+            }
+        }
+    };
 }
 
-/// Parses `map-cache`.
-pub(crate) fn parse_map_cache(text: &str) -> Result<Size, String> {
-    map_cache(text.parse().map_err(|error: SizeError| error.to_string())?)
-}
-
-/// Parses `throttle-floor`.
-pub(crate) fn parse_throttle_floor(text: &str) -> Result<Size, String> {
-    throttle_floor(text.parse().map_err(|error: SizeError| error.to_string())?)
-}
+count!(Threads, u16, THREADS_MAX);
+count!(Connections, u32, CONNECTIONS_MAX);

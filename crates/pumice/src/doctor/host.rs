@@ -5,7 +5,6 @@ use service::{IoChoice, run_here};
 use super::Patient;
 use super::finding::Finding;
 use super::groups::memory_limit_bytes;
-use crate::config::DEFAULT_MAP_CACHE;
 use crate::human;
 
 /// Open files that a server may want: its 1024 connections, drives, sockets.
@@ -64,7 +63,9 @@ fn memory(patient: &Patient) -> Finding {
     let status = patient.status.as_ref();
     let served = status.is_some_and(|status| status.server.is_some());
     // Dirty nodes may take a quarter more than the budget.
-    let cache = status.filter(|_| served).map_or(DEFAULT_MAP_CACHE.0, |status| status.map_cache.budget_bytes);
+    let cache = status
+        .filter(|_| served)
+        .map_or(drive::DEFAULT_MAP_BUDGET_BYTES, |status| status.map_cache.budget_bytes);
     let need = cache + cache / 4 + PACKS_BYTES + NBD_BUFFERS_BYTES + SPARE_BUFFERS_BYTES;
     let mut whose = "machine";
     if let Some(pid) = patient.server_pid() {
@@ -115,7 +116,7 @@ fn map_cache(patient: &Patient) -> Finding {
     let whole = status.logical_used_bytes / 512;
     let cache = match &status.server {
         Some(_) => status.map_cache.budget_bytes,
-        None => DEFAULT_MAP_CACHE.0,
+        None => drive::DEFAULT_MAP_BUDGET_BYTES,
     };
     let told = format!(
         "the map of the {} in use takes up to {}, its cache holds {}",

@@ -162,7 +162,7 @@ impl Daemon {
 
     /// Opens a drive and offers it; `own` is where it alone was offered before, if it was.
     async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
-        let settings = config.settings.open();
+        let settings = config.options.open();
         self.openings += 1;
         let drive = ServedDrive::open(&config.path, &settings, &self.workers, self.openings - 1).await?;
         let direct = drive.report().server.is_some_and(|server| server.direct_io);
@@ -191,7 +191,7 @@ impl Daemon {
 
     /// Reports a drive as down that could not be opened; a reload tries again.
     fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
-        let monitor = config.settings.open().monitor;
+        let monitor = config.options.open().monitor;
         self.drives.fail(&config.path, &monitor, &crate::usage::one_line(error));
         if self.down_admin.is_none() {
             let admin = AdminSocket::listen_for_down(&self.drives);
@@ -267,8 +267,9 @@ impl Daemon {
     }
 
     fn bind_http(&self, server: &Server) -> Result<Option<HttpListener>> {
-        let bind = |at| HttpListener::bind(at, server.insecure);
-        Ok(server.http.as_ref().map(bind).transpose()?)
+        let insecure = server.options.insecure.unwrap_or_default();
+        let bind = |at| HttpListener::bind(at, insecure);
+        Ok(server.options.http.as_ref().and_then(|http| http.0.as_ref()).map(bind).transpose()?)
     }
 
     fn summary(&self) -> String {

@@ -144,7 +144,7 @@ fn a_reload_with_a_bad_file_changes_nothing_and_says_so_once() {
         ("[[drive]\n".to_string(), ":1: "),
         (table(&drive.path(), "speed = 11"), ":3: drive[0].speed"),
         (String::new(), "no drive to serve"),
-        (good.clone() + &table(&second, "name = \"third\""), "there twice"),
+        (good.clone() + &table(&second, "name = \"third\""), "listed twice"),
         (socket(&drive, "taken") + &table(&drive.path(), ""), "another server is listening"),
         (good.clone() + "[server.tls]\ncert = \"/none\"\nkey = \"/none\"\n", "/none"),
         (

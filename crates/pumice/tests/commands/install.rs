@@ -41,7 +41,7 @@ fn a_manual_page_for_each_command() -> Outcome {
     let commands = commands();
     assert!(commands.len() > 12 && commands.contains(&"set-capacity".to_string()), "{commands:?}");
     let mut wanted: BTreeSet<String> = commands.iter().map(|command| format!("pumice-{command}.1")).collect();
-    wanted.insert("pumice.1".to_string());
+    wanted.extend(["pumice.1".to_string(), "pumice.toml.5".to_string()]);
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(&pages)? {
         found.insert(entry?.file_name().into_string().map_err(|name| format!("{name:?}"))?);
@@ -168,6 +168,7 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/bin/pumice",
         "opt/x/share/man/man1/pumice.1",
         "opt/x/share/man/man1/pumice-serve.1",
+        "opt/x/share/man/man5/pumice.toml.5",
         "opt/x/share/bash-completion/completions/pumice",
         "opt/x/share/zsh/site-functions/_pumice",
         "opt/x/share/fish/vendor_completions.d/pumice.fish",
@@ -224,7 +225,11 @@ fn packages_hold_what_make_install_installs() -> Outcome {
     succeed("make", &["-s", "-C", &text(&project(".")), "install", &dest, &program, "PREFIX=/usr"]);
     let files = |root: &str| -> BTreeSet<String> {
         let found = succeed("find", &[root, "-type", "f", "-printf", "%P\n"]);
-        found.lines().map(|path| path.trim_end_matches(".1.gz").trim_end_matches(".1").to_string()).collect()
+        let plain = |path: &str| match path.starts_with("share/man/") {
+            true => path.trim_end_matches(".gz").to_string(),
+            false => path.to_string(),
+        };
+        found.lines().map(plain).collect()
     };
     let made = files(&at("made/usr"));
     let more: Vec<String> = files(&at("deb/usr")).difference(&made).cloned().collect();

@@ -37,7 +37,7 @@ impl Daemon {
             }
         }
         let bound = self.endpoints.bind(&wanted, &self.nbd)?;
-        if config.server.http != self.config.server.http {
+        if config.server.options.http != self.config.server.options.http {
             let bound = self.bind_http(&config.server)?;
             self.http = bound.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         }
@@ -48,38 +48,15 @@ impl Daemon {
     /// What cannot change while the server runs stays as it is, and is told.
     fn keep_what_needs_a_restart(&self, config: &mut Config) {
         let (now, new) = (&self.config.server, &mut config.server);
-        let told = |what| tracing::warn!("server.{what} changed: takes effect when the server is restarted");
-        if new.threads != now.threads {
-            told("threads");
-            new.threads = now.threads;
-        }
-        if new.io != now.io {
-            told("io");
-            new.io = now.io;
-        }
-        if new.offload != now.offload {
-            told("offload");
-            new.offload.clone_from(&now.offload);
-        }
+        let told =
+            |what: &str| tracing::warn!("server.{what} changed: takes effect when the server is restarted");
+        let mut kept = now.options.clone();
+        kept.http.clone_from(&new.options.http);
+        kept.differences(&new.options).iter().for_each(|key| told(key));
+        new.options = kept;
         if new.admin != now.admin {
             told("admin");
             new.admin.clone_from(&now.admin);
-        }
-        if new.log_format != now.log_format {
-            told("log-format");
-            new.log_format = now.log_format;
-        }
-        if new.insecure != now.insecure {
-            told("insecure");
-            new.insecure = now.insecure;
-        }
-        if new.max_connections != now.max_connections {
-            told("max-connections");
-            new.max_connections = now.max_connections;
-        }
-        if new.max_connections_per_peer != now.max_connections_per_peer {
-            told("max-connections-per-peer");
-            new.max_connections_per_peer = now.max_connections_per_peer;
         }
         if new.tls.is_some() != now.tls.is_some() {
             told("tls");
@@ -187,17 +164,19 @@ impl Open {
     fn change(&mut self, new: &mut DriveConfig, common: &Exports) -> bool {
         let path = shown(&new.path);
         self.config.nbd.clone_from(&new.nbd);
-        if new.settings.map_cache != self.config.settings.map_cache {
-            self.drive.set_map_budget_bytes(new.settings.map_cache.0);
-            self.config.settings.map_cache = new.settings.map_cache;
-            tracing::info!(drive = %path, bytes = new.settings.map_cache.0, "map-cache changed");
+        let (now, wanted) = (self.config.options.open(), new.options.open());
+        if wanted.map_budget_bytes != now.map_budget_bytes {
+            self.drive.set_map_budget_bytes(wanted.map_budget_bytes);
+            self.config.options.map_cache.clone_from(&new.options.map_cache);
+            tracing::info!(drive = %path, bytes = wanted.map_budget_bytes, "map-cache changed");
         }
-        if new.settings.background_cpu != self.config.settings.background_cpu {
-            self.drive.set_background_cpu_percent(new.settings.background_cpu);
-            self.config.settings.background_cpu = new.settings.background_cpu;
-            tracing::info!(drive = %path, percent = new.settings.background_cpu, "background-cpu changed");
+        if wanted.background_cpu_percent != now.background_cpu_percent {
+            self.drive.set_background_cpu_percent(wanted.background_cpu_percent);
+            self.config.options.background_cpu.clone_from(&new.options.background_cpu);
+            tracing::info!(drive = %path, percent = wanted.background_cpu_percent, "background-cpu changed");
         }
-        if new.settings == self.config.settings {
+        let differences = self.config.options.differences(&new.options);
+        if differences.is_empty() {
             return false;
         }
         let clients = self.clients(common);
@@ -209,9 +188,9 @@ impl Open {
             drive = %path,
             clients,
             "{} changed: takes effect when the server is restarted, or at a reload while no client is connected",
-            self.config.settings.differences(&new.settings).join(", ")
+            differences.join(", ")
         );
-        new.settings = self.config.settings.clone();
+        new.options = self.config.options.clone();
         false
     }
 }

@@ -1,0 +1,174 @@
+//! The options of a server and of its drives, each declared once: for the command line and for the file, with the names, the
+//! help and the types of both.
+
+use nbd::Address;
+use serde::Deserialize;
+use service::{MonitorSettings, OpenSettings, ThrottleSettings};
+
+use super::values::{
+    AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, CommandText, Connections, DirectIo, Http,
+    InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Threads, ThrottleAt, ThrottleFloor, WriteCache,
+    one_of,
+};
+
+/// Options, of which each may be given or not.
+macro_rules! options {
+    (
+        $(#[$outer:meta])*
+        $type:ident {
+            in the file alone { $($(#[$file_meta:meta])* $file:ident: $file_value:ty,)* }
+            $($(#[$meta:meta])* $field:ident: $value:ty,)*
+        }
+    ) => {
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        $(#[$outer])*
+        pub(crate) struct $type {
+            $($(#[$file_meta])* #[arg(skip)] pub(super) $file: Option<$file_value>,)*
+            $($(#[$meta])* pub(crate) $field: Option<$value>,)*
+        }
+
+        impl $type {
+            /// The keys that are options too, in their order, and how their values are written in the file.
+            pub(crate) const FORMS: &[(&str, &str)] = &[$((stringify!($field), <$value as InFile>::FORM),)*];
+
+            /// These, and where nothing is said the others.
+            pub(super) fn or(self, other: &$type) -> $type {
+                $type {
+                    $($file: self.$file.or_else(|| other.$file.clone()),)*
+                    $($field: self.$field.or_else(|| other.$field.clone()),)*
+                }
+            }
+
+            /// The options that differ, but for what is in the file alone.
+            pub(crate) fn differences(&self, other: &$type) -> Vec<String> {
+                let mut keys = Vec::new();
+                $(
+                    if self.$field.clone().unwrap_or_default() != other.$field.clone().unwrap_or_default() {
+                        keys.push(stringify!($field).replace('_', "-"));
+                    }
+                )*
+                keys
+            }
+        }
+    };
+}
+
+options! {
+    /// Options of a server.
+    #[command(next_help_heading = "Server options")]
+    ServerOptions {
+        in the file alone {
+            nbd: Vec<AbsoluteAddress>,
+            admin: AbsoluteSocket,
+            tls: TlsTable,
+            warn_at: Levels,
+            on_event: CommandText,
+        }
+        /// HTTP listening address for monitoring (read-only): /metrics for Prometheus, /healthz, /status
+        #[arg(long, value_name = "HOST:PORT")]
+        http: Http,
+        /// Log format: text or json [default: text]
+        #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&["text", "json"]), hide_possible_values = true)]
+        log_format: LogFormat,
+        /// Number of worker threads [default: one per core]
+        #[arg(long, value_name = "COUNT")]
+        threads: Threads,
+        /// I/O engine for the backing: auto, uring or plain [default: auto]
+        #[arg(long, value_name = "HOW", env = "PUMICE_IO", value_parser = one_of::<Io>(&["auto", "uring", "plain"]), hide_possible_values = true)]
+        io: Io,
+        /// Compression device: none, qat, or qat:PATH with the path of libqatzip.so [default: none]
+        #[arg(long, value_name = "DEVICE")]
+        offload: Offload,
+        /// Allow NBD and HTTP over TCP without TLS on non-loopback addresses
+        #[arg(long, num_args = 0, default_missing_value = "true")]
+        insecure: bool,
+        /// Maximum number of NBD connections [default: 1024]
+        #[arg(long, value_name = "COUNT")]
+        max_connections: Connections,
+        /// Maximum number of NBD connections per IP address, or per user of a Unix socket [default: half of max-connections]
+        #[arg(long, value_name = "COUNT")]
+        max_connections_per_peer: Connections,
+    }
+}
+
+options! {
+    /// Options of a drive.
+    #[command(next_help_heading = "Drive options")]
+    DriveOptions {
+        in the file alone {
+            path: AbsolutePath,
+            name: Name,
+            nbd: Vec<AbsoluteAddress>,
+        }
+        /// Memory for the map of each drive [default: 128M]
+        #[arg(long, value_name = "SIZE")]
+        map_cache: MapCache,
+        /// Write cache, on or off; off: acknowledge writes only when they are durable [default: on]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<WriteCache>(&["on", "off"]), hide_possible_values = true)]
+        write_cache: WriteCache,
+        /// Serve the drives read-only; write nothing to their backing
+        #[arg(long, num_args = 0, default_missing_value = "true")]
+        read_only: bool,
+        /// Serve drives with a damaged log in the state before the damage
+        #[arg(long, num_args = 0, default_missing_value = "true", requires = "read_only")]
+        accept_damage: bool,
+        /// Direct I/O (bypass the page cache): auto, on or off [default: auto]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<DirectIo>(&["auto", "on", "off"]), hide_possible_values = true)]
+        direct: DirectIo,
+        /// Physical space usage levels that raise an event, in percent, or off [default: 80,90,95]
+        #[arg(long, value_name = "LEVELS")]
+        warn_at: Levels,
+        /// Command run by `sh -c` for each event, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
+        #[arg(long, value_name = "COMMAND")]
+        on_event: CommandText,
+        /// Throttle writes from this usage of the space for data on, progressively until the drive is full
+        #[arg(long, value_name = "PERCENT")]
+        throttle_at: ThrottleAt,
+        /// Lowest write rate that throttling enforces, in bytes per second [default: 4M]
+        #[arg(long, value_name = "SIZE")]
+        throttle_floor: ThrottleFloor,
+        /// Share of one processor, per drive, for recompression in the background; 0 disables it [default: 10]
+        #[arg(long, value_name = "PERCENT")]
+        background_cpu: BackgroundCpu,
+    }
+}
+
+/// PEM files.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TlsTable {
+    pub(super) cert: AbsolutePath,
+    pub(super) key: AbsolutePath,
+    pub(super) ca: Option<AbsolutePath>,
+}
+
+/// Addresses of the file.
+pub(super) fn addresses(list: Option<&Vec<AbsoluteAddress>>) -> Vec<Address> {
+    list.into_iter().flatten().map(|address| address.0.clone()).collect()
+}
+
+impl DriveOptions {
+    /// What the server is to do with the drive.
+    pub(crate) fn open(&self) -> OpenSettings {
+        let DriveOptions { throttle_at, throttle_floor, .. } = self.clone();
+        let (throttle_at, throttle_floor) =
+            (throttle_at.unwrap_or_default(), throttle_floor.unwrap_or_default());
+        OpenSettings {
+            map_budget_bytes: self.map_cache.clone().unwrap_or_default().0.0,
+            write_cache: self.write_cache.clone().unwrap_or_default().0,
+            read_only: self.read_only.unwrap_or_default(),
+            accept_damage: self.accept_damage.unwrap_or_default(),
+            direct: self.direct.clone().unwrap_or_default().0,
+            monitor: MonitorSettings {
+                warn_at: self.warn_at.clone().unwrap_or_default().0,
+                on_event: self.on_event.clone().unwrap_or_default().0,
+            },
+            throttle: (throttle_at != ThrottleAt::default()).then_some(ThrottleSettings {
+                at_percent: throttle_at.0,
+                floor_bytes_per_second: throttle_floor.0.0.max(1),
+            }),
+            background_cpu_percent: self.background_cpu.clone().unwrap_or_default().0,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `pumice.toml(5)`: the keys of the configuration file, out of the definition of the options.
+
+use std::io::{self, Write};
+
+use clap::{Args, Command};
+
+use super::escape;
+use crate::config::{DEFAULT_PATH, DriveOptions, ServerOptions};
+
+/// Name of the page's file.
+pub(super) const FILE: &str = "pumice.toml.5";
+/// The file to start from.
+const SAMPLE: &str = include_str!("../../../../deploy/pumice.toml");
+
+/// Keys of `[server]` that are no options of this name: key, form, purpose.
+const OF_SERVER: [(&str, &str, &str); 5] = [
+    (
+        "nbd",
+        "a list of addresses, \"unix:SOCKET\" or \"tcp:HOST:PORT\"",
+        "Where all drives are offered, each under its name [default: none; each drive has a socket of its own, unix:PATH.nbd]",
+    ),
+    ("admin", "\"unix:SOCKET\"", "Additional admin socket for all drives"),
+    (
+        "tls.cert, tls.key, tls.ca",
+        "paths of PEM files",
+        "Certificate chain, its key, and the authorities that must have issued the certificates of clients [default: no TLS]",
+    ),
+    ("warn-at", "as of a drive", "For all drives that have none of their own"),
+    ("on-event", "as of a drive", "For all drives that have none of their own"),
+];
+/// The same of `[[drive]]`.
+const OF_DRIVE: [(&str, &str, &str); 3] = [
+    ("path", "a path that begins with /", "File or block device with the drive; required"),
+    ("name", "a name of 1 to 4096 bytes", "Export name [default: name of the file]"),
+    (
+        "nbd",
+        "a list of addresses, \"unix:SOCKET\" or \"tcp:HOST:PORT\"",
+        "Where this drive is the only export",
+    ),
+];
+
+/// The page.
+pub(super) fn page() -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, ".TH PUMICE.TOML 5 \"\" \"pumice {version}\" \"Pumice\"")?;
+    writeln!(out, ".SH NAME\npumice.toml \\- drives and options of pumice\\-serve(1)")?;
+    writeln!(
+        out,
+        ".SH DESCRIPTION\nRead by \\fBpumice serve\\fR, from {DEFAULT_PATH} if no drive is named, or from the file named by \
+         \\fB\\-\\-config\\fR or $PUMICE_CONFIG. The format is TOML. Options on the command line take precedence. Unknown keys and \
+         invalid values are refused with file, line and key. SIGHUP makes a server read it again."
+    )?;
+    keys(
+        &mut out,
+        "[server]",
+        &OF_SERVER,
+        ServerOptions::augment_args(Command::new("")),
+        ServerOptions::FORMS,
+    )?;
+    keys(
+        &mut out,
+        "[[drive]]",
+        &OF_DRIVE,
+        DriveOptions::augment_args(Command::new("")),
+        DriveOptions::FORMS,
+    )?;
+    writeln!(out, ".SH EXAMPLE\n.nf")?;
+    for line in SAMPLE.lines() {
+        writeln!(out, "{}", escape(line))?;
+    }
+    writeln!(out, ".fi\n.SH FILES\n{DEFAULT_PATH}\n.SH SEE ALSO\npumice(1), pumice\\-serve(1)")?;
+    Ok(out)
+}
+
+/// A section of keys. Those that are options too have the help of these.
+fn keys(
+    out: &mut Vec<u8>,
+    table: &str,
+    others: &[(&str, &str, &str)],
+    options: Command,
+    forms: &[(&str, &str)],
+) -> io::Result<()> {
+    writeln!(out, ".SH KEYS OF {table}")?;
+    let mut key = |key: &str, form: &str, purpose: &str| {
+        writeln!(out, ".TP\n\\fB{}\\fR = {}\n{}", escape(key), escape(form), escape(purpose))
+    };
+    for (name, form, purpose) in others {
+        key(name, form, purpose)?;
+    }
+    for (field, form) in forms {
+        let name = field.replace('_', "-");
+        let option = options.get_arguments().find(|option| option.get_long() == Some(&name));
+        let help = option.and_then(clap::Arg::get_help).map(ToString::to_string).unwrap_or_default();
+        key(&name, form, &help)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_a_key_with_its_help() {
+        let page = String::from_utf8(page().expect("a page")).expect("text");
+        for (options, forms) in [
+            (ServerOptions::augment_args(Command::new("")), ServerOptions::FORMS),
+            (DriveOptions::augment_args(Command::new("")), DriveOptions::FORMS),
+        ] {
+            let options: Vec<_> = options.get_arguments().cloned().collect();
+            assert_eq!(options.len(), forms.len());
+            for option in options {
+                let key = format!("\\fB{}\\fR = ", escape(option.get_long().expect("a name")));
+                let help = escape(&option.get_help().expect("help").to_string());
+                assert!(page.contains(&key) && page.contains(&help), "{key}");
+            }
+        }
+    }
+}

@@ -67,7 +67,7 @@ pub struct OpenOptions {
     /// Compresses what hosts write, in the processor's place; the processor does all other work. `None`: there is none.
     pub offload: Option<Arc<dyn offload::Offload>>,
     /// Where the backing has no room: how many ticks those wait who want something durable before they are refused. Changes are
-    /// refused at once.
+    /// refused at once. 0 (the default) where nobody calls [`Drive::tick`](crate::Drive::tick).
     pub full_backing_patience_ticks: u64,
     /// Background runner.
     pub spawner: Spawner,
@@ -90,9 +90,6 @@ pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
 pub const DEFAULT_CHECKPOINT_BYTES: u64 = 256 << 20;
 
-/// Default of [`OpenOptions::full_backing_patience_ticks`]: ten seconds of a server's.
-const DEFAULT_FULL_BACKING_PATIENCE_TICKS: u64 = 1000;
-
 impl OpenOptions {
     /// The defaults, given what the engine cannot make itself.
     pub fn new(entropy: u64, spawner: Spawner) -> OpenOptions {
@@ -108,7 +105,7 @@ impl OpenOptions {
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             offload: None,
-            full_backing_patience_ticks: DEFAULT_FULL_BACKING_PATIENCE_TICKS,
+            full_backing_patience_ticks: 0,
             spawner,
             clock: None,
             planted: Planted::default(),

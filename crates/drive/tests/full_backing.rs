@@ -144,3 +144,58 @@ fn closing_and_opening_without_room_fail_at_once_and_lose_nothing_durable() {
     media.full.store(false, SeqCst);
     must_hold(&tasks.open(&media, |_| ()), &tasks, 0..64);
 }
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicU64);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A server stops its clock before it closes the drive: who waits for room by then is told, and tries once more.
+#[test]
+fn when_time_ends_nobody_waits_for_room_any_more() {
+    let (media, tasks, drive) = new_drive();
+    (0..64).for_each(|n| tasks.run(drive.write(n * BLOCK, &data(n), false)).expect("write"));
+    tasks.run(drive.flush()).expect("flush");
+    media.full.store(true, SeqCst);
+    let woken = Arc::new(Woken::default());
+    let waker = std::task::Waker::from(woken.clone());
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut checkpoint = std::pin::pin!(drive.checkpoint());
+    for _ in 0..10 {
+        assert!(checkpoint.as_mut().poll(&mut context).is_pending());
+        (0..4).for_each(|_| tasks.turn());
+    }
+    let before = woken.0.load(SeqCst);
+    drive.stop_waiting_for_room();
+    (0..4).for_each(|_| tasks.turn());
+    assert!(woken.0.load(SeqCst) > before, "nobody is woken");
+    let answer = checkpoint.as_mut().poll(&mut context);
+    assert_eq!(answer, std::task::Poll::Ready(Err(Error::BackingFull)));
+    // There is room by the time it is closed.
+    media.full.store(false, SeqCst);
+    assert_eq!(tasks.run(drive.close()), Ok(()));
+    must_hold(&tasks.open(&media, |_| ()), &tasks, 0..64);
+}
+
+/// Where nobody tells that time passes, nobody waits.
+#[test]
+fn without_a_clock_a_growth_is_refused_at_once_and_undone() {
+    let (media, tasks, drive) = new_drive();
+    drop(drive);
+    let drive = tasks.open(&media, |_| ());
+    (0..64).for_each(|n| tasks.run(drive.write(n * BLOCK, &data(n), false)).expect("write"));
+    media.full.store(true, SeqCst);
+    assert_eq!(tasks.run(drive.set_logical_capacity(64 << 20)), Err(Error::BackingFull));
+    let status = drive.status();
+    assert_eq!((status.state, status.logical_capacity_bytes), (drive::State::Online, 32 << 20));
+    media.full.store(false, SeqCst);
+    assert_eq!(tasks.run(drive.close()), Ok(()));
+    let drive = tasks.open(&media, |_| ());
+    assert_eq!(drive.status().logical_capacity_bytes, 32 << 20);
+    must_hold(&drive, &tasks, 0..64);
+}

@@ -462,3 +462,64 @@ fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
     let drive = tasks.open(&media, options);
     assert_eq!(tasks.run(drive.check(true)), Ok(Vec::new()));
 }
+
+/// A pack is not taken behind a checkpoint in one copy, and written elsewhere; the second checkpoint, to be safe, fails. The first
+/// does not make that pack unnecessary.
+#[test]
+fn a_pack_written_elsewhere_stays_a_gap_until_a_checkpoint_behind_it() {
+    const STRIDE: u64 = 512 * 512 * BLOCK;
+    let (media, tasks, geometry) = new_drive(PHYSICAL, 1 << 38);
+    let options = |options: &mut OpenOptions| options.map_budget_bytes = 64 << 10;
+    let drive = tasks.open(&media, options);
+    for n in 0..200 {
+        tasks.run(drive.write(n * STRIDE, &contents(n, 1), false)).expect("write");
+    }
+    tasks.run(drive.close()).expect("close");
+    drop(drive);
+    let drive = tasks.open(&media, options);
+    let [refused, taken] = copies(&geometry, drive.status().checkpoint_number + 1);
+    media.unwritable.lock().push(refused);
+    media.attempts.lock().clear();
+    {
+        let mut checkpoint = std::pin::pin!(drive.checkpoint());
+        while media.attempts_at(&taken) == 0 {
+            assert_eq!(faulty::poll(checkpoint.as_mut()), None);
+            tasks.turn();
+        }
+        media.hold_syncs.store(true, SeqCst);
+        // Behind its cut, in a pack that fails. What leads to it is in memory.
+        let mut bytes = vec![0; BLOCK as usize];
+        tasks.run(drive.read(0, &mut bytes)).expect("read");
+        tasks.run(drive.write(0, &contents(0, 2), false)).expect("write");
+        media.fail_writes.store(true, SeqCst);
+        let errors = drive.status().counters.write_errors_count;
+        let mut flush = std::pin::pin!(drive.flush());
+        while drive.status().counters.write_errors_count == errors {
+            assert_eq!(faulty::poll(flush.as_mut()), None);
+            tasks.turn();
+        }
+        media.fail_writes.store(false, SeqCst);
+        // What leads to this one is not in memory.
+        tasks.run(drive.write(100 * STRIDE, &contents(100, 2), false)).expect("write");
+        media.fail_reads.store(true, SeqCst);
+        media.hold_syncs.store(false, SeqCst);
+        tasks.run(checkpoint).expect("the first was completed");
+        let answered = (0..100).find_map(|_| {
+            tasks.turn();
+            faulty::poll(flush.as_mut())
+        });
+        media.fail_reads.store(false, SeqCst);
+        match answered {
+            Some(Ok(())) => {}
+            // It looked for a checkpoint of its own.
+            Some(Err(_)) => tasks.run(drive.flush()).expect("a checkpoint closes the gap"),
+            None => tasks.run(flush).expect("a checkpoint closes the gap"),
+        }
+    }
+    assert!(drive.status().notes.iter().any(|note| note.contains("second checkpoint")), "it was completed");
+    let media = copy_of(&media, &tasks);
+    let drive = tasks.open(&media, options);
+    let mut bytes = vec![0; BLOCK as usize];
+    tasks.run(drive.read(0, &mut bytes)).expect("read");
+    assert!(bytes == contents(0, 2), "what was flushed is gone");
+}

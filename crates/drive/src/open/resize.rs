@@ -175,6 +175,8 @@ impl<M: Media> Shared<M> {
             match answer {
                 Ok(()) => written += 1,
                 Err(error @ Error::ReadOnly(_)) => return Err(error),
+                // Nothing has changed.
+                Err(Error::BackingFull) if copy == 0 => return Err(Error::BackingFull),
                 Err(error) => {
                     let why = format!("a copy of the superblock cannot be written: {error}");
                     let mut core = self.core();

@@ -35,9 +35,9 @@ impl FullBacking {
         self.since.is_some()
     }
 
-    /// Whether packs have been waiting for so many ticks.
+    /// Whether packs have been waiting for so many ticks, and are not just being written again.
     pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
-        self.since.is_some_and(|since| now - since >= ticks)
+        self.in_flight == 0 && self.since.is_some_and(|since| now - since >= ticks)
     }
 
     /// How often the backing ran out of room since the drive was opened.
@@ -54,9 +54,17 @@ impl FullBacking {
         }
     }
 
-    /// The packs to write again now.
+    /// The packs to write again, if it is time.
     pub(crate) fn due(&mut self, now: u64) -> Vec<SealedPack> {
-        if self.in_flight > 0 || now < self.next_attempt {
+        match now < self.next_attempt {
+            true => Vec::new(),
+            false => self.again(now),
+        }
+    }
+
+    /// The packs to write again, unless that is under way.
+    pub(crate) fn again(&mut self, now: u64) -> Vec<SealedPack> {
+        if self.in_flight > 0 {
             return Vec::new();
         }
         self.next_attempt = now + RETRY_TICKS;

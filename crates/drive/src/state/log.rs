@@ -82,8 +82,9 @@ pub(crate) struct Log {
     /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet: the log ends before it for
     /// whoever opens the drive now, so nothing behind it is durable.
     gap: Option<u64>,
-    /// From this pack on the log goes on, behind a gap, where nothing leads to.
-    untold_from: Vec<u64>,
+    /// Numbers that the log cannot be followed over for whoever opens the drive now: of packs whose contents were written elsewhere
+    /// since, and of packs that lie where nothing leads to.
+    gaps: Vec<u64>,
     /// Newest pack that holds records.
     filled: u64,
     /// The same of the host's.
@@ -132,7 +133,7 @@ impl Log {
             synced: sequence,
             failed: Vec::new(),
             gap: None,
-            untold_from: Vec::new(),
+            gaps: Vec::new(),
             filled: sequence,
             host_filled: sequence,
             host_sealed: 0,
@@ -259,7 +260,7 @@ impl Log {
             if self.gap.is_none() {
                 return Err(error);
             }
-            self.untold_from.push(self.sequence + 1);
+            self.gaps.push(self.sequence + 1);
         }
         let state = &mut self.heads[head as usize];
         if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {

@@ -252,14 +252,26 @@ impl<M: Media> Drive<M> {
         }
     }
 
+    /// From now on nobody waits for room on a full backing, but for one more attempt: no more ticks are to come. Before the drive is
+    /// closed, and before what calls [`Drive::tick`] is stopped.
+    pub fn stop_waiting_for_room(&self) {
+        let again = {
+            let mut core = self.0.core();
+            core.full_backing_patience = 0;
+            let now = core.ticks;
+            core.full_backing.again(now)
+        };
+        self.0.write_out_again(again);
+        self.0.progress.notify(usize::MAX);
+    }
+
     /// Makes everything durable, writes a last checkpoint and refuses everything from then on.
     pub async fn close(&self) -> Result<(), Error> {
         if self.0.core().read_only.is_some() {
             self.0.core().closed = true;
             return Ok(());
         }
-        // Time may not pass any more.
-        self.0.core().full_backing_patience = 0;
+        self.stop_waiting_for_room();
         self.0.flush().await?;
         let _right = self.0.maintenance().await;
         if self.0.core().in_progress.is_some() {

@@ -95,7 +95,17 @@ fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> O
     });
     succeed("nbdcopy", &["--flush", image, server.uri()]);
     wait_until("the event", || drive.log().contains("under the drive is full"));
-    server.kill();
+    // Stopped while it waits for room, it does not wait on.
+    fill(filler)?;
+    let copied = in_time("nbdcopy", &["--flush", "--destination-is-zero", &more, server.uri()]);
+    assert!(copied.code != Some(0), "{copied:?}");
+    assert_eq!(
+        server.stop().code(),
+        Some(1),
+        "what was not flushed is not there, and that is said: {}",
+        drive.log()
+    );
+    std::fs::remove_file(filler)?;
     assert_eq!(drive.pumice(&["check", "--deep", path]).code, Some(0));
     Ok(())
 }

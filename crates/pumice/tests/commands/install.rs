@@ -244,3 +244,67 @@ fn packages_hold_what_make_install_installs() -> Outcome {
     assert!(depends.starts_with("libc6 (>= 2."), "{depends}");
     Ok(())
 }
+
+/// Instructions of the image's definition, with their arguments; those continued are one.
+fn instructions(definition: &str) -> Vec<(String, String)> {
+    let joined = definition.replace("\\\n", " ");
+    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (instruction, rest) = line.split_once(' ').unwrap_or((line, ""));
+            (instruction.to_string(), rest.trim().to_string())
+        })
+        .collect()
+}
+
+/// Where an image can be built it is; elsewhere its definition is looked over.
+#[test]
+fn a_container_image() -> Outcome {
+    let definition = project("deploy/container/Containerfile");
+    let all = instructions(&fs::read_to_string(&definition)?);
+    let of = |name: &str| -> Vec<&str> {
+        all.iter().filter(|(instruction, _)| instruction == name).map(|(_, rest)| rest.as_str()).collect()
+    };
+    let known =
+        ["FROM", "RUN", "COPY", "WORKDIR", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    assert!(all.iter().all(|(instruction, _)| known.contains(&instruction.as_str())), "{all:?}");
+    let ignored = fs::read_to_string(project(".dockerignore"))?;
+    for copied in of("COPY").iter().filter(|rest| !rest.starts_with("--from=")) {
+        let (sources, _) = copied.rsplit_once(' ').ok_or("COPY without a target")?;
+        for source in sources.split(' ') {
+            assert!(project(source).exists(), "{source}");
+            assert!(
+                ignored.lines().any(|line| line == format!("!{source}")),
+                "{source} is not sent to the builder"
+            );
+        }
+    }
+    // Versions are named, the server is not root, and what it runs is a command of this program.
+    assert!(of("FROM").iter().all(|image| image.contains(':') && !image.contains(":latest")));
+    assert_eq!(of("USER"), ["pumice"]);
+    let [entry] = of("ENTRYPOINT")[..] else { return Err("one entry point".into()) };
+    assert_eq!(serde_json::from_str::<Vec<String>>(entry)?, ["/usr/bin/pumice"]);
+    let [command] = of("CMD")[..] else { return Err("one command".into()) };
+    let command: Vec<String> = serde_json::from_str(command)?;
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let run = pumice(&command);
+    assert!(run.stderr.contains("/etc/pumice/pumice.toml") && run.code == Some(1), "{run:?}");
+    let works = |builder: &&str| which(builder) && in_time(builder, &["info"]).code == Some(0);
+    let Some(builder) = ["podman", "docker"].into_iter().find(works) else {
+        eprintln!("skipped: no container engine works here: no image is built");
+        return Ok(());
+    };
+    let built = std::process::Command::new(builder)
+        .args(["build", "-q", "-f", &text(&definition), &text(&project("."))])
+        .output()?;
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let image = String::from_utf8(built.stdout)?;
+    let version = succeed(builder, &["run", "--rm", image.trim(), "--version"]);
+    assert_eq!(version, succeed(env!("CARGO_BIN_EXE_pumice"), &["--version"]));
+    Ok(())
+}
+
+fn which(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).is_file()))
+}

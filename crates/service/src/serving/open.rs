@@ -67,6 +67,9 @@ impl OpenSettings {
     }
 }
 
+/// How long flushes wait for room on a full backing: ten seconds of ticks.
+const FULL_BACKING_PATIENCE_TICKS: u64 = 1000;
+
 /// Who works for a drive that is served.
 pub(crate) struct Helpers {
     pub(crate) compute: Compute,
@@ -91,6 +94,7 @@ pub(crate) async fn open(
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;
+        options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
     let opened = Drive::open(media.clone(), options).await;
     let drive = opened.map_err(|source| failed(path, &media, source))?;

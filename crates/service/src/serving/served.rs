@@ -253,6 +253,7 @@ impl ServedDrive {
             tracing::warn!(drive = %shown(&self.path), requests = left, "closing over requests still in flight");
         }
         self.scrubber.stop();
+        self.gate.drive.stop_waiting_for_room();
         // First: what it waits for may need the others.
         self.improver.stop().await;
         background.stop().await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drive::Compute;
 use rustix::time::{ClockId, clock_gettime};
@@ -21,6 +21,9 @@ use thread_priority::{
 /// Runs only where nothing else wants the processor, of this program or of others, and makes room at once. A low priority
 /// (`nice`) would not do: it counts within a session only, so clients in another would wait for a whole slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+
+/// How long the end of a server waits for the thread's.
+const END_PATIENCE: Duration = Duration::from_millis(200);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -55,10 +58,18 @@ impl ComputeThread {
         self.queue.clone()
     }
 
-    /// Ends it after the work at hand.
+    /// Ends it after the work at hand, for which nobody waits for long: the drives are closed, and an idle priority may mean minutes
+    /// where the processors are busy.
     pub(crate) fn stop(self) {
         // Gone already is as good.
         let _ = self.queue.0.send(None);
+        let since = Instant::now();
+        while !self.thread.is_finished() {
+            if since.elapsed() > END_PATIENCE {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if self.thread.join().is_err() {
             tracing::error!("the thread for background work panicked");
         }
@@ -126,6 +137,22 @@ mod tests {
     use thread_priority::thread_schedule_policy;
 
     use super::*;
+
+    /// The test would not end otherwise.
+    #[test]
+    fn nobody_waits_at_the_end_for_what_takes_long() {
+        let thread = ComputeThread::start().expect("a thread");
+        let (release, released) = channel::<()>();
+        let (begin, began) = channel();
+        let run = Arc::new(Meter::default()).runner(thread.queue());
+        run(Box::new(move || {
+            begin.send(()).expect("the test waits");
+            let _ = released.recv();
+        }));
+        began.recv().expect("it begins");
+        thread.stop();
+        drop(release);
+    }
 
     #[test]
     fn work_is_done_elsewhere_in_order_and_counted() {

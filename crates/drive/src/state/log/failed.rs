@@ -58,13 +58,15 @@ impl Log {
         Some((pack.position, pack.segment, pack.buf.clone()))
     }
 
-    /// What lives of a pack that the medium did not take was written elsewhere.
+    /// What lives of a pack that the medium did not take was written elsewhere: behind it, so that its place stays a gap until a
+    /// checkpoint's cut lies behind that.
     pub(crate) fn rehomed(&mut self, position: u64, segments: &mut Segments) {
         self.failed.retain(|pack| {
             let done = pack.position == position;
             if done {
                 self.in_memory.remove(&position);
                 segments.get_mut(pack.segment).unwritten -= 1;
+                self.gaps.push(pack.sequence);
             }
             !done
         });
@@ -82,8 +84,8 @@ impl Log {
 
     /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
     pub(crate) fn gap_closed(&mut self, cut: u64) {
-        self.untold_from.retain(|untold| *untold > cut);
-        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.untold_from.iter().copied()).min();
+        self.gaps.retain(|gap| *gap > cut);
+        self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.gaps.iter().copied()).min();
         self.synced(self.synced);
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn dense_bytes(segment_bytes: u32) -> u64 {
     let packs = u64::from(segment_bytes).div_ceil(PACK_SOFT_BYTES as u64);
     let segment = u64::from(segment_bytes);
     // Nearly full ones cost more than they give.
-    (segment * 97 / 100).min((segment * 99 / 100).saturating_sub(packs * PACK_LOSS_BYTES + RECORD_BYTES_MAX))
+    let most = segment * 97 / 100;
+    let dense = (segment * 99 / 100).saturating_sub(packs * PACK_LOSS_BYTES + RECORD_BYTES_MAX);
+    dense.min(most) / UNIT_BYTES as u64 * UNIT_BYTES as u64
 }
 
 /// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
@@ -188,6 +190,19 @@ pub fn pace(supply: &Supply) -> Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What `limit` says in bytes is whole units, as the drive counts.
+    #[test]
+    fn segments_hold_whole_units_and_never_more_than_there_is() {
+        for segment_bytes in (19..29).map(|bits| 1_u32 << bits) {
+            assert!(dense_bytes(segment_bytes).is_multiple_of(UNIT_BYTES as u64));
+            for count in 0..2000 {
+                let most = data_bytes_max(count, segment_bytes);
+                let reserve = u64::from(reserve_segments(count)) * u64::from(segment_bytes);
+                assert!(most <= (u64::from(count) * u64::from(segment_bytes)).saturating_sub(reserve));
+            }
+        }
+    }
 
     fn at(available: f64, free: f64) -> Pace {
         pace(&Supply { free, available, floor: 10.0, marks: (12.0, 52.0), idle: false })

@@ -422,21 +422,32 @@ fn a_flush_is_not_answered_by_a_checkpoint_in_one_copy_alone() {
     assert!(bytes == contents(0, 2), "what was flushed is gone");
 }
 
-/// The checkpoint that announces a growth is followed by another, to be safe, which cannot read what it needs. The drive grows
-/// then with no checkpoint under way.
-#[test]
-fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
-    // Each block has a parent of its own, and there is memory for a few.
-    const STRIDE: u64 = 512 * 512 * BLOCK;
-    let (media, tasks, geometry) = new_drive(PHYSICAL / 2 + (1 << 20), 1 << 38);
-    let options = |options: &mut OpenOptions| options.map_budget_bytes = 64 << 10;
-    let drive = tasks.open(&media, options);
+/// Between blocks each of which has a parent of its own in the map.
+const STRIDE: u64 = 512 * 512 * BLOCK;
+
+/// Memory for a few nodes of the map.
+fn little_memory(options: &mut OpenOptions) {
+    options.map_budget_bytes = 64 << 10;
+}
+
+/// A drive of 200 blocks far from each other, just opened: hardly anything of its map is in memory.
+fn scattered(physical: u64) -> (Arc<Faulty>, Tasks, Geometry, Drive<Faulty>) {
+    let (media, tasks, geometry) = new_drive(physical, 1 << 38);
+    let drive = tasks.open(&media, little_memory);
     for n in 0..200 {
         tasks.run(drive.write(n * STRIDE, &contents(n, 1), false)).expect("write");
     }
     tasks.run(drive.close()).expect("close");
     drop(drive);
-    let drive = tasks.open(&media, options);
+    let drive = tasks.open(&media, little_memory);
+    (media, tasks, geometry, drive)
+}
+
+/// The checkpoint that announces a growth is followed by another, to be safe, which cannot read what it needs. The drive grows
+/// then with no checkpoint under way.
+#[test]
+fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
+    let (media, tasks, geometry, drive) = scattered(PHYSICAL / 2 + (1 << 20));
     let [refused, taken] = copies(&geometry, drive.status().checkpoint_number + 1);
     media.unwritable.lock().push(refused);
     media.attempts.lock().clear();
@@ -459,7 +470,7 @@ fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
     tasks.run(drive.checkpoint()).expect("checkpoint");
     tasks.run(drive.close()).expect("close");
     drop(drive);
-    let drive = tasks.open(&media, options);
+    let drive = tasks.open(&media, little_memory);
     assert_eq!(tasks.run(drive.check(true)), Ok(Vec::new()));
 }
 
@@ -467,16 +478,7 @@ fn a_second_checkpoint_that_fails_does_not_go_on_after_a_growth() {
 /// does not make that pack unnecessary.
 #[test]
 fn a_pack_written_elsewhere_stays_a_gap_until_a_checkpoint_behind_it() {
-    const STRIDE: u64 = 512 * 512 * BLOCK;
-    let (media, tasks, geometry) = new_drive(PHYSICAL, 1 << 38);
-    let options = |options: &mut OpenOptions| options.map_budget_bytes = 64 << 10;
-    let drive = tasks.open(&media, options);
-    for n in 0..200 {
-        tasks.run(drive.write(n * STRIDE, &contents(n, 1), false)).expect("write");
-    }
-    tasks.run(drive.close()).expect("close");
-    drop(drive);
-    let drive = tasks.open(&media, options);
+    let (media, tasks, geometry, drive) = scattered(PHYSICAL);
     let [refused, taken] = copies(&geometry, drive.status().checkpoint_number + 1);
     media.unwritable.lock().push(refused);
     media.attempts.lock().clear();
@@ -518,7 +520,7 @@ fn a_pack_written_elsewhere_stays_a_gap_until_a_checkpoint_behind_it() {
     }
     assert!(drive.status().notes.iter().any(|note| note.contains("second checkpoint")), "it was completed");
     let media = copy_of(&media, &tasks);
-    let drive = tasks.open(&media, options);
+    let drive = tasks.open(&media, little_memory);
     let mut bytes = vec![0; BLOCK as usize];
     tasks.run(drive.read(0, &mut bytes)).expect("read");
     assert!(bytes == contents(0, 2), "what was flushed is gone");

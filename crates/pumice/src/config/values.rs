@@ -323,7 +323,7 @@ macro_rules! count {
         pub(crate) struct $name(pub(crate) Option<$inner>);
 
         impl InFile for $name {
-            const FORM: &'static str = "a number from 1 on";
+            const FORM: &'static str = "a number, 1 or more";
         }
 
         impl $name {

@@ -71,7 +71,7 @@ lint:
 
 # The simulator, until something fails or somebody stops it, or for so many power cuts: make soak CUTS=1000000.
 soak:
-	$(CARGO) run --release -p sim -- --soak $(if $(filter command line environment,$(origin CUTS)),--cuts $(CUTS))
+	$(CARGO) run --profile soak -p sim -- --soak $(if $(filter command line environment,$(origin CUTS)),--cuts $(CUTS))
 
 # fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
 soak-fio: deps build

@@ -115,6 +115,11 @@ impl<M: Media> Drop for Entered<'_, M> {
             // Whatever was begun is half done.
             core.poison("a panic inside the engine: its state cannot be trusted".into());
         }
+        if let Some(broken) = core.log.broken_invariant().filter(|_| !std::thread::panicking()) {
+            core.poison(format!("the log's state is inconsistent: {broken}"));
+            drop(core);
+            panic!("the log's state is inconsistent: {broken}");
+        }
         let sealed = core.log.take_outbox();
         drop(core);
         if let Some((clock, entered)) = self.since {

@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use codec::CodecId;
 use common::{assert_sound, create_options, run, spawner};
@@ -136,12 +137,13 @@ fn what_is_settled_is_settled_again_once_for_each_training_that_helps() {
     assert_sound(&drive);
 }
 
-/// Every training brings a dictionary that old data needs for good, until there is no place. Then those that were retired first are
-/// done without.
-#[test]
-fn places_for_dictionaries_are_made_free() {
+/// Blocks of each kind on [`drive_without_places`].
+const EACH: u64 = 300;
+
+/// Every training brought a dictionary that old data needs for good, until there was no place. Answers how many kinds of data there
+/// are.
+fn drive_without_places() -> (Arc<MemoryMedia>, Memory, u8) {
     let (media, mut drive) = new_drive();
-    const EACH: u64 = 300;
     let mut kinds = 0_u8;
     let refused = loop {
         assert!(kinds < 20, "never refused: {:?}", drive.dictionaries());
@@ -160,6 +162,13 @@ fn places_for_dictionaries_are_made_free() {
         run(drive.forget_dictionaries()).expect("forget");
     };
     assert!(refused.outcome.contains("places"), "{refused:?}");
+    (media, drive, kinds)
+}
+
+/// Those that were retired first are done without.
+#[test]
+fn places_for_dictionaries_are_made_free() {
+    let (media, drive, kinds) = drive_without_places();
     assert!(drive.wants_dictionary_places() && !drive.training_is_due());
     let before: Vec<u16> = drive.dictionaries().iter().map(|it| it.id).collect();
     assert!(before.len() > 9, "{before:?}");
@@ -184,6 +193,45 @@ fn places_for_dictionaries_are_made_free() {
     }
     assert_sound(&drive);
     // No closing: what was moved must be durable since the catalog does without.
+    drop(drive);
+    let drive = open(&media, 2);
+    for kind in 0..kinds {
+        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+    }
+    assert_sound(&drive);
+}
+
+/// Compressing takes its time, and hosts go on.
+#[test]
+fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
+    let (media, drive, kinds) = drive_without_places();
+    run(drive.close()).expect("close");
+    drop(drive);
+    let host: Arc<Mutex<Option<Memory>>> = Arc::default();
+    let (of_compute, next_block) = (host.clone(), Arc::new(AtomicU64::new(0)));
+    let next = next_block.clone();
+    let compute: drive::Compute = Arc::new(move |work: Box<dyn FnOnce() + Send>| {
+        let host = of_compute.lock().expect("one thread").clone();
+        let next = next.load(Ordering::Relaxed);
+        for block in (next..(next + 64).min(u64::from(kinds) * EACH)).filter(|block| block % 8 == 3) {
+            let kind = (block / EACH) as u8 * 3;
+            let Some(drive) = &host else { continue };
+            run(drive.write(block * 4096, &page(kind, block), false)).expect("write");
+        }
+        work();
+    });
+    let options = OpenOptions { sample_blocks: 256, compute, ..OpenOptions::new(300, spawner()) };
+    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let before = drive.dictionaries().len();
+    *host.lock().expect("one thread") = Some(drive.clone());
+    for _ in 0..10_000 {
+        let step = run(drive.free_dictionaries_step()).expect("free");
+        let Some(next) = step.next_block else { break };
+        next_block.store(next, Ordering::Relaxed);
+    }
+    *host.lock().expect("one thread") = None;
+    assert!(drive.dictionaries().len() < before, "nothing was forgotten");
+    run(drive.close()).expect("close");
     drop(drive);
     let drive = open(&media, 2);
     for kind in 0..kinds {

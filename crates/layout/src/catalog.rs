@@ -6,6 +6,7 @@
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::geometry::OWN_FIRST_BLOCK;
+use crate::page::PageKind;
 use crate::{BLOCK_BYTES, DecodeError};
 
 /// Dictionaries that a drive can hold.
@@ -16,7 +17,7 @@ pub const DICTIONARY_BYTES_MAX: usize = COPY_BLOCKS as usize * BLOCK_BYTES;
 pub const CATALOG_COPIES: u64 = 2;
 const COPY_BLOCKS: u64 = 16;
 const SLOT_BLOCKS: u64 = CATALOG_COPIES * COPY_BLOCKS;
-const MAGIC: [u8; 8] = *b"PUMICDIC";
+const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICDIC", crc_at: 8 };
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 24;
 const WHAT: &str = "catalog of dictionaries";
@@ -67,7 +68,6 @@ impl Catalog {
     /// One block.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut b = [0; BLOCK_BYTES];
-        put(&mut b, 0, &MAGIC);
         put(&mut b, 12, &self.last_id.to_le_bytes());
         put(&mut b, 16, &self.adopted_at.to_le_bytes());
         for (i, slot) in self.slots.iter().enumerate() {
@@ -78,38 +78,25 @@ impl Catalog {
             put(&mut b, at + 8, &entry.crc.to_le_bytes());
             put(&mut b, at + 16, &entry.retired_at.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&b);
-        put(&mut b, 8, &crc.to_le_bytes());
+        PAGE.seal(&mut b);
         b
     }
 
     /// Reads a block written by [`Catalog::encode`].
     pub fn decode(block: &[u8]) -> Result<Catalog, DecodeError> {
-        if block.len() < BLOCK_BYTES {
-            return Err(DecodeError::Truncated(WHAT));
-        }
-        if block[..8] != MAGIC {
-            return Err(DecodeError::Magic(WHAT));
-        }
-        let mut b = [0; BLOCK_BYTES];
-        b.copy_from_slice(&block[..BLOCK_BYTES]);
-        put(&mut b, 8, &[0; 4]);
-        if crc32c::crc32c(&b) != u32_at(block, 8) {
-            return Err(DecodeError::Checksum(WHAT));
-        }
-        let mut catalog =
-            Catalog { last_id: u16_at(&b, 12), adopted_at: u64_at(&b, 16), ..Catalog::default() };
+        let b = PAGE.verify(block)?;
+        let mut catalog = Catalog { last_id: u16_at(b, 12), adopted_at: u64_at(b, 16), ..Catalog::default() };
         for (i, slot) in catalog.slots.iter_mut().enumerate() {
             let at = ENTRIES_AT + i * ENTRY_BYTES;
-            let id = u16_at(&b, at);
-            let len_bytes = u32_at(&b, at + 4);
+            let id = u16_at(b, at);
+            let len_bytes = u32_at(b, at + 4);
             if id == 0 {
                 continue;
             }
             if len_bytes == 0 || len_bytes as usize > DICTIONARY_BYTES_MAX {
                 return Err(DecodeError::Field(WHAT, "impossible length of a dictionary"));
             }
-            let (crc, retired_at) = (u32_at(&b, at + 8), u64_at(&b, at + 16));
+            let (crc, retired_at) = (u32_at(b, at + 8), u64_at(b, at + 16));
             *slot = Some(CatalogEntry { id, len_bytes, crc, retired_at });
         }
         let mut ids: Vec<u16> = catalog.slots.iter().flatten().map(|entry| entry.id).collect();

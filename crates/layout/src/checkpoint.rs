@@ -4,10 +4,11 @@ use crate::bytes::{put, u32_at, u64_at};
 use crate::entry::CLASSES;
 use crate::geometry::Geometry;
 use crate::pack::HEADS;
+use crate::page::PageKind;
 use crate::table::{SegmentRow, decode_table, encode_page, page_rows, table_crc, table_pages};
 use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, UNIT_BYTES};
 
-const MAGIC: [u8; 8] = *b"PUMICHKP";
+const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };
 const WHAT: &str = "checkpoint";
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
@@ -243,7 +244,6 @@ impl Checkpoint {
     pub fn encode_header(&self, segments: u32, table_crc: u32, out: &mut [u8]) {
         let b = &mut out[..PAGE_BYTES];
         b.fill(0);
-        put(b, 0, &MAGIC);
         put(b, 12, &table_crc.to_le_bytes());
         put(b, 16, &self.uuid);
         put(b, 32, &self.number.to_le_bytes());
@@ -277,8 +277,7 @@ impl Checkpoint {
             put(b, MIX_AT + class * 16, &self.mix.blocks[class].to_le_bytes());
             put(b, MIX_AT + class * 16 + 8, &self.mix.units[class].to_le_bytes());
         }
-        let crc = crc32c::crc32c(b);
-        put(b, 8, &crc.to_le_bytes());
+        PAGE.seal(b);
     }
 
     /// Refuses what cannot be on a drive of these sizes, although its checksums hold. [`Checkpoint::decode`] knows no
@@ -317,18 +316,7 @@ impl Checkpoint {
 
     /// Reads what a header page says about its checkpoint, once its checksum holds. The table may still be torn.
     pub fn decode_summary(page: &[u8]) -> Result<CheckpointSummary, DecodeError> {
-        if page.len() < PAGE_BYTES {
-            return Err(DecodeError::Truncated(WHAT));
-        }
-        if page[..8] != MAGIC {
-            return Err(DecodeError::Magic(WHAT));
-        }
-        let mut b = [0; PAGE_BYTES];
-        b.copy_from_slice(&page[..PAGE_BYTES]);
-        put(&mut b, 8, &[0; 4]);
-        if crc32c::crc32c(&b) != u32_at(page, 8) {
-            return Err(DecodeError::Checksum(WHAT));
-        }
+        let page = PAGE.verify(page)?;
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&page[16..32]);
         Ok(CheckpointSummary {

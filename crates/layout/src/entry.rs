@@ -51,7 +51,7 @@ impl Entry {
     pub fn record(position_bytes: u64, len_bytes: usize) -> Entry {
         let units = (len_bytes / UNIT_BYTES) as u64;
         let position = position_bytes / UNIT_BYTES as u64;
-        debug_assert!(units > 0 && units <= UNITS_MASK && position <= POSITION_MASK);
+        assert!(units > 0 && units <= UNITS_MASK && position <= POSITION_MASK);
         Entry(KIND_RECORD << KIND_SHIFT | units << UNITS_SHIFT | position)
     }
 
@@ -60,8 +60,8 @@ impl Entry {
     pub fn frame(position_bytes: u64, len_bytes: usize, blocks: u64) -> Entry {
         let steps = (len_bytes / FRAME_STEP_BYTES) as u64;
         let position = position_bytes / UNIT_BYTES as u64;
-        debug_assert!(blocks.is_power_of_two() && (2..=FRAME_BLOCKS_MAX).contains(&blocks));
-        debug_assert!(steps > 0 && steps <= FRAME_STEPS_MASK && position <= POSITION_MASK);
+        assert!(blocks.is_power_of_two() && (2..=FRAME_BLOCKS_MAX).contains(&blocks));
+        assert!(steps > 0 && steps <= FRAME_STEPS_MASK && position <= POSITION_MASK);
         let log = u64::from(blocks.trailing_zeros()) - 1;
         Entry(KIND_FRAME << KIND_SHIFT | log << FRAME_BLOCKS_SHIFT | steps << FRAME_STEPS_SHIFT | position)
     }

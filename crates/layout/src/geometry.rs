@@ -66,7 +66,7 @@ impl Geometry {
         if self.segments() < MIN_SEGMENTS || self.segments() > self.max_segments {
             return bad("physical size holds too few segments (24 at the least) or too many");
         }
-        debug_assert!(ATOMIC_WRITE_BYTES < MIN_SEGMENT_BYTES as usize);
+        assert!(ATOMIC_WRITE_BYTES < MIN_SEGMENT_BYTES as usize);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Geometry {
 
     /// Where a checkpoint area begins: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.
     pub fn checkpoint_offset(&self, slot: usize, copy: usize) -> u64 {
-        debug_assert!(slot < 2 && copy < 2);
+        assert!(slot < 2 && copy < 2);
         CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes()
     }
 
@@ -88,7 +88,7 @@ impl Geometry {
 
     /// Where the copies of the superblock lie.
     pub fn superblock_offset(copy: usize) -> u64 {
-        debug_assert!(copy < SUPERBLOCK_COPIES);
+        assert!(copy < SUPERBLOCK_COPIES);
         copy as u64 * 64 * 1024
     }
 

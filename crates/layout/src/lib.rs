@@ -12,6 +12,7 @@ pub mod entry;
 pub mod geometry;
 pub mod node;
 pub mod pack;
+mod page;
 pub mod record;
 pub mod superblock;
 pub mod table;

@@ -37,13 +37,13 @@ impl NodeId {
 
     /// Ancestor at `level`.
     pub fn ancestor(self, level: u8) -> NodeId {
-        debug_assert!(level >= self.level && level <= ROOT_LEVEL);
+        assert!(level >= self.level && level <= ROOT_LEVEL);
         NodeId { level, index: self.index >> (9 * u32::from(level - self.level)) }
     }
 
     /// Child in `slot`; only for levels above the leaves.
     pub fn child(self, slot: usize) -> NodeId {
-        debug_assert!(self.level > LEAF_LEVEL);
+        assert!(self.level > LEAF_LEVEL);
         NodeId { level: self.level - 1, index: self.index * NODE_ENTRIES as u64 + slot as u64 }
     }
 }

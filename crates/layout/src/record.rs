@@ -89,7 +89,7 @@ impl RecordHeader {
 
     /// The codec byte of a data record. `blocks` must be 1, 2, 4 or 8, `codec_number` below 16.
     pub fn data_codec(codec_number: u8, blocks: u64, settled: bool) -> u8 {
-        debug_assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
+        assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
         let settled = if settled { SETTLED } else { 0 };
         codec_number | (blocks.trailing_zeros() as u8) << BLOCKS_SHIFT | settled
     }
@@ -102,7 +102,7 @@ impl RecordHeader {
 
     /// Writes the header to the first 16 bytes of `out`. The block is below 2^40.
     pub fn encode(&self, out: &mut [u8]) {
-        debug_assert!(self.block < 1 << 40, "a block number has 40 bits");
+        assert!(self.block < 1 << 40, "a block number has 40 bits");
         put(out, 0, &self.crc.to_le_bytes());
         put(out, 4, &self.block.to_le_bytes()[..5]);
         out[9] = self.left_out;

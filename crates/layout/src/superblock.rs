@@ -3,12 +3,14 @@
 use crate::bytes::{put, u32_at, u64_at};
 use crate::checkpoint::COUNT_MAX;
 use crate::geometry::{Geometry, validate_capacity};
+use crate::page::PageKind;
 use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES};
 
 /// Copies of the superblock on a drive.
 pub const SUPERBLOCK_COPIES: usize = 2;
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
+const PAGE: PageKind = PageKind { what: WHAT, magic: MAGIC, crc_at: 12 };
 
 /// What a drive is.
 ///
@@ -114,7 +116,6 @@ impl Superblock {
     /// One page.
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut b = [0; PAGE_BYTES];
-        put(&mut b, 0, &MAGIC);
         put(&mut b, 8, &FORMAT_VERSION.to_le_bytes());
         put(&mut b, 16, &self.uuid);
         put(&mut b, 32, &self.update.to_le_bytes());
@@ -133,35 +134,23 @@ impl Superblock {
         put(&mut b, 112, &self.features.read_only_compatible.to_le_bytes());
         put(&mut b, 120, &self.features.compatible.to_le_bytes());
         put(&mut b, 128, &self.codecs.to_le_bytes());
-        let crc = crc32c::crc32c(&b);
-        put(&mut b, 12, &crc.to_le_bytes());
+        PAGE.seal(&mut b);
         b
     }
 
     /// Reads a page written by [`Superblock::encode`].
     pub fn decode(page: &[u8]) -> Result<Superblock, DecodeError> {
-        if page.len() < PAGE_BYTES {
-            return Err(DecodeError::Truncated(WHAT));
-        }
-        if page[..8] != MAGIC {
-            return Err(DecodeError::Magic(WHAT));
-        }
-        let mut b = [0; PAGE_BYTES];
-        b.copy_from_slice(&page[..PAGE_BYTES]);
-        put(&mut b, 12, &[0; 4]);
-        if crc32c::crc32c(&b) != u32_at(page, 12) {
-            return Err(DecodeError::Checksum(WHAT));
-        }
-        let found = u32_at(&b, 8);
+        let b = PAGE.verify(page)?;
+        let found = u32_at(b, 8);
         if found != FORMAT_VERSION {
             return Err(DecodeError::Version { what: WHAT, found, known: FORMAT_VERSION });
         }
         let features = Features {
-            incompatible: u64_at(&b, 72),
-            read_only_compatible: u64_at(&b, 112),
-            compatible: u64_at(&b, 120),
+            incompatible: u64_at(b, 72),
+            read_only_compatible: u64_at(b, 112),
+            compatible: u64_at(b, 120),
         };
-        let codecs = u32_at(&b, 128);
+        let codecs = u32_at(b, 128);
         let unsupported = |uses, bits| Err(DecodeError::Unsupported { what: WHAT, uses, bits });
         let unknown_features = features.incompatible & !Features::KNOWN_INCOMPATIBLE;
         if unknown_features != 0 {
@@ -175,20 +164,20 @@ impl Superblock {
         uuid.copy_from_slice(&b[16..32]);
         let superblock = Superblock {
             uuid,
-            update: u64_at(&b, 32),
+            update: u64_at(b, 32),
             geometry: Geometry {
-                physical_size_bytes: u64_at(&b, 40),
-                segment_bytes: u32_at(&b, 56),
-                max_segments: u32_at(&b, 60),
+                physical_size_bytes: u64_at(b, 40),
+                segment_bytes: u32_at(b, 56),
+                max_segments: u32_at(b, 60),
             },
-            logical_capacity_bytes: u64_at(&b, 48),
-            sector_bytes: u32_at(&b, 64),
+            logical_capacity_bytes: u64_at(b, 48),
+            sector_bytes: u32_at(b, 64),
             codec_policy: b[68],
             codec_level: b[69] as i8,
-            created_unix_seconds: u64_at(&b, 80),
-            endurance_bytes: u64_at(&b, 88),
-            incarnation: u64_at(&b, 96),
-            worn_bytes: u64_at(&b, 104),
+            created_unix_seconds: u64_at(b, 80),
+            endurance_bytes: u64_at(b, 88),
+            incarnation: u64_at(b, 96),
+            worn_bytes: u64_at(b, 104),
             features,
             codecs,
         };

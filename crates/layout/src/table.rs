@@ -71,7 +71,7 @@ impl SegmentRow {
 
     /// Writes the row to the first [`ROW_BYTES`] of `out`. The sequence number is below [`SEQUENCE_LIMIT`].
     pub fn encode(&self, out: &mut [u8]) {
-        debug_assert!(self.last_sequence < SEQUENCE_LIMIT, "a row that decoding refuses");
+        assert!(self.last_sequence < SEQUENCE_LIMIT, "a row that decoding refuses");
         put(out, 0, &self.live_units.to_le_bytes());
         put(out, 4, &self.generation.to_le_bytes());
         put(out, 8, &self.last_sequence.to_le_bytes());
@@ -117,14 +117,14 @@ pub fn page_of(segment: u32) -> usize {
 
 /// The segments whose rows are on page number `page`, which must be below [`table_pages`], of a table of `rows` rows.
 pub fn page_rows(page: usize, rows: usize) -> Range<usize> {
-    debug_assert!(page < table_pages(rows), "a page behind the table");
+    assert!(page < table_pages(rows), "a page behind the table");
     page * ROWS_A_PAGE..rows.min((page + 1) * ROWS_A_PAGE)
 }
 
 /// Writes page number `page` of the table, with up to [`ROWS_A_PAGE`] rows, to the first page of `out`. Returns its
 /// checksum.
 pub fn encode_page(page: usize, rows: &[SegmentRow], out: &mut [u8]) -> u32 {
-    debug_assert!(rows.len() <= ROWS_A_PAGE, "more rows than a page has room for");
+    assert!(rows.len() <= ROWS_A_PAGE, "more rows than a page has room for");
     let b = &mut out[..PAGE_BYTES];
     b.fill(0);
     put(b, 4, &(page as u32).to_le_bytes());

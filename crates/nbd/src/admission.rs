@@ -224,6 +224,15 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
+    /// Of the connection, in the order they came.
+    pub(crate) fn number(&self) -> u64 {
+        self.rank.number
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
+    }
+
     /// The client has said something.
     pub(crate) fn heard(&mut self) {
         let mut state = self.admissions.state.lock();

@@ -53,6 +53,12 @@ where
 }
 
 /// Serves a client that has a place.
+#[tracing::instrument(
+    name = "client",
+    level = "debug",
+    skip_all,
+    fields(number = admission.number(), peer = %admission.peer()),
+)]
 pub(crate) async fn serve_admitted<S, D>(
     mut stream: S,
     mut admission: Admission,
@@ -132,6 +138,7 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
 }
 
 /// The transmission phase, with its clock.
+#[tracing::instrument(level = "debug", skip_all, fields(export = ?export.name))]
 async fn transmit<S, D>(
     stream: &mut S,
     export: &Offered<D>,

@@ -1,6 +1,7 @@
 //! Carrying a request out on the device.
 
 use device::{Device, DeviceError, Extent};
+use tracing::Instrument;
 
 use crate::buffers::Buffer;
 use crate::protocol::Errno;
@@ -21,7 +22,22 @@ pub(crate) struct Finished {
 }
 
 /// Runs `request`; `buffer` is the data of a WRITE or the place for that of a READ.
-pub(crate) async fn execute<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {
+pub(crate) async fn execute<D: Device>(device: &D, request: Request, buffer: Buffer) -> Finished {
+    let Request { cookie, operation } = request;
+    let span = tracing::debug_span!("request", cookie, ?operation);
+    if span.is_disabled() {
+        return carry_out(device, request, buffer).await;
+    }
+    async {
+        let finished = carry_out(device, request, buffer).await;
+        tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
+        finished
+    }
+    .instrument(span)
+    .await
+}
+
+async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {
     let result = match request.operation {
         Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
         Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua).await,

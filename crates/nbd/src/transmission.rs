@@ -280,6 +280,7 @@ where
                 self.fail(ConnectionError::PayloadTooLarge(header.length));
             }
             Err(refusal) => {
+                tracing::debug!(cookie, ?header, message = refusal.message, "request refused");
                 let left = header.payload_bytes() as usize;
                 self.receiving = Receiving::Drain { cookie, refusal, left };
             }

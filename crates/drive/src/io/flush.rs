@@ -11,6 +11,7 @@ use crate::shared::{Drive, Shared};
 
 impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
+    #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn flush(&self) -> Result<(), Error> {
         let is_writable = self.0.core().read_only.is_none();
         self.0.core().counters.flushes_count += u64::from(is_writable);

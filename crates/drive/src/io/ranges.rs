@@ -5,6 +5,7 @@ use media::Media;
 
 use crate::ATOMIC_WRITE_BYTES;
 use crate::error::Error;
+use crate::io::write::Reservation;
 use crate::shared::{Drive, yield_now};
 use crate::state::batch::Batch;
 use crate::upkeep::relief::Effort;
@@ -19,6 +20,7 @@ const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
 impl<M: Media> Drive<M> {
     /// Gives a range up: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Blocks
     /// covered in part keep their other sectors.
+    #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
         self.0.core().counters.host_trimmed_bytes += len;
@@ -27,6 +29,7 @@ impl<M: Media> Drive<M> {
     }
 
     /// Makes a range read as zeros; with `no_hole` it stays allocated (as far as a thin drive allocates zeros).
+    #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
         self.set_range(offset, len, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
@@ -42,7 +45,7 @@ impl<M: Media> Drive<M> {
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
-            _ => Some(self.0.reserve(leaves * UNITS_A_FILLED_LEAF, &[], &mut Effort::default()).await?),
+            _ => Some(self.reserve_fills(offset, len, entry, leaves * UNITS_A_FILLED_LEAF).await?),
         };
         let reserved = reservation.is_some();
         // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
@@ -62,6 +65,29 @@ impl<M: Media> Drive<M> {
             at = boundary(at);
         }
         Ok(())
+    }
+
+    /// Reserves what the map of a long range of fills takes. What its first step replaces makes up for that, on a full drive.
+    async fn reserve_fills(
+        &self,
+        offset: u64,
+        len: u64,
+        entry: Entry,
+        units: u64,
+    ) -> Result<Reservation<'_, M>, Error> {
+        let mut effort = Effort::default();
+        match self.0.reserve(units, &[], &mut effort).await {
+            Err(Error::NoSpace) => {}
+            reserved => return reserved,
+        }
+        let (first, end) = (offset.div_ceil(BLOCK), (offset + len) / BLOCK);
+        let mut batch = Batch::take();
+        batch.add_range(first, (end - first).min(BLOCKS_A_STEP), entry);
+        // What it replaces is known only where the map is loaded.
+        self.0.look_up(&batch).await?;
+        let reserved = self.0.reserve(units, std::slice::from_ref(&batch), &mut effort).await;
+        batch.give_back();
+        reserved
     }
 
     /// Some parts of a range, with their edges, as one batch.

@@ -17,6 +17,7 @@ const SPAN_BYTES: u64 = 512 * 1024;
 
 impl<M: Media> Drive<M> {
     /// Fills `buf` from `offset`.
+    #[tracing::instrument(level = "debug", skip(self, buf), fields(len = buf.len()), err(level = "debug"))]
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check_range(offset, buf.len() as u64)?;
         Shared::<M>::count(&self.0.host_read_bytes, buf.len() as u64);

@@ -25,6 +25,7 @@ impl<M: Media> Drive<M> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if physical space cannot hold it: the piece that failed changed nothing.
+    #[tracing::instrument(level = "debug", skip(self, data), fields(len = data.len()), err(level = "debug"))]
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
         if data.len() <= ATOMIC_WRITE_BYTES {
@@ -43,11 +44,13 @@ impl<M: Media> Drive<M> {
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
         let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
-        let blocks = data.len() as u64 / BLOCK + 1 + 2 * pieces().count() as u64;
-        let raw_units = blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64;
+        let raw_units = |data: &[u8]| {
+            let blocks = data.len() as u64 / BLOCK + 1 + 2 * data.len().div_ceil(ATOMIC_WRITE_BYTES) as u64;
+            blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64
+        };
         let mut batches = Vec::new();
         let mut effort = Effort::default();
-        let reservation = match self.0.try_reserve(raw_units, &[]) {
+        let mut reservation = match self.0.try_reserve(raw_units(data), &[]) {
             Some(reservation) => reservation,
             None => {
                 // Near full: only what it compresses to tells.
@@ -89,9 +92,13 @@ impl<M: Media> Drive<M> {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
             self.write_piece(piece_offset(i), piece, batch, &mut effort).await?;
+            // What was written counts as live: only what is to come stays reserved.
+            reservation.keep(match batches.len() {
+                0 => raw_units(&data[(i * ATOMIC_WRITE_BYTES + piece.len())..]),
+                _ => batches.as_slice().iter().map(Batch::data_units).sum(),
+            });
             yield_now().await;
         }
-        drop(reservation);
         Ok(())
     }
 
@@ -214,6 +221,15 @@ pub(crate) struct Reservation<'a, M: Media> {
     units: u64,
 }
 
+impl<M: Media> Reservation<'_, M> {
+    /// Gives back what is reserved above `units`.
+    fn keep(&mut self, units: u64) {
+        let given_back = self.units.saturating_sub(units);
+        self.units -= given_back;
+        self.shared.core().reserved_units -= given_back;
+    }
+}
+
 impl<M: Media> Drop for Reservation<'_, M> {
     fn drop(&mut self) {
         self.shared.core().reserved_units -= self.units;
@@ -244,7 +260,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// Loads the leaves that a batch changes. Answers whether any was not known.
-    async fn look_up(&self, batch: &Batch) -> Result<bool, Error> {
+    pub(crate) async fn look_up(&self, batch: &Batch) -> Result<bool, Error> {
         let mut any = false;
         let mut known = None;
         for (first, end) in batch.items.iter().map(Item::blocks) {
@@ -283,6 +299,9 @@ impl<M: Media> Shared<M> {
                 }
                 result
             };
+            if let Err(stall) = &result {
+                tracing::debug!(?stall, "not appended");
+            }
             match result {
                 Ok(()) => return Ok(true),
                 Err(Stall::Conflict) => return Ok(false),

@@ -139,6 +139,7 @@ impl<M: Media> Shared<M> {
 
     async fn sync(self: Arc<Self>, mark: u64) {
         let result = self.media.sync().await;
+        tracing::debug!(mark, error = result.as_ref().err().map(tracing::field::display), "medium synced");
         {
             let mut core = self.core();
             core.syncing = false;

@@ -36,6 +36,15 @@ impl<M: Media> Shared<M> {
 
     async fn write_pack(self: Arc<Self>, pack: SealedPack, again: bool) {
         let result = self.media.write(pack.position, pack.buf.clone()).await;
+        tracing::debug!(
+            sequence = pack.sequence,
+            head = ?pack.head,
+            segment = pack.segment,
+            position = pack.position,
+            len = pack.buf.len(),
+            error = result.as_ref().err().map(tracing::field::display),
+            "pack written"
+        );
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -64,6 +73,7 @@ impl<M: Media> Shared<M> {
     /// Writes outside the log, one at a time and each to its end even if the request that wants it is given up: a write
     /// that is still under way when the same place is written again could come last. A failure is the caller's to deal with.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
+        assert!(self.core().geometry().locate(offset).is_none(), "segments are written by the log alone");
         let begun = self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::poisoned(why))),
             None if core.writing_aside => None,

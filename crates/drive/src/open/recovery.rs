@@ -53,6 +53,14 @@ impl<M: Media> Drive<M> {
         let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
         reader.planted = options.planted;
         let mut tail = reader.tail(&checkpoint).await?;
+        tracing::debug!(
+            checkpoint = checkpoint.number,
+            cut = checkpoint.sequence,
+            packs = tail.packs_count,
+            bytes = tail.bytes,
+            damage = tail.damage,
+            "log read"
+        );
         if tail.damage.is_none() && found.uneven {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }

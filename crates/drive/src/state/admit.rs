@@ -105,11 +105,13 @@ impl Core {
         (more == 0 || self.taken_units() + more <= limit).then_some(more)
     }
 
-    /// Reserves live units for a request of several batches, so that it is refused whole or not at all. Answers how many.
+    /// Reserves live units for a request of several batches, so that it is refused whole or not at all; what it takes beyond their
+    /// records is map. Answers how many.
     pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
         let exchange = || {
             let each = batches.iter().map(|batch| self.exchange(batch));
-            each.fold(Exchange::default(), |sum, one| Exchange {
+            let map = units.saturating_sub(batches.iter().map(Batch::data_units).sum());
+            each.fold(Exchange { taken: map, ..Exchange::default() }, |sum, one| Exchange {
                 taken: sum.taken + one.taken,
                 freed: sum.freed + one.freed,
                 adds: sum.adds || one.adds,
@@ -129,8 +131,10 @@ impl Core {
         let mut items: Vec<&Item> = batch.items.iter().collect();
         items.sort_unstable_by_key(|item| item.blocks());
         let is_covered = |block: u64| {
-            let at = items.partition_point(|item| item.blocks().0 <= block);
-            at > 0 && block < items[at - 1].blocks().1 && !items[at - 1].leaves_out(block)
+            let begun = &items[..items.partition_point(|item| item.blocks().0 <= block)];
+            // Fills may lie within a frame that leaves them out.
+            let near = begun.iter().rev().take(1 + layout::entry::FRAME_BLOCKS_MAX as usize);
+            near.into_iter().any(|item| block < item.blocks().1 && !item.leaves_out(block))
         };
         let (mut new_blocks, mut freed) = (0, 0);
         for item in &batch.items {

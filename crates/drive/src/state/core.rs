@@ -145,6 +145,7 @@ impl Core {
     /// Tells an administrator something, once.
     pub(crate) fn note(&mut self, what: String) {
         const NOTES_MAX: usize = 64;
+        tracing::debug!("{what}");
         if self.notes.len() < NOTES_MAX && !self.notes.contains(&what) {
             self.notes.push(what);
         }
@@ -152,6 +153,7 @@ impl Core {
 
     /// No write is trusted from now on.
     pub(crate) fn poison(&mut self, why: String) {
+        tracing::debug!(why, "poisoned");
         self.poisoned.get_or_insert(why);
     }
 

@@ -167,7 +167,7 @@ impl Log {
         if !self.fits(head, need) {
             self.advance(head, claim, segments)?;
         }
-        debug_assert!(self.fits(head, need), "a segment takes the largest pack");
+        assert!(self.fits(head, need), "a segment takes the largest pack");
         self.open_pack(head);
         Ok(())
     }
@@ -221,7 +221,10 @@ impl Log {
         self.seal(Head::Host, segments);
         // Promised before, and announced by the pack just sealed.
         let advanced = self.advance(Head::Host, claim, segments);
-        debug_assert!(advanced.is_ok() && self.fits(Head::Host, need));
+        assert!(
+            advanced.is_ok() && self.fits(Head::Host, need),
+            "a promised segment takes the rest of a batch"
+        );
         self.open_pack(Head::Host);
     }
 
@@ -337,6 +340,7 @@ impl Log {
         let (position, at) = self.place(head);
         let state = &mut self.heads[head as usize];
         let Some(open) = &mut state.open else { unreachable!("append without room") };
+        assert!(at + len <= open.limit, "a record fits into its pack");
         let mask =
             place_mask(self.tag, state.current.segment, state.current.generation, state.offset + at as u32);
         let masked = RecordHeader { crc: header.crc ^ mask, ..*header };
@@ -412,6 +416,10 @@ impl Log {
             }
         }
         let len = open.used.next_multiple_of(PAGE_BYTES);
+        assert!(
+            len <= open.limit
+                && open.limit <= (self.geometry.segment_bytes - self.heads[head as usize].offset) as usize
+        );
         open.buf[open.used..len].fill(0);
         let next = std::array::from_fn(|i| self.heads[i].next);
         let state = &mut self.heads[head as usize];
@@ -437,6 +445,11 @@ impl Log {
         for state in &mut self.heads {
             state.announced |= state.next.is_some();
         }
+        let filling = (segments.get(header.segment).generation(), segments.get(header.segment).state());
+        assert!(
+            filling.0 == header.generation && matches!(filling.1, State::Open | State::Bad | State::Damaged),
+            "a pack goes to the filling of a segment that its head has: {filling:?}"
+        );
         segments.pack_sealed(header.segment, self.sequence);
         let buf = Arc::new(open.buf);
         self.in_memory.insert(position, buf.clone());
@@ -519,6 +532,24 @@ impl Log {
     /// Every pack up to this one was written and synced, but for those that the medium did not take.
     pub(crate) fn synced_up_to(&self) -> u64 {
         self.synced
+    }
+
+    /// What holds whenever nobody is inside the lock, as far as it can be looked up quickly. Answers what does not.
+    pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
+        let rules = [
+            (self.written <= self.sequence, "a pack was written before it was sealed"),
+            (self.synced <= self.written, "a pack was synced before it was written"),
+            (self.durable <= self.synced, "a pack is durable that was not synced"),
+            (self.gap.is_none_or(|gap| self.durable < gap), "a pack behind a gap is durable"),
+            (self.host_filled <= self.filled, "the host's packs are not among all"),
+            (self.filled <= self.sequence, "a pack holds records that was not sealed"),
+            (self.failed.is_empty() || self.gap.is_some(), "a pack that failed is no gap"),
+            (
+                self.unwritten_bytes == 0 || !self.in_memory.is_empty(),
+                "a pack is neither in memory nor written",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
     }
 
     /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a

@@ -166,7 +166,7 @@ impl Map {
     ) -> Result<(), Missing> {
         let leaf = NodeId::leaf_of(block);
         let first = (block % NODE_ENTRIES as u64) as usize;
-        debug_assert!(first + count <= NODE_ENTRIES);
+        assert!(first + count <= NODE_ENTRIES);
         let image = match self.node_mut(leaf) {
             Some(node) => {
                 node.referenced = true;
@@ -270,7 +270,7 @@ impl Map {
         let at = self.touch(leaf);
         let Some(node) = &mut self.nodes[at] else { unreachable!("touched") };
         let base = node.form.base();
-        debug_assert!(base != Base::Media, "cleared");
+        assert!(base != Base::Media, "cleared");
         let before = node.form.memory_bytes();
         node.form = Form::Uniform { entry, base };
         let after = node.form.memory_bytes();
@@ -426,7 +426,7 @@ impl Map {
     /// Begins a checkpoint's cut: answers the nodes it has to write, in rising order, some perhaps no longer dirty: see
     /// [`Map::belongs_to_cut`].
     pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
-        debug_assert!(self.frozen.is_none());
+        assert!(self.frozen.is_none());
         self.round += 1;
         self.frozen = Some(Frozen::default());
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -485,8 +485,14 @@ impl Map {
     pub(crate) fn image_written(&mut self, id: NodeId, image: Entry) -> Entry {
         self.written(id);
         let Some((parent, slot)) = id.parent() else { return std::mem::replace(&mut self.root_image, image) };
+        let had_none =
+            self.node(parent).is_none_or(|node| node.form.get(slot) == Slot::Known(Entry::UNMAPPED));
+        if had_none && image.is_unmapped() {
+            // Filled and emptied between two checkpoints: nothing changes above it.
+            return image;
+        }
         if self.node(parent).is_none() {
-            debug_assert!(matches!(self.image(parent), Image::None));
+            assert!(matches!(self.image(parent), Image::None));
             self.insert(parent, Form::empty());
         }
         let Some(&at) = self.index.get(&parent) else { unreachable!("inserted") };

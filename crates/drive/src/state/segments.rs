@@ -313,8 +313,12 @@ impl Segments {
     /// [`Segments::add_repackable`], at most.
     pub(crate) fn release(&mut self, entry: Entry, packable: u32) {
         let (segment, units) = (self.of(entry), entry.units());
+        if self.get(segment).live_units < units {
+            debug_assert!(false, "segment {segment} holds less than what dies in it");
+            // The count was wrong before: something else may live there, uncounted. It is never freed.
+            self.set_aside(segment, State::Damaged);
+        }
         let row = self.row_mut(segment);
-        debug_assert!(row.live_units >= units, "segment {segment} holds less than what dies in it");
         let before = (row.live_units, row.repackable_units);
         row.live_units = row.live_units.saturating_sub(units);
         // What dies last takes its part of the estimate along; what is left over belongs to no dead block.
@@ -390,7 +394,8 @@ impl Segments {
         self.generations += 1;
         let generation = mix(self.entropy, self.generations);
         let row = self.row_mut(segment);
-        debug_assert_eq!((row.live_units, row.repackable_units, row.unwritten), (0, 0, 0));
+        let is_unused = row.state == State::Free && (row.live_units, row.unwritten) == (0, 0);
+        assert!(is_unused, "segment {segment} is on the free list and in use: {row:?}");
         row.generation = generation;
         row.filled_units = 0;
         row.cleaned = false;
@@ -402,7 +407,7 @@ impl Segments {
 
     /// Frees a segment that holds nothing live; it is handed out again when its last reader is done.
     pub(crate) fn free(&mut self, segment: u32) {
-        debug_assert_eq!(self.get(segment).live_units, 0);
+        assert_eq!(self.get(segment).live_units, 0, "segment {segment} is freed under what is live in it");
         self.kept_for_fallback.push(segment);
         if self.is_pinned(segment) {
             self.set_state(segment, State::Waiting);
@@ -440,6 +445,7 @@ impl Segments {
         }
         let segment = self.free.iter().rev().copied().find(|s| self.get(*s).discard)?;
         self.free.remove(&segment);
+        assert!(self.get(segment).state == State::Free && self.get(segment).live_units == 0);
         self.get_mut(segment).discard = false;
         self.discards -= 1;
         Some(segment)
@@ -549,9 +555,10 @@ impl Segments {
 
     /// Sets a segment aside for good.
     pub(crate) fn set_aside(&mut self, segment: u32, state: State) {
-        debug_assert!(matches!(state, State::Damaged | State::Bad));
+        assert!(matches!(state, State::Damaged | State::Bad));
         if !self.get(segment).is_set_aside() {
             self.set_aside.push(segment);
+            self.free.remove(&segment);
         }
         self.set_state(segment, state);
     }

@@ -52,6 +52,13 @@ impl Core {
         let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
         let changed = self.segments.begin_cut();
         self.table.change(&changed, number);
+        tracing::debug!(
+            number,
+            sequence = self.log.sequence(),
+            leaves = leaves.len(),
+            clean,
+            "checkpoint begun"
+        );
         self.in_progress = Some(InProgress {
             number,
             sequence: self.log.sequence(),
@@ -244,6 +251,12 @@ impl Core {
     /// The checkpoint is durable: what it freed may be used again.
     fn commit_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
+        tracing::debug!(
+            number = progress.number,
+            written_bytes = progress.written_bytes,
+            freed_segments = progress.dead.len(),
+            "checkpoint committed"
+        );
         self.map.thaw();
         self.segments.end_cut();
         self.log.checkpoint_durable(progress.number, &progress.heads);
@@ -273,6 +286,7 @@ impl Core {
     /// the next one.
     pub(crate) fn abandon_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
+        tracing::debug!(number = progress.number, "checkpoint abandoned");
         if progress.is_placed {
             // Two checkpoints of one number could not be told apart. The next goes to the same slot: the other holds the one to
             // fall back on.

@@ -359,6 +359,12 @@ impl Core {
             return Ok(Some(work));
         }
         let Some(segment) = self.segments.victim(now, gain) else { return Ok(None) };
+        tracing::debug!(
+            segment,
+            live_units = self.segments.get(segment).live_units(),
+            ?gain,
+            "cleaning a segment"
+        );
         Ok(Some(Cleaning {
             segment,
             generation: self.segments.get(segment).generation(),
@@ -432,6 +438,7 @@ impl Core {
         let start = self.geometry().segment_offset(work.segment);
         self.counters.segments_cleaned_count += 1;
         let row = self.segments.get(work.segment);
+        tracing::debug!(segment = work.segment, left_units = row.live_units(), "segment cleaned");
         // All that was found has been moved, is left there on purpose, or is dead and accounted so. What still counts as live
         // was not found, or nobody can tell whether it lives: trying again would bring nothing.
         let lost = u64::from(row.live_units()) > work.pass.left_units

@@ -188,6 +188,7 @@ impl<M: Media> Drive<M> {
         }
         let _right = shared.maintenance().await;
         let wanted = shared.core().wanted();
+        tracing::debug!(?wanted, "maintenance");
         match wanted {
             Wanted::Nothing => return Ok(false),
             Wanted::Checkpoint => shared.checkpoint_with_overlays().await?,
@@ -312,6 +313,8 @@ impl<M: Media> Shared<M> {
         let mut core = self.core();
         let core = &mut *core;
         match loaded {
+            // This checkpoint may have made room for the next.
+            Err(Error::NoSpace) if core.spare_for_leaves() > 0 => Ok(()),
             Err(error) if core.map_wants_checkpoint() => {
                 core.map_wish.failed(core.ticks, &error);
                 if core.map_pressure() { Err(error) } else { Ok(()) }

@@ -7,11 +7,19 @@ use media::Media;
 
 use crate::error::Error;
 use crate::shared::Shared;
+use crate::state::core::Core;
 
 /// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
 const LEAVES_A_ROUND: usize = 256;
 /// What they take in memory at most.
 pub(crate) const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
+
+impl Core {
+    /// Free segments that writing the map does not need: for leaves that are loaded.
+    pub(crate) fn spare_for_leaves(&self) -> u32 {
+        self.segments.free_count().saturating_sub(self.segments.map_need() + 1)
+    }
+}
 
 impl<M: Media> Shared<M> {
     /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
@@ -44,9 +52,13 @@ impl<M: Media> Shared<M> {
             }
             // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
             // for it.
-            let spare = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
+            let spare = core.spare_for_leaves();
             let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
-            (core.map.overlays_to_load(LEAVES_A_ROUND, max), core.map.dirty_bytes(), spare)
+            let leaves = core.map.overlays_to_load(LEAVES_A_ROUND, max);
+            if leaves.is_empty() && spare == 0 {
+                return Err(Error::NoSpace);
+            }
+            (leaves, core.map.dirty_bytes(), spare)
         };
         let (mut loaded, mut failed) = (0, None);
         for some in leaves.chunks(AT_ONCE) {
@@ -58,8 +70,7 @@ impl<M: Media> Shared<M> {
             }
             let mut core = self.core();
             core.update_map_need();
-            let left = core.segments.free_count().saturating_sub(core.segments.map_need() + 1);
-            if core.map.dirty_bytes() > dirty + bytes || left < spare.div_ceil(2) {
+            if core.map.dirty_bytes() > dirty + bytes || core.spare_for_leaves() < spare.div_ceil(2) {
                 break;
             }
         }

@@ -112,7 +112,7 @@ impl<M: Media> Shared<M> {
             return Ok(SettleStep { next_block: Some(block), no_room: true, ..SettleStep::default() });
         }
         let (mut block, mut looks) = (block, 0);
-        let (first, expected, _pins) = loop {
+        let (first, expected, mut pins) = loop {
             let looked = shared.core().look_for_unsettled(block, pick);
             match looked {
                 Looked::Work(first, expected, pins) => break (first, expected, pins),
@@ -143,20 +143,27 @@ impl<M: Media> Shared<M> {
         let Made { batch, levels, .. } = shared.make_settled(first, &expected, pick).await?;
         let mut at = 0;
         while at < batch.items.len() {
-            let stop = shared.core().append_settled(&batch, &levels, &mut at, first, &expected, &mut step);
+            let stop =
+                shared.core().append_settled(&batch, &levels, &mut at, (first, &expected), pick, &mut step);
             match stop {
-                Stop::Done => {}
-                Stop::NoRoom => {
-                    step.no_room = true;
-                    step.next_block = Some(first);
-                    break;
+                Stop::Done => continue,
+                Stop::Missing(missing) => match shared.load(missing).await {
+                    Ok(()) => continue,
+                    Err(error) if matches!(pick, Pick::Needing(..)) => return Err(error),
+                    // What it maps cannot be had: on behind it.
+                    Err(Error::Corrupt(_)) => break,
+                    Err(error) => return Err(error),
+                },
+                Stop::NoRoom => step.no_room = true,
+                Stop::Changed => {}
+                Stop::Wait => {
+                    // A checkpoint may have to wait for the readers of a segment: not for this one.
+                    pins.clear();
+                    shared.relieve().await?;
                 }
-                Stop::Changed => {
-                    step.next_block = Some(first);
-                    break;
-                }
-                Stop::Wait => shared.relieve().await?,
             }
+            step.next_block = Some(first);
+            break;
         }
         // Not given back: it was made on another thread, and is larger than those that requests need.
         Ok(step)
@@ -242,10 +249,15 @@ pub(crate) struct Made {
     pub(crate) gained_bytes: u64,
 }
 
+/// How far appending came.
 enum Stop {
+    /// As far as it goes in one critical section.
     Done,
     NoRoom,
+    /// To be looked at anew.
     Changed,
+    /// To be loaded first.
+    Missing(Missing),
     Wait,
 }
 
@@ -390,14 +402,15 @@ impl Core {
         }
     }
 
-    /// Appends what was made, from item `at` on, as far as its blocks are what they were.
+    /// Appends what was made, from item `at` on, as far as its blocks are what they were: those from `first` on that had the
+    /// `expected` entries.
     fn append_settled(
         &mut self,
         batch: &Batch,
         levels: &[(usize, Option<i8>)],
         at: &mut usize,
-        first: u64,
-        expected: &[Entry],
+        (first, expected): (u64, &[Entry]),
+        pick: &Pick,
         step: &mut SettleStep,
     ) -> Stop {
         // Each is copied, 32 KiB at the most.
@@ -423,11 +436,15 @@ impl Core {
                 // The dictionaries changed meanwhile: to be made anew.
                 return Stop::Changed;
             }
-            let mut same = true;
-            for (block, entry) in (header.block..).zip(before) {
-                same &= self.map.peek(block) == crate::state::node::Slot::Known(*entry);
+            let mut now = Vec::with_capacity(before.len());
+            if let Err(missing) = self.map.lookup(header.block, before.len(), |_, entry| now.push(entry)) {
+                return Stop::Missing(missing);
             }
-            if !same {
+            if now != before {
+                if matches!(pick, Pick::Needing(..)) {
+                    // Its other blocks need what they needed: whoever looks for that must not miss them.
+                    return Stop::Changed;
+                }
                 *at += 1;
                 continue;
             }

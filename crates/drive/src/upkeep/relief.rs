@@ -190,8 +190,7 @@ struct Account {
 
 impl Core {
     fn account_units(&self) -> Account {
-        let spare = self.segments.free_count().saturating_sub(self.segments.map_need() + 1);
-        Account { claimed: self.claimed_units(), spare }
+        Account { claimed: self.claimed_units(), spare: self.spare_for_leaves() }
     }
 
     /// Whether a segment holds frames to pack anew.

@@ -301,6 +301,31 @@ fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
     Ok(())
 }
 
+/// From the client that sent it down to the pack that it went out in.
+#[test]
+fn a_request_can_be_followed_in_the_log() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args(["serve", &text(&drive.path())]).env("PUMICE_LOG", "debug");
+    let server = drive.start(command, 1);
+    succeed("qemu-io", &["-f", "raw", "-c", "write -f -P 9 4k 8k", server.uri()]);
+    assert!(server.stop().success());
+    let log = drive.log();
+    let lines_with = |words: &[&str]| {
+        let count = log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
+        assert!(count > 0, "no line with {words:?}:\n{log}");
+    };
+    let client = "client{number=";
+    let request = "Write { offset: 4096, length: 8192, fua: true }";
+    lines_with(&[client, "peer=user ", "transmit{export=", "request{cookie=", request, "request done"]);
+    lines_with(&["pack written", "head=Host", "segment="]);
+    lines_with(&["medium synced"]);
+    lines_with(&["checkpoint committed"]);
+}
+
 /// More lines wait than there is room for.
 #[test]
 fn a_stuck_log_does_not_keep_a_server_from_ending() -> Outcome {

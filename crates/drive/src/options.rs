@@ -10,7 +10,7 @@ use crate::planted::Planted;
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
 /// Runs work that keeps a processor busy for long, such as training a dictionary, and that nothing waits for but the
-/// future that asked for it: a thread of its own in a server, at once in the simulator.
+/// future that asked for it: a thread of its own in a server, a task among others in the simulator.
 pub type Compute = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 /// A monotonic clock in nanoseconds, for measuring only: nothing the engine does depends on it.

@@ -28,6 +28,8 @@ pub enum PlantedBug {
     SyncTrustedAfterError,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
+    /// A pass that looks for what needs a dictionary passes over what was overwritten in part meanwhile.
+    OverwrittenPassedOver,
     /// Opening goes on by an older checkpoint where the newest may be one that could not be read.
     OlderCheckpointAccepted,
 }

@@ -72,6 +72,8 @@ pub struct Config {
     pub scattered: bool,
     /// What the blocks of such a drive hold: so many bytes that do not compress.
     pub record_bytes: usize,
+    /// Dictionaries and data that needs them, instead of what its style says.
+    pub lessons: bool,
     zones: Vec<Zone>,
     /// What is written round after round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -131,6 +133,7 @@ impl Config {
             },
             scattered: false,
             record_bytes: BLOCK_BYTES as usize,
+            lessons: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -187,6 +190,19 @@ impl Config {
         }
     }
 
+    /// Makes some of the large drives small ones that learn. Drawn of its own, as above.
+    pub fn draw_lessons(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x1e55_0115_1e55_0115;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.style == Style::Large && !self.scattered && rng.chance(1, 2) {
+            self.lessons = true;
+            self.codec = [Policy::Auto, Policy::Auto, Policy::Zstd(3)][rng.index(3)];
+            self.physical_bytes = (SEGMENTS_MIN + rng.below(32)) * u64::from(self.segment_bytes);
+            self.backing_bytes = self.physical_bytes;
+            self.map_budget_bytes = [64 << 10, 256 << 10, 16 << 20][rng.index(3)];
+        }
+    }
+
     /// Whether anything but power cuts and kills goes wrong.
     pub fn is_faulty(&self) -> bool {
         self.does_damage() || self.trouble.faults.read_error_ppm > 0
@@ -203,7 +219,7 @@ impl Config {
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.
     pub fn is_learning(&self) -> bool {
-        self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
+        self.lessons || self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
     }
 
     /// Whether dictionaries are trained at all: it takes more time than all else.

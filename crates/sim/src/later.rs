@@ -1,10 +1,10 @@
-//! A device that compresses and finishes some steps later, or never.
+//! What a processor is busy with for long, or a device, ends some steps later, or never.
 
 use std::sync::Arc;
 use std::task::Poll;
 
 use codec::{CodecId, Policy};
-use drive::Spawner;
+use drive::{Compute, Spawner};
 use media::SimRng;
 use offload::{Batch, By, Done, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
@@ -80,8 +80,20 @@ fn raw() -> Done {
     Done { id: CodecId::Raw, payload: Vec::new(), by: By::Device }
 }
 
+/// Runs work that keeps a processor busy as a task of the executor: others go on meanwhile.
+pub(crate) fn compute(entropy: u64, spawner: &Spawner) -> Compute {
+    let (rng, spawner) = (Mutex::new(SimRng::new(entropy ^ 1)), spawner.clone());
+    Arc::new(move |work| {
+        let steps = rng.lock().skewed(STEPS_BITS_MAX);
+        spawner(Box::pin(async move {
+            wait(steps).await;
+            work();
+        }));
+    })
+}
+
 /// Lets so many turns of this task go by.
-async fn wait(mut steps: u64) {
+pub(crate) async fn wait(mut steps: u64) {
     std::future::poll_fn(|context| {
         if steps == 0 {
             return Poll::Ready(());

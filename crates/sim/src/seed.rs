@@ -3,6 +3,7 @@
 mod branch;
 mod ending;
 mod large;
+mod lessons;
 mod liveness;
 mod opening;
 mod scattered;
@@ -94,6 +95,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         config.draw_bad_copy(seed);
     }
     config.draw_scattered(seed);
+    config.draw_lessons(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -134,6 +136,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         hiding: SimRng::new(seed ^ HIDING),
     };
     let lives = match run.config.style {
+        Style::Large if run.config.lessons => run.lessons(),
         Style::Large if run.config.scattered => run.scattered_lives(),
         Style::Large => run.large_lives(),
         _ => run.lives(),

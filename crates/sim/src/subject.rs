@@ -8,7 +8,7 @@ use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptio
 use media::SimMedia;
 use offload::Offload;
 
-use crate::later::Later;
+use crate::later::{self, Later};
 use crate::{Bug, Config, panics};
 
 /// How a subject is opened this time.
@@ -156,7 +156,9 @@ impl Subject for Drive<SimMedia> {
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
         let offload = Later::sometimes(opening.entropy, &opening.spawner).filter(|_| opening.may_offload);
+        let compute = later::compute(opening.entropy, &opening.spawner);
         let mut options = OpenOptions::new(opening.entropy, opening.spawner);
+        options.compute = compute;
         options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
         options.read_only = opening.read_only || opening.rescue;

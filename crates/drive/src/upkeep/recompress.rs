@@ -10,6 +10,7 @@ use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BY
 use media::Media;
 
 use crate::error::Error;
+use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item, Payload};
 use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
@@ -441,7 +442,7 @@ impl Core {
                 return Stop::Missing(missing);
             }
             if now != before {
-                if matches!(pick, Pick::Needing(..)) {
+                if matches!(pick, Pick::Needing(..)) && !self.planted.has(PlantedBug::OverwrittenPassedOver) {
                     // Its other blocks need what they needed: whoever looks for that must not miss them.
                     return Stop::Changed;
                 }

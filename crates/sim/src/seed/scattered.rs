@@ -55,7 +55,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Another opening, mostly after a crash; or none.
-    fn change_life(&mut self) -> Result<(), Stop> {
+    pub(super) fn change_life(&mut self) -> Result<(), Stop> {
         self.flush_quietly()?;
         match self.rng.below(4) {
             0 => return Ok(()),

@@ -1,6 +1,7 @@
 //! Why a request failed.
 
 use crate::read_only::ReadOnly;
+use crate::state::full_backing::lacks_room;
 
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -36,6 +37,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn poisoned(why: &str) -> Error {
         Error::ReadOnly(ReadOnly::Poisoned(why.to_string()))
+    }
+
+    /// Of a write to the backing, or a sync.
+    pub(crate) fn not_taken(doing: &str, error: &std::io::Error) -> Error {
+        match lacks_room(error) {
+            true => Error::BackingFull,
+            false => Error::Io(format!("{doing}: {error}")),
+        }
     }
 
     pub(crate) fn io(doing: &str, position: u64, error: &std::io::Error) -> Error {

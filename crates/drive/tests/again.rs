@@ -240,6 +240,46 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     assert_sound(&drive);
 }
 
+/// Two callers: a step of one ends when the other has ended that pass and begun the next.
+#[test]
+fn a_late_step_says_nothing_of_the_next_pass() {
+    let (media, drive, kinds) = drive_without_places();
+    run(drive.close()).expect("close");
+    drop(drive);
+    let (other, far) = (Arc::new(Mutex::new(None::<Memory>)), Arc::new(AtomicU64::new(0)));
+    let (of_compute, is_far) = (other.clone(), far.clone());
+    let compute: drive::Compute = Arc::new(move |work: Box<dyn FnOnce() + Send>| {
+        let drive = match is_far.load(Ordering::Relaxed) > u64::from(kinds) * EACH / 2 {
+            true => of_compute.lock().expect("one thread").take(),
+            false => None,
+        };
+        if let Some(drive) = drive {
+            while run(drive.free_dictionaries_step()).expect("free").next_block.is_some() {}
+            assert!(run(drive.free_dictionaries_step()).expect("free").next_block.is_some(), "a second pass");
+        }
+        work();
+    });
+    let options = OpenOptions { sample_blocks: 256, compute, ..OpenOptions::new(300, spawner()) };
+    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    *other.lock().expect("one thread") = Some(drive.clone());
+    let (mut passes, before) = (0, drive.dictionaries().len());
+    for _ in 0..20_000 {
+        match run(drive.free_dictionaries_step()).expect("free").next_block {
+            Some(next) => far.store(next, Ordering::Relaxed),
+            None => passes += 1,
+        }
+        if passes == 2 {
+            break;
+        }
+    }
+    assert!(other.lock().expect("one thread").is_none(), "nobody came between");
+    assert!(drive.dictionaries().len() < before, "nothing was forgotten");
+    for kind in 0..kinds {
+        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+    }
+    assert_sound(&drive);
+}
+
 #[test]
 fn without_retired_dictionaries_nothing_is_made_free() {
     let (_, drive) = new_drive();

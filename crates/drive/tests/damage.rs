@@ -383,6 +383,55 @@ fn a_corrupt_leaf_does_not_stop_cleaning() {
     run(drive.close()).expect("close");
 }
 
+/// Of nodes above the leaves; the leaves under it are lost, and no others, and the drive goes on.
+#[test]
+fn a_corrupt_node_above_the_leaves_stops_no_write() {
+    const OTHER: u64 = 512 * 512;
+    for (level, cached) in [(1, false), (1, true), (2, false)] {
+        let (media, drive) = new_drive(64 << 20, 2 * OTHER * BLOCK);
+        for block in [0, 1, 5000, OTHER, OTHER + 5000] {
+            write(&drive, block);
+        }
+        run(drive.close()).expect("close");
+        // Another run's checkpoint comes after it: roll-forward does not read it.
+        run(open(&media, 2).close()).expect("close");
+        let image = Image::of(&media);
+        let drive = open(&media, 3);
+        if cached {
+            // Leaves and what is above them are known before.
+            (0..2).for_each(|block| assert_holds(&drive, block));
+        }
+        image.flip_bit(image.node(level, 0).payload() + 2);
+        for round in 0..3 {
+            write(&drive, 1);
+            write(&drive, 700 + round);
+            write(&drive, 5001 + round);
+            run(drive.checkpoint()).expect("checkpoint");
+        }
+        run(drive.close()).expect("close");
+
+        let drive = open(&media, 4);
+        for block in [1, 700, 701, 702, 5001, 5002, 5003] {
+            assert_holds(&drive, block);
+        }
+        if !cached {
+            assert!(read(&drive, 5000).is_err(), "what only the lost node leads to");
+        }
+        run(drive.trim(0, 2 * OTHER * BLOCK, false)).expect("trim");
+        write(&drive, 6000);
+        write(&drive, OTHER + 1);
+        run(drive.checkpoint()).expect("checkpoint");
+        while run(drive.clean()).expect("clean") {}
+        assert_eq!(read(&drive, 0), Ok(vec![0; BLOCK as usize]));
+        run(drive.close()).expect("close");
+        let drive = open(&media, 5);
+        assert_holds(&drive, 6000);
+        assert_holds(&drive, OTHER + 1);
+        assert_eq!(read(&drive, 5000), Ok(vec![0; BLOCK as usize]));
+        run(drive.close()).expect("close");
+    }
+}
+
 #[test]
 fn a_gap_is_noticed_also_when_only_later_segments_tell() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);

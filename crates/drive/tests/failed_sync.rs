@@ -240,3 +240,34 @@ fn a_power_cut_during_a_wipe_leaves_the_drive_as_it_was_or_empty() {
         }
     }
 }
+
+#[test]
+fn an_opening_without_room_to_write_the_log_again_sets_nothing_aside() {
+    let media = Arc::new(Caching::new(PHYSICAL));
+    run(Drive::create(
+        &*media,
+        &CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, BLOCKS * BLOCK) },
+    ))
+    .expect("create");
+    let drive = open(&media, 1).expect("open");
+    for block in 0..BLOCKS {
+        run(drive.write(block * BLOCK, &contents(block, 2), true)).expect("write");
+    }
+    drop(drive);
+    let mut refused = 0;
+    for room in 0..200 {
+        let full = media.fork();
+        full.room.store(room, SeqCst);
+        match open(&full, 2) {
+            Err(Error::BackingFull) => refused += 1,
+            Err(error) => panic!("room for {room} writes: {error}"),
+            Ok(_) => break,
+        }
+        // Somebody made room.
+        let (drive, versions) = open_sound(&full.fork(), 3, &format!("room for {room} writes"));
+        assert!(versions.iter().all(|(_, version)| *version == 2) && versions.len() as u64 == BLOCKS);
+        let status = drive.status();
+        assert_eq!((status.segments_bad_count, status.notes), (0, vec![]), "room for {room} writes");
+    }
+    assert!((5..200).contains(&refused), "{refused}");
+}

@@ -96,10 +96,8 @@ impl<M: Media> Shared<M> {
                     Err(_) => core.counters.write_errors_count += 1,
                 }
             }
-            let _ = told.set(result.map_err(|error| match lacks_room(&error) {
-                true => Error::BackingFull,
-                false => Error::io("writing", offset, &error),
-            }));
+            let doing = || format!("writing at byte {offset:#x} of the backing");
+            let _ = told.set(result.map_err(|error| Error::not_taken(&doing(), &error)));
             shared.progress.notify(usize::MAX);
         }));
         self.wait_for(|core| match (done.get(), &core.poisoned) {

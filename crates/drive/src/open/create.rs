@@ -124,7 +124,8 @@ pub(crate) async fn write_superblock<M: Media>(
 }
 
 /// Writes both copies of something, durably, one after the other, `first` first: one is whole at any time. One is enough: answers
-/// for each why the medium did not take it, if it did not.
+/// for each why the medium did not take it, if it did not. Where there is no room, nothing says that the place is bad: that is an
+/// error.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
     offsets: [u64; 2],
@@ -140,7 +141,10 @@ pub(crate) async fn write_copies<M: Media>(
             write(media, offset, copy.clone()).await?;
             sync(media).await
         };
-        errors[at] = written.await.err();
+        errors[at] = match written.await {
+            Err(Error::BackingFull) => return Err(Error::BackingFull),
+            written => written.err(),
+        };
     }
     match errors {
         [Some(error), Some(_)] => Err(error),
@@ -149,9 +153,10 @@ pub(crate) async fn write_copies<M: Media>(
 }
 
 pub(crate) async fn write<M: Media>(media: &M, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
-    media.write(offset, buf).await.map_err(|e| Error::io("writing", offset, &e))
+    let doing = || format!("writing at byte {offset:#x} of the backing");
+    media.write(offset, buf).await.map_err(|error| Error::not_taken(&doing(), &error))
 }
 
 pub(crate) async fn sync<M: Media>(media: &M) -> Result<(), Error> {
-    media.sync().await.map_err(|e| Error::Io(format!("a sync of the backing failed: {e}")))
+    media.sync().await.map_err(|error| Error::not_taken("a sync of the backing failed", &error))
 }

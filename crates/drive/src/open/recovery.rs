@@ -260,6 +260,7 @@ fn recover(
         written: Default::default(),
         dictionary_places_wanted: false,
         freeing: None,
+        freeing_passes: 0,
         dictionaries: Vec::new(),
         schedule: crate::state::training_schedule::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),

@@ -58,7 +58,12 @@ pub(crate) async fn rewrite<M: Media>(
     let mut not_taken = Vec::new();
     let mut pending = vec![(0, packs.len())];
     while let Some((from, until)) = pending.pop() {
-        let Err(error) = rewrite_packs(media, &packs[from..until]).await? else { continue };
+        let error = match rewrite_packs(media, &packs[from..until]).await? {
+            Ok(()) => continue,
+            // There is no bad place here. What was read stays as it is, for the next opening to write.
+            Err(Error::BackingFull) => return Err(Error::BackingFull),
+            Err(error) => error,
+        };
         // Somewhere in there the medium takes no write any more: where?
         let middle = from + (until - from) / 2;
         if until - from > 1 {

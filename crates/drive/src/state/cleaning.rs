@@ -43,7 +43,8 @@ pub(crate) struct Cleaning {
     pub(crate) pass: Pass,
     /// There was no room to move anything.
     pub(crate) stuck: bool,
-    pub(crate) _pin: Pin,
+    /// While it is being read and moved.
+    pub(crate) pin: Option<Pin>,
 }
 
 /// What was read of it.

@@ -98,6 +98,8 @@ pub(crate) struct Core {
     pub(crate) dictionary_places_wanted: bool,
     /// Places for dictionaries are being made.
     pub(crate) freeing: Option<crate::state::freeing::Freeing>,
+    /// Passes begun in this run.
+    pub(crate) freeing_passes: u64,
     /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// What cleaning brings.

@@ -19,11 +19,16 @@ pub(crate) struct InProgress {
     pub(crate) dead: BTreeSet<u32>,
     /// Segments that heads were in at the cut: not to be freed.
     pub(crate) open: Vec<u32>,
+    /// Bytes of log before the cut, and records in them, that an opening reads until this checkpoint is durable.
+    pub(crate) log_bytes: u64,
+    pub(crate) log_records: u64,
     /// Leaves still to be written, in rising order.
     pub(crate) leaves: VecDeque<NodeId>,
     /// Nodes above the leaves that have to be written, lowest level first.
     pub(crate) upper: BTreeSet<NodeId>,
     pub(crate) overlay_records: u64,
+    /// Nodes that cannot be read, on the way to leaves of which only changes are in memory: those are written without.
+    pub(crate) unreadable: BTreeSet<NodeId>,
     /// Bytes of nodes and overlays written so far.
     pub(crate) written_bytes: u64,
     /// Its place may hold some of it.

@@ -534,6 +534,13 @@ impl Log {
         self.synced
     }
 
+    /// What a checkpoint of that cut may call durable: up to the first gap behind the cut.
+    pub(crate) fn durable_behind(&self, cut: u64) -> u64 {
+        let failed = self.failed.iter().map(|pack| pack.sequence);
+        let gap = failed.chain(self.gaps.iter().copied()).filter(|gap| *gap > cut).min();
+        self.synced.min(gap.map_or(u64::MAX, |gap| gap - 1))
+    }
+
     /// What holds whenever nobody is inside the lock, as far as it can be looked up quickly. Answers what does not.
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
         let rules = [
@@ -600,8 +607,14 @@ impl Log {
         }
     }
 
-    pub(crate) fn reset_since_checkpoint(&mut self) {
-        self.since_checkpoint = 0;
+    /// A checkpoint begins: how much log it makes unnecessary, once it is durable.
+    pub(crate) fn take_since_checkpoint(&mut self) -> u64 {
+        std::mem::take(&mut self.since_checkpoint)
+    }
+
+    /// That checkpoint was given up.
+    pub(crate) fn add_since_checkpoint(&mut self, bytes: u64) {
+        self.since_checkpoint += bytes;
     }
 
     pub(crate) fn since_checkpoint_bytes(&self) -> u64 {
@@ -669,5 +682,19 @@ impl InMemory {
             InMemory::Pack(buf, at) => &buf[*at..at + len],
             InMemory::Copy(bytes) => bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_calls_nothing_durable_behind_a_gap_that_its_cut_does_not_cover() {
+        let geometry = Geometry { physical_size_bytes: 64 << 20, segment_bytes: 1 << 20, max_segments: 60 };
+        let mut log = Log::new([7; 16], geometry, 20, 1);
+        assert_eq!(log.durable_behind(3), 20);
+        log.gaps = vec![15, 5];
+        assert_eq!([3, 4, 5, 10, 15, 20].map(|cut| log.durable_behind(cut)), [4, 4, 14, 14, 20, 20]);
     }
 }

@@ -3,6 +3,9 @@
 //! Every node that differs from its image on the medium is in memory, whole or as the changes to it. So a write
 //! never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is accounted
 //! when the leaf is loaded. Until then the replaced record counts as live.
+//!
+//! The parent of a complete node is in memory, too: whatever becomes of its own image, the way to the root can be
+//! written. Changes to a leaf that is not loaded need none: they can be written as they are.
 
 use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
@@ -284,6 +287,9 @@ impl Map {
             Some(&at) => at as usize,
             None => {
                 let base = if matches!(self.image(leaf), Image::None) { Base::Empty } else { Base::Media };
+                if base == Base::Empty {
+                    self.insert_parents(leaf);
+                }
                 self.insert(leaf, Form::Sparse { pairs: Vec::new(), base })
             }
         };
@@ -311,12 +317,36 @@ impl Map {
         }
     }
 
+    /// Brings in the ancestors of a node that is known to have no image: those without one are empty.
+    fn insert_parents(&mut self, id: NodeId) {
+        let Some((parent, _)) = id.parent() else { return };
+        if self.node(parent).is_none() {
+            assert!(matches!(self.image(parent), Image::None), "what has an image is loaded, not made");
+            self.insert_parents(parent);
+            self.insert(parent, Form::empty());
+        }
+    }
+
+    /// A node has become complete: its parent stays.
+    fn hold_parent(&mut self, id: NodeId) {
+        let Some((parent, _)) = id.parent() else { return };
+        let Some(parent) = self.node_mut(parent) else {
+            unreachable!("the parent of a complete node is in memory")
+        };
+        parent.children += 1;
+    }
+
     fn insert(&mut self, id: NodeId, form: Form) -> usize {
         self.memory_bytes += form.memory_bytes();
-        self.overlays += u64::from(!form.is_complete());
+        if form.is_complete() {
+            self.hold_parent(id);
+        } else {
+            self.overlays += 1;
+        }
         self.arrivals += 1;
         let arrival = self.arrivals;
-        let node = Some(Node { id, form, dirty: false, round: self.round, referenced: true, arrival });
+        let node =
+            Some(Node { id, form, dirty: false, round: self.round, referenced: true, arrival, children: 0 });
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -398,6 +428,7 @@ impl Map {
             self.dirty_bytes = self.dirty_bytes + after - before;
         }
         self.overlays -= 1;
+        self.hold_parent(id);
     }
 
     /// Drops clean nodes until the cache is within its budget, or none is left to drop: second chance.
@@ -408,15 +439,22 @@ impl Map {
             steps -= 1;
             self.hand = (self.hand + 1) % self.nodes.len();
             let Some(node) = &mut self.nodes[self.hand] else { continue };
-            if node.dirty || node.id == ROOT || node.arrival + NEWEST_KEPT > self.arrivals {
+            let is_kept = node.children > 0 || node.id == ROOT || node.arrival + NEWEST_KEPT > self.arrivals;
+            if node.dirty || is_kept {
                 continue;
             }
             if std::mem::take(&mut node.referenced) {
                 continue;
             }
             let id = node.id;
+            assert!(node.form.is_complete(), "changes are dirty");
             self.memory_bytes -= node.form.memory_bytes();
             self.nodes[self.hand] = None;
+            if let Some((parent, _)) = id.parent()
+                && let Some(parent) = self.node_mut(parent)
+            {
+                parent.children -= 1;
+            }
             self.vacant.push(self.hand as u32);
             self.index.remove(&id);
             self.evictions_count += 1;
@@ -467,38 +505,19 @@ impl Map {
         frozen.or_else(|| self.node(id).map(|n| &n.form))
     }
 
-    /// What to load before a node's image may be replaced, i.e. before its parent can be changed.
-    pub(crate) fn parent_missing(&self, id: NodeId) -> Option<Missing> {
-        let (parent, _) = id.parent()?;
-        if self.node(parent).is_some() {
-            return None;
-        }
-        match self.image(parent) {
-            Image::None => None,
-            Image::At(image) => Some(Missing { id: parent, image }),
-            Image::Behind(missing) => Some(missing),
-        }
-    }
-
-    /// A checkpoint wrote a node: its parent points to the new image. Answers the image before. The parent must not
-    /// be missing.
+    /// A checkpoint wrote a complete node: its parent points to the new image. Answers the image before.
     pub(crate) fn image_written(&mut self, id: NodeId, image: Entry) -> Entry {
         self.written(id);
         let Some((parent, slot)) = id.parent() else { return std::mem::replace(&mut self.root_image, image) };
-        let had_none =
-            self.node(parent).is_none_or(|node| node.form.get(slot) == Slot::Known(Entry::UNMAPPED));
-        if had_none && image.is_unmapped() {
+        let round = self.round;
+        let Some(&at) = self.index.get(&parent) else {
+            unreachable!("the parent of a complete node is in memory")
+        };
+        let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
+        if image.is_unmapped() && node.form.get(slot) == Slot::Known(image) {
             // Filled and emptied between two checkpoints: nothing changes above it.
             return image;
         }
-        if self.node(parent).is_none() {
-            assert!(matches!(self.image(parent), Image::None));
-            self.insert(parent, Form::empty());
-        }
-        let Some(&at) = self.index.get(&parent) else { unreachable!("inserted") };
-        let at = at as usize;
-        let round = self.round;
-        let Some(node) = &mut self.nodes[at] else { unreachable!("a node in the index") };
         node.referenced = true;
         let before = node.form.memory_bytes();
         let old = node.form.set(slot, image);
@@ -586,6 +605,8 @@ impl Map {
             self.dirty_bytes = self.dirty_bytes + after - before;
         }
         self.overlays -= 1;
+        self.insert_parents(leaf);
+        self.hold_parent(leaf);
     }
 
     /// What is to be loaded before it is known whether a leaf's changes lie over an image; settles it if they do not.

@@ -49,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) referenced: bool,
     /// When it was brought in, counted in nodes.
     pub(crate) arrival: u64,
+    /// Complete nodes in memory right below it.
+    pub(crate) children: u16,
 }
 
 impl Form {

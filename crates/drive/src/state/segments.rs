@@ -453,7 +453,10 @@ impl Segments {
 
     /// Back on the free list after a discard.
     pub(crate) fn discarded(&mut self, segment: u32) {
-        self.free.insert(segment);
+        // It may have been set aside meanwhile.
+        if self.get(segment).state() == State::Free {
+            self.free.insert(segment);
+        }
     }
 
     /// Whether freed space could be given back to the backing.

@@ -70,15 +70,16 @@ impl Core {
             fill_blocks: self.map.fill_blocks,
             dead: self.segments.dead().into_iter().collect(),
             open: self.log.open_segments().iter().map(|open| open.segment).collect(),
+            log_bytes: self.log.take_since_checkpoint(),
+            log_records: std::mem::take(&mut self.records_since_checkpoint),
             leaves: leaves.into(),
             upper: upper.into_iter().collect(),
             overlay_records: 0,
+            unreadable: Default::default(),
             written_bytes: 0,
             is_placed: false,
             encode_buffer: Vec::new(),
         });
-        self.log.reset_since_checkpoint();
-        self.records_since_checkpoint = 0;
         if self.planted.has(PlantedBug::ReuseSegmentEarly) {
             for segment in self.segments.dead() {
                 self.segments.free(segment);
@@ -111,9 +112,10 @@ impl Core {
                 continue;
             }
             let overlay = |map: &Map| map.at_cut(id).is_some_and(|form| !form.is_complete());
-            let missing =
-                if overlay(&self.map) { self.map.overlay_missing(id) } else { self.map.parent_missing(id) };
-            if let Some(missing) = missing {
+            if overlay(&self.map)
+                && let Some(missing) = self.map.overlay_missing(id)
+                && !progress.unreadable.contains(&missing.id)
+            {
                 return Step::Missing(missing);
             }
             let overlay = overlay(&self.map);
@@ -236,7 +238,7 @@ impl Core {
             fill_blocks: progress.fill_blocks,
             generations: self.segments.generations(),
             entropy,
-            durable: self.log.synced_up_to(),
+            durable: self.log.durable_behind(progress.sequence),
             superblock_update: self.superblock.update,
             heads: progress.heads,
             counters: progress.counters,
@@ -292,6 +294,8 @@ impl Core {
             // fall back on.
             self.skipped_checkpoints += 2;
         }
+        self.log.add_since_checkpoint(progress.log_bytes);
+        self.records_since_checkpoint += progress.log_records;
         self.map.give_up_cut(progress.leaves.into_iter().chain(progress.upper));
         self.segments.end_cut();
         self.update_map_need();
@@ -368,7 +372,14 @@ impl<M: Media> Shared<M> {
             };
             match step {
                 Step::More => yield_now().await,
-                Step::Missing(missing) => self.load(missing).await?,
+                Step::Missing(missing) => match self.load(missing).await {
+                    Err(Error::Io(_) | Error::Corrupt(_)) => {
+                        if let Some(progress) = &mut self.core().in_progress {
+                            progress.unreadable.insert(missing.id);
+                        }
+                    }
+                    loaded => loaded?,
+                },
                 Step::Wait => {
                     self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
                         true => Some(Ok(())),

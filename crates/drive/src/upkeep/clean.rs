@@ -130,7 +130,11 @@ impl<M: Media> Shared<M> {
             Some(needed).filter(|needed| core.may_keep_dictionaries(needed))
         };
         let again = match needed {
-            Some(needed) => self.keep_dictionaries(&needed).await?,
+            Some(needed) => {
+                // Checkpoints may wait for all who have freed segments, and this one may be freed.
+                work.pin = None;
+                self.keep_dictionaries(&needed).await?
+            }
             None => false,
         };
         let mut core = self.core();
@@ -138,10 +142,14 @@ impl<M: Media> Shared<M> {
             // What stayed moves now.
             work.at = core.geometry().segment_offset(work.segment);
             work.pass = Pass { as_is: true, ..Pass::default() };
-            core.cleaning = Some(work).filter(|work| core.is_at_hand(work));
+            if core.is_at_hand(&work) {
+                work.pin = Some(core.segments.pin(work.segment));
+                core.cleaning = Some(work);
+            }
             return Ok(Cleaned::Part);
         }
-        if core.end_cleaning(&work) {
+        // Where it is another filling by now, a checkpoint has freed what was here.
+        if core.is_at_hand(&work) && core.end_cleaning(&work) {
             Self::count(&self.corrupt_records, 1);
         }
         Ok(Cleaned::Segment)
@@ -372,7 +380,7 @@ impl Core {
             window: None,
             pass: Pass { as_is: self.is_short(), ..Pass::default() },
             stuck: false,
-            _pin: self.segments.pin(segment),
+            pin: Some(self.segments.pin(segment)),
         }))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use media::Media;
 
 use crate::shared::Shared;
+use crate::state::full_backing::lacks_room;
 
 impl<M: Media> Shared<M> {
     /// Gives one freed segment's space back to the backing. In the background, to its end: while it is under way the
@@ -26,6 +27,8 @@ impl<M: Media> Shared<M> {
                 core.discarding = false;
                 match result {
                     Ok(()) => core.counters.discarded_bytes += len,
+                    // Giving space back may take some: of a copy-on-write file system there may be none left.
+                    Err(error) if lacks_room(&error) => {}
                     // Not worth an error: the space is merely not given back.
                     Err(_) => core.discard_unsupported = true,
                 }

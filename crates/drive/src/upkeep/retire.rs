@@ -13,6 +13,7 @@ use media::Media;
 
 use crate::error::Error;
 use crate::shared::Drive;
+use crate::state::core::Core;
 use crate::state::dictionaries::NOT_YET;
 use crate::state::freeing::Freeing;
 use crate::state::sample::Random;
@@ -83,13 +84,16 @@ impl<M: Media> Drive<M> {
     /// stay.
     pub async fn free_dictionaries_step(&self) -> Result<SettleStep, Error> {
         let shared = &self.0;
-        let (at, pick) = {
+        let (number, at, pick) = {
             let catalog = shared.dictionaries.catalog();
             let mut core = shared.core();
             let known = |id: &u16| catalog.slots.iter().flatten().any(|entry| entry.id == *id);
             core.freeing = core.freeing.take().filter(|freeing| freeing.ids.iter().all(known));
-            if core.freeing.is_none() {
-                core.freeing = in_the_way(&catalog);
+            if core.freeing.is_none()
+                && let Some((ids, until)) = in_the_way(&catalog)
+            {
+                core.freeing_passes += 1;
+                core.freeing = Some(Freeing { number: core.freeing_passes, ids, until, next_block: 0 });
             }
             let Some(freeing) = &core.freeing else {
                 // Those retired last may be told of soon: their segments are still open.
@@ -97,7 +101,7 @@ impl<M: Media> Drive<M> {
                     catalog.slots.iter().flatten().any(|entry| entry.retired_at > 0);
                 return Ok(SettleStep::default());
             };
-            (freeing.next_block, Pick::Needing(freeing.until, freeing.ids.clone()))
+            (freeing.number, freeing.next_block, Pick::Needing(freeing.until, freeing.ids.clone()))
         };
         if at == 0 {
             // What is not written yet is not moved: nothing of what is old may be so.
@@ -106,16 +110,16 @@ impl<M: Media> Drive<M> {
         let step = match shared.settle_step(at, &pick).await {
             Ok(step) => step,
             Err(error) => {
-                if matches!(error, Error::Corrupt(_)) {
+                let mut core = shared.core();
+                if matches!(error, Error::Corrupt(_)) && core.pass_of_freeing(number).is_some() {
                     // Whether what cannot be read needs them, nobody can tell: they stay.
-                    let mut core = shared.core();
                     (core.freeing, core.dictionary_places_wanted) = (None, false);
                 }
                 return Err(error);
             }
         };
         if let Some(next_block) = step.next_block {
-            if let Some(freeing) = shared.core().freeing.as_mut() {
+            if let Some(freeing) = shared.core().pass_of_freeing(number) {
                 freeing.next_block = next_block;
             }
             return Ok(step);
@@ -123,7 +127,9 @@ impl<M: Media> Drive<M> {
         let Pick::Needing(until, ids) = pick else { return Ok(step) };
         let forgotten = shared.forget_dictionaries(Some((&ids, until))).await?;
         let mut core = shared.core();
-        core.freeing = None;
+        if core.pass_of_freeing(number).is_some() {
+            core.freeing = None;
+        }
         if forgotten > 0 && std::mem::take(&mut core.dictionary_places_wanted) {
             core.schedule.now();
         }
@@ -131,9 +137,16 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// The dictionaries to do without, if any were retired: those that were retired first, so many that there is place for as many as
+impl Core {
+    /// The pass of that number, while it goes on.
+    fn pass_of_freeing(&mut self, number: u64) -> Option<&mut Freeing> {
+        self.freeing.as_mut().filter(|freeing| freeing.number == number)
+    }
+}
+
+/// The dictionaries to do without, and what they were retired at at most, if any were retired: those that were retired first, so many that there is place for as many as
 /// one training may bring.
-fn in_the_way(catalog: &Catalog) -> Option<Freeing> {
+fn in_the_way(catalog: &Catalog) -> Option<(Vec<u16>, u64)> {
     let mut retired: Vec<(u64, u16)> = catalog
         .slots
         .iter()
@@ -145,5 +158,5 @@ fn in_the_way(catalog: &Catalog) -> Option<Freeing> {
     let free = CATALOG_SLOTS - catalog.slots.iter().flatten().count();
     retired.truncate(DICTIONARIES_MAX.saturating_sub(free).max(1));
     let (until, _) = *retired.last()?;
-    Some(Freeing { ids: retired.into_iter().map(|(_, id)| id).collect(), until, next_block: 0 })
+    Some((retired.into_iter().map(|(_, id)| id).collect(), until))
 }

@@ -30,6 +30,8 @@ pub struct Caching {
     pub failing_sync: AtomicU64,
     /// Writes and syncs until the power fails.
     pub steps_left: AtomicU64,
+    /// Writes until there is no room left: a copy-on-write file system takes some for overwriting, too.
+    pub room: AtomicU64,
     /// Writes that touch this page fail, also after a power cut.
     pub unwritable: Option<usize>,
 }
@@ -48,6 +50,7 @@ impl Caching {
             syncs: AtomicU64::new(0),
             failing_sync: AtomicU64::new(u64::MAX),
             steps_left: AtomicU64::new(u64::MAX),
+            room: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -105,6 +108,9 @@ impl Media for Caching {
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
         self.take_step()?;
+        if self.room.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let first = offset as usize / PAGE_BYTES;
         if self.unwritable.is_some_and(|page| (first..first + buf.len().div_ceil(PAGE_BYTES)).contains(&page))
         {

@@ -256,9 +256,10 @@ impl ServedDrive {
         self.gate.drive.stop_waiting_for_room();
         // First: what it waits for may need the others.
         self.improver.stop().await;
-        background.stop().await;
+        let clock = background.stop_maintenance().await;
         self.monitor.stop().await;
         let closed = self.gate.drive.close().await;
+        clock.stop().await;
         self.monitor.closed(&closed).await;
         closed.map_err(|source| self.failed(source))
     }

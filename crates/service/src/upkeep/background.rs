@@ -24,8 +24,32 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// The background tasks of a drive.
 pub(crate) struct Background {
+    maintenance: Stoppable,
+    clock: Stoppable,
+}
+
+/// What tells a drive that time passes.
+pub(crate) struct Clock(Stoppable);
+
+impl Clock {
+    /// Stops it.
+    pub(crate) async fn stop(self) {
+        self.0.stop().await;
+    }
+}
+
+/// A task, and how to end it.
+struct Stoppable {
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Stoppable {
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        // A task that panicked has told so already.
+        let _ = self.task.await;
+    }
 }
 
 impl Background {
@@ -38,25 +62,21 @@ impl Background {
         throttle: (Option<ThrottleSettings>, Arc<Throttle>),
         pacer: Arc<Pacer>,
     ) -> Background {
-        let (stop, stopped) = watch::channel(false);
         // Two tasks: a tick must not wait until a long checkpoint is done.
-        let tasks = vec![
-            workers.spawn_on(
-                index,
-                tick(drive.clone(), throttle, pacer, Hurry::new(workers.shares()), stopped.clone()),
-            ),
-            workers.spawn_on(index, maintain(name, drive.clone(), stopped)),
-        ];
-        Background { stop, tasks }
+        let (stop, stopped) = watch::channel(false);
+        let hurry = Hurry::new(workers.shares());
+        let task = workers.spawn_on(index, tick(drive.clone(), throttle, pacer, hurry, stopped));
+        let clock = Stoppable { stop, task };
+        let (stop, stopped) = watch::channel(false);
+        let task = workers.spawn_on(index, maintain(name, drive.clone(), stopped));
+        Background { maintenance: Stoppable { stop, task }, clock }
     }
 
-    /// Lets the unit of work at hand end, and no other begin.
-    pub(crate) async fn stop(self) {
-        self.stop.send_replace(true);
-        for task in self.tasks {
-            // A task that panicked has told so already.
-            let _ = task.await;
-        }
+    /// Lets the unit of work at hand end, and no other begin. The clock goes on: whoever closes the drive may have to wait for
+    /// readers, which only a tick looks at. Answers what stops it.
+    pub(crate) async fn stop_maintenance(self) -> Clock {
+        self.maintenance.stop().await;
+        Clock(self.clock)
     }
 }
 

@@ -139,6 +139,13 @@ fn what_is_settled_is_settled_again_once_for_each_training_that_helps() {
 
 /// Blocks of each kind on [`drive_without_places`].
 const EACH: u64 = 300;
+/// Kinds there may be.
+const KINDS_MAX: u8 = 20;
+
+/// Where the blocks of a kind begin there: the oldest come last.
+fn first_of(kind: u8) -> u64 {
+    u64::from(KINDS_MAX - 1 - kind) * EACH
+}
 
 /// Every training brought a dictionary that old data needs for good, until there was no place. Answers how many kinds of data there
 /// are.
@@ -146,8 +153,8 @@ fn drive_without_places() -> (Arc<MemoryMedia>, Memory, u8) {
     let (media, mut drive) = new_drive();
     let mut kinds = 0_u8;
     let refused = loop {
-        assert!(kinds < 20, "never refused: {:?}", drive.dictionaries());
-        let first = u64::from(kinds) * EACH;
+        assert!(kinds < KINDS_MAX, "never refused: {:?}", drive.dictionaries());
+        let first = first_of(kinds);
         write(&drive, kinds * 3, first, EACH);
         kinds += 1;
         let trained = run(drive.train()).expect("train");
@@ -189,14 +196,14 @@ fn places_for_dictionaries_are_made_free() {
     assert!(!drive.wants_dictionary_places() && drive.training_is_due());
     assert!(!run(drive.train()).expect("train").ids.is_empty(), "the sample was kept");
     for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+        assert_holds(&drive, kind * 3, first_of(kind), EACH);
     }
     assert_sound(&drive);
     // No closing: what was moved must be durable since the catalog does without.
     drop(drive);
     let drive = open(&media, 2);
     for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+        assert_holds(&drive, kind * 3, first_of(kind), EACH);
     }
     assert_sound(&drive);
 }
@@ -213,8 +220,11 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     let compute: drive::Compute = Arc::new(move |work: Box<dyn FnOnce() + Send>| {
         let host = of_compute.lock().expect("one thread").clone();
         let next = next.load(Ordering::Relaxed);
-        for block in (next..(next + 64).min(u64::from(kinds) * EACH)).filter(|block| block % 8 == 3) {
-            let kind = (block / EACH) as u8 * 3;
+        for block in (next..(next + 64).min(first_of(0) + EACH)).filter(|block| block % 8 == 3) {
+            let kind = (KINDS_MAX - 1 - (block / EACH) as u8) * 3;
+            if kind >= kinds * 3 {
+                continue;
+            }
             let Some(drive) = &host else { continue };
             run(drive.write(block * 4096, &page(kind, block), false)).expect("write");
         }
@@ -235,7 +245,7 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     drop(drive);
     let drive = open(&media, 2);
     for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+        assert_holds(&drive, kind * 3, first_of(kind), EACH);
     }
     assert_sound(&drive);
 }
@@ -249,7 +259,7 @@ fn a_late_step_says_nothing_of_the_next_pass() {
     let (other, far) = (Arc::new(Mutex::new(None::<Memory>)), Arc::new(AtomicU64::new(0)));
     let (of_compute, is_far) = (other.clone(), far.clone());
     let compute: drive::Compute = Arc::new(move |work: Box<dyn FnOnce() + Send>| {
-        let drive = match is_far.load(Ordering::Relaxed) > u64::from(kinds) * EACH / 2 {
+        let drive = match is_far.load(Ordering::Relaxed) > first_of(1) {
             true => of_compute.lock().expect("one thread").take(),
             false => None,
         };
@@ -275,7 +285,7 @@ fn a_late_step_says_nothing_of_the_next_pass() {
     assert!(other.lock().expect("one thread").is_none(), "nobody came between");
     assert!(drive.dictionaries().len() < before, "nothing was forgotten");
     for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, u64::from(kind) * EACH, EACH);
+        assert_holds(&drive, kind * 3, first_of(kind), EACH);
     }
     assert_sound(&drive);
 }

@@ -5,9 +5,11 @@ use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES};
 use media::Media;
 
 use crate::error::Error;
-use crate::shared::Drive;
+use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Leaves looked through before others have their turn.
+const LEAVES_AT_ONCE: u32 = 16;
 
 fn kind_of(entry: Entry) -> ExtentKind {
     match entry.fill_word() {
@@ -25,6 +27,7 @@ impl<M: Media> Drive<M> {
         let end = offset + len;
         let mut runs: Vec<Extent> = Vec::new();
         let mut at = offset;
+        let mut leaves = 0;
         while at < end && runs.len() <= max {
             let first = at / BLOCK;
             let leaf_end = (first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64;
@@ -39,6 +42,11 @@ impl<M: Media> Drive<M> {
             });
             if let Err(missing) = result {
                 self.0.load(missing).await?;
+            }
+            leaves += 1;
+            // Ranges may be long, and others have requests on this thread.
+            if leaves % LEAVES_AT_ONCE == 0 {
+                yield_now().await;
             }
         }
         runs.truncate(max.max(1));

@@ -231,7 +231,8 @@ impl Core {
             number: progress.number,
             sequence: progress.sequence,
             root: self.map.root_image(),
-            clean: progress.clean,
+            // Not if somebody writes while the drive is being closed.
+            clean: progress.clean && self.log.host_filled() <= progress.sequence,
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
             mix: progress.mix,

@@ -56,7 +56,7 @@ echo "$before $after $(status '.physical_used_bytes, .physical_limit_bytes, .com
 awk -v seconds="$seconds" '{
     host = $5 - $1; cleaning = ($6 - $2) / host; map = ($7 - $3) / host; all = ($8 - $4) / host
     used = $9; limit = $10; ratio = $11; count = $12; segment = $13
-    # The watermarks, as in crates/drive/src/space.rs.
+    # The watermarks, as in crates/space/src/reserve.rs.
     floor = int(count / 100); if (floor < 4) floor = 4
     left = count - int(used / segment) - floor; if (left < 0) left = 0
     stock = int(count / 20); if (int(left / 4) < stock) stock = int(left / 4); if (stock < 3) stock = 3

@@ -21,7 +21,7 @@ pub(crate) const SETTLED_BLOCKS: u64 = 4;
 pub(crate) const PARTS_A_BYTE: u64 = 840;
 
 /// Bytes of a map entry.
-const ENTRY_BYTES: u64 = 8;
+pub(crate) const ENTRY_BYTES: u64 = size_of::<layout::Entry>() as u64;
 /// Bytes of a run of equal entries.
 const RUN_BYTES: u64 = 12;
 

@@ -4,20 +4,16 @@
 //! The sizes are the drive's own: record headers and rounding from `layout`, payloads from `codec`, map nodes by the
 //! encoder that writes them, reserve from `drive`.
 
-use drive::space::{self, data_bytes_max, kept_for_small, map_churn_bytes, map_growth_bytes};
 use layout::record::RECORD_HEADER_BYTES;
-use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, PAGE_BYTES, UNIT_BYTES};
+use layout::{BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, PAGE_BYTES, ROOT, UNIT_BYTES};
 use serde::{Deserialize, Serialize};
+use space::{data_bytes_max, kept_for_small, map_churn_bytes, map_growth_bytes};
 
 use crate::estimate::Interval;
-use crate::frames::Kept;
+use crate::frames::{ENTRY_BYTES, Kept};
 
-/// Bytes of a map entry.
-const ENTRY_BYTES: u64 = 8;
-/// Levels of the map above the leaves.
-const UPPER_LEVELS: u32 = 3;
 /// A pack is sealed once it holds so much.
-const PACK_BYTES: u64 = 256 << 10;
+const PACK_BYTES: u64 = space::PACK_SOFT_BYTES as u64;
 
 /// What a drive would take, in bytes unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,7 +191,7 @@ fn upper_node_bytes(children: u64) -> u64 {
 /// Bytes of all nodes above so many leaves.
 pub(crate) fn upper_bytes(leaves: u64) -> u64 {
     let (mut below, mut bytes) = (leaves, 0);
-    for _ in 0..UPPER_LEVELS {
+    for _ in LEAF_LEVEL..ROOT.level {
         let (full, rest) = (below / NODE_ENTRIES as u64, below % NODE_ENTRIES as u64);
         bytes += full * upper_node_bytes(NODE_ENTRIES as u64);
         if rest > 0 {

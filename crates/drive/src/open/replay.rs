@@ -10,11 +10,11 @@ use layout::{
     SegmentRow, SegmentUse,
 };
 use media::{IoBuf, Media};
+use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::open::slots::{Search, first_packs};
-use crate::pack_sizes::PACK_HARD_BYTES;
 use crate::planted::{Planted, PlantedBug};
 
 /// Bytes of a segment read at once: several of the largest packs.

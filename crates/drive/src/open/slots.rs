@@ -8,9 +8,9 @@ use layout::{
     SegmentUse, Superblock,
 };
 use media::{IoBuf, Media};
+use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
-use crate::pack_sizes::PACK_HARD_BYTES;
 use crate::state::table::Table;
 
 /// Checkpoints are numbered below this, so that counting on never overflows.

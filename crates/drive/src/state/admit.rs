@@ -1,8 +1,8 @@
 //! Whether there is space for a write: what is occupied, what the map may come to take, and what a write gives up.
 
 use layout::{Entry, UNIT_BYTES};
+use space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 
-use crate::space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 use crate::state::batch::{Batch, Item};
 use crate::state::core::Core;
 use crate::state::node::Slot;

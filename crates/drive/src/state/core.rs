@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
+use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::{Planted, PlantedBug};
@@ -18,9 +19,6 @@ use crate::state::map_wish::MapWish;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Segments};
 use crate::state::table::Table;
-
-/// Sealed packs may wait for the medium up to this much; then writers wait.
-pub(crate) const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
 
 /// Why a batch was not appended. Nothing was changed.
 #[derive(Debug)]

@@ -6,8 +6,7 @@ use layout::node::ROOT_LEVEL;
 use layout::pack::PackHeader;
 use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
-
-use crate::pack_sizes::PACK_HARD_BYTES;
+use space::PACK_HARD_BYTES;
 
 /// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
 pub(crate) struct Found {

@@ -9,9 +9,9 @@ use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag}
 use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
 use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
 use media::IoBuf;
+use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
 use self::failed::FailedPack;
-use crate::pack_sizes::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 use crate::state::segments::{Claim, Segments, State};
 
 /// A batch is divided between two segments where at least so much goes into the first.

@@ -9,8 +9,8 @@
 
 use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
+use space::{ancestors_bytes, leaves_max, upper_nodes};
 
-use crate::space::{ancestors_bytes, leaves_max, upper_nodes};
 use crate::state::node::{Base, Form, Node, Slot};
 
 /// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.

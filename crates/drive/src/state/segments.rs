@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use layout::pack::HEADS;
 use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
+use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
-use crate::space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 pub(crate) use crate::state::claims::{Claim, Gain};
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};

@@ -14,12 +14,13 @@ use layout::{
     Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, SegmentUse,
 };
 use media::Media;
+use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
 use crate::state::batch::sum;
-use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::state::core::Core;
 use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;

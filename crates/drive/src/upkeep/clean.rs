@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use layout::{Entry, Head, NodeId, RecordHeader, RecordKind};
 use media::Media;
+use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::medium::decode::decode_verified;
 use crate::medium::load::Bounds;
 use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
-use crate::space::with_ends;
 use crate::state::batch::{Batch, Item, Payload, sum};
 use crate::state::cleaning::{Cleaning, Pass, Window};
-use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::state::core::Core;
 use crate::state::found::{Found, find_all};
 use crate::state::map::Missing;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Gain, State};
+use space::with_ends;
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;

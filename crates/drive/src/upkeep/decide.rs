@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use layout::Head;
 use media::Media;
+use space::{LOG_RECORDS_MAX, Pace, Supply, pace, watermarks};
 
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
-use crate::space::{Pace, Supply, pace, watermarks};
 use crate::state::core::Core;
 use crate::state::harvest::CLEANED_IN_VAIN_MAX;
 use crate::state::map_wish::MapWish;
@@ -16,8 +16,6 @@ use crate::upkeep::clean::Cleaned;
 
 /// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
-/// Records of log that roll-forward should have to hold at most.
-const RECORDS_MAX: u64 = 1 << 20;
 
 /// The right to do maintenance; one has it at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
@@ -65,7 +63,7 @@ impl Core {
         if self.in_progress.is_some()
             || self.log.has_gap()
             || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
-            || self.records_since_checkpoint >= RECORDS_MAX
+            || self.records_since_checkpoint >= LOG_RECORDS_MAX
             || for_map
             || (free <= critical && dead > 0)
         {
@@ -368,6 +366,6 @@ impl Core {
     pub(crate) fn must_checkpoint(&self) -> bool {
         self.map_pressure()
             || self.log.since_checkpoint_bytes() > self.checkpoint_bytes * 4
-            || self.records_since_checkpoint > RECORDS_MAX * 2
+            || self.records_since_checkpoint > LOG_RECORDS_MAX * 2
     }
 }

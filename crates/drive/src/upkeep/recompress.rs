@@ -8,12 +8,13 @@ use codec::{Dictionary, Policy};
 use layout::entry::RAW_UNITS;
 use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
 use media::Media;
+use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item, Payload};
-use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
 use crate::state::recipe::Recipe;

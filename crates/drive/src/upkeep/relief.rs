@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use media::Media;
+use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::claims::Gain;
-use crate::state::core::{Core, UNWRITTEN_MAX_BYTES};
+use crate::state::core::Core;
 use crate::state::harvest::CLEANED_IN_VAIN_BY_REQUESTS_MAX;
 use crate::upkeep::clean::Cleaned;
 use crate::upkeep::overlays::BYTES_A_ROUND;

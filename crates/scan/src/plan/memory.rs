@@ -2,28 +2,27 @@
 
 use layout::{Geometry, NODE_ENTRIES};
 use serde::{Deserialize, Serialize};
+use space::{LOG_RECORDS_MAX, PACK_HARD_BYTES, UNWRITTEN_MAX_BYTES};
 
 /// Bytes of map entries and bookkeeping for each segment, and more while a checkpoint is written.
 const SEGMENT_BYTES: u64 = 32 + 44;
-/// Three open and sixteen spare pack buffers of 512 KiB.
-const PACK_BUFFERS_BYTES: u64 = 19 * (512 << 10);
-/// Sealed packs that wait for the backing.
-const UNWRITTEN_BYTES: u64 = 32 << 20;
+/// Three open and sixteen spare pack buffers.
+const PACK_BUFFERS_BYTES: u64 = 19 * PACK_HARD_BYTES as u64;
 /// I/O buffers kept for reuse: 16 MiB in each of 16 shards.
 const IO_BUFFERS_BYTES: u64 = 16 * (16 << 20);
 /// Request data of all NBD connections together.
 const NBD_BYTES: u64 = 256 << 20;
-/// What opening takes for a moment: 2^21 records of 40 bytes, twice.
-const RECOVERY_BYTES: u64 = 2 * 40 * (1 << 21);
-/// Memory of a leaf that is loaded.
-const LEAF_MEMORY_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 112;
+/// What opening takes for a moment: as many records as writers stop at, of 40 bytes, twice.
+const RECOVERY_BYTES: u64 = 2 * 40 * 2 * LOG_RECORDS_MAX;
+/// Memory of a node of the map that is loaded.
+const NODE_MEMORY_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 112;
 
 /// Memory on the host, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMemory {
     /// At most, while it is served: the parts below but the last two.
     pub total_max_bytes: u64,
-    /// The map's cache (`--map-cache`), up to 5/16 over it under pressure.
+    /// The map's cache (`--map-cache`), up to 5/16 over it under pressure, and the nodes above the leaves.
     pub map_cache_bytes: u64,
     /// Table of segments.
     pub segments_bytes: u64,
@@ -41,10 +40,12 @@ pub struct HostMemory {
 
 impl HostMemory {
     pub(crate) fn new(geometry: &Geometry, logical_bytes: u64, map_cache_bytes: u64) -> HostMemory {
-        // Under pressure a quarter over it, and what a checkpoint loads on top.
-        let map_cache_bytes = map_cache_bytes + map_cache_bytes / 4 + map_cache_bytes / 16;
+        // Under pressure a quarter over it, and what a checkpoint loads on top; and the nodes above the leaves.
+        let upper = space::upper_nodes(logical_bytes / layout::BLOCK_BYTES as u64).iter().sum::<u64>()
+            * NODE_MEMORY_BYTES;
+        let map_cache_bytes = map_cache_bytes + map_cache_bytes / 4 + map_cache_bytes / 16 + upper;
         let segments_bytes = u64::from(geometry.segments()) * SEGMENT_BYTES;
-        let buffers_bytes = PACK_BUFFERS_BYTES + UNWRITTEN_BYTES + IO_BUFFERS_BYTES;
+        let buffers_bytes = PACK_BUFFERS_BYTES + UNWRITTEN_MAX_BYTES + IO_BUFFERS_BYTES;
         let leaves = logical_bytes.div_ceil((NODE_ENTRIES * layout::BLOCK_BYTES) as u64);
         HostMemory {
             total_max_bytes: map_cache_bytes + segments_bytes + buffers_bytes + NBD_BYTES,
@@ -53,7 +54,7 @@ impl HostMemory {
             buffers_bytes,
             nbd_bytes: NBD_BYTES,
             recovery_bytes: RECOVERY_BYTES,
-            whole_map_bytes: leaves * LEAF_MEMORY_BYTES,
+            whole_map_bytes: leaves * NODE_MEMORY_BYTES,
             document_bytes: logical_bytes / 500 + 3_500_000_000,
         }
     }

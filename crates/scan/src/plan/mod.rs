@@ -7,11 +7,11 @@ mod waf;
 use std::fmt;
 use std::str::FromStr;
 
-use drive::space::{host_floor_segments, map_churn_bytes, map_growth_bytes, watermarks};
 use layout::{BLOCK_BYTES, DecodeError, Geometry};
 use serde::{Deserialize, Serialize};
 
 pub use memory::HostMemory;
+use space::{host_floor_segments, map_churn_bytes, map_growth_bytes, watermarks};
 pub use waf::{Waf, live_share_of_victims, occupied_segments};
 
 use crate::predict::{MapNeeds, limit_bytes};

@@ -20,6 +20,7 @@ use layout::pack::PACK_HEADER_BYTES;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Checkpoint, Geometry, NODE_ENTRIES, PAGE_BYTES, UNIT_BYTES};
 use serde::{Deserialize, Serialize};
+use space::{LOG_RECORDS_MAX, PACK_SOFT_BYTES};
 
 use super::low_watermark;
 
@@ -30,10 +31,8 @@ const NODE_MEMORY_BYTES: f64 = 112.0;
 /// Memory of a change to a leaf that is not loaded, and what it takes in the log.
 const PAIR_MEMORY_BYTES: f64 = 16.0;
 const PAIR_LOG_BYTES: f64 = 10.0;
-/// Records after which a checkpoint is written whatever their length (`drive::maintain`).
-const RECORDS_MAX: f64 = (1 << 20) as f64;
-/// A pack is sealed once it holds so much; its header and half a page of padding come on top.
-const PACK_BYTES: f64 = (256 << 10) as f64;
+/// Of a full pack. Its header and half a page of padding come on top.
+const PACK_BYTES: f64 = PACK_SOFT_BYTES as f64;
 
 /// A drive in use.
 pub(crate) struct State<'a> {
@@ -116,7 +115,7 @@ pub(crate) fn live_for_cleaning(geometry: &Geometry, moved: f64) -> f64 {
 fn map_bytes_a_block(state: &State<'_>, record: f64) -> f64 {
     let logical = state.live_bytes * state.ratio;
     let leaves = (logical / (NODE_ENTRIES * BLOCK_BYTES) as f64).max(1.0);
-    let by_log = (DEFAULT_CHECKPOINT_BYTES as f64 / record).min(RECORDS_MAX);
+    let by_log = (DEFAULT_CHECKPOINT_BYTES as f64 / record).min(LOG_RECORDS_MAX as f64);
     let dirty_max = state.map_cache_bytes as f64 / 2.0;
     let in_memory = leaves * (NODE_MEMORY_BYTES + NODE_ENTRIES as f64 * 8.0) <= state.map_cache_bytes as f64;
     let (blocks, bytes) = if in_memory {

@@ -1,7 +1,7 @@
 //! Holding writers back while cleaning cannot keep up with them: each waits a little, so that none has to wait for whole
 //! segments to be cleaned.
 //!
-//! The drive says how many times as fast as lately writers may go ([`drive::space::Pace`]); how fast they went is measured
+//! The drive says how many times as fast as lately writers may go ([`drive::Drive::pace`]); how fast they went is measured
 //! here. Where the rate is 1 writers take space as fast as cleaning makes it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,24 @@
+//! Arithmetic of sizes: what is kept back, and for what; how fast space is made and used. It knows no drive: whoever plans one asks
+//! the same functions as the drive itself.
+
+#![forbid(unsafe_code)]
+
+mod map;
+mod pace;
+mod reserve;
+
+pub use map::{
+    PAIR_BYTES, ancestors_bytes, leaves_max, map_churn_bytes, map_growth_bytes, upper_bytes, upper_nodes,
+    with_ends,
+};
+pub use pace::{Pace, Supply, pace};
+pub use reserve::{data_bytes_max, dense_bytes, host_floor_segments, kept_for_small, watermarks};
+
+/// A pack is sealed once it holds this much.
+pub const PACK_SOFT_BYTES: usize = 256 * 1024;
+/// Sealed packs may wait for the medium up to this much; then writers wait.
+pub const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
+/// Records of log behind a checkpoint at which another is wanted: roll-forward should have no more to hold.
+pub const LOG_RECORDS_MAX: u64 = 1 << 20;
+/// A pack never grows beyond this: a full soft one and the largest atomic write on top.
+pub const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + layout::ATOMIC_WRITE_BYTES;

@@ -75,6 +75,7 @@ impl Daemon {
         signals: Signals,
     ) -> Result<Daemon> {
         let common = Shared::empty(nbd.clone())?;
+        common.arrange(config.names());
         let endpoints = Endpoints::new(workers.clone(), signals.stop.clone());
         Ok(Daemon {
             source,
@@ -170,6 +171,7 @@ impl Daemon {
         tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");
         let offer = || {
             let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;
+            own.arrange(vec![config.name.clone()]);
             own.add(export(&config, &drive))?;
             self.common.add(export(&config, &drive))?;
             Ok::<Exports, ConfigError>(own)

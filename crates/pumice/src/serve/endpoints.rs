@@ -112,9 +112,10 @@ impl Endpoints {
         let mut now = HashSet::new();
         let mut uris: Vec<(Arc<ServedDrive>, Vec<String>)> = Vec::new();
         for endpoint in &self.open {
-            for (index, export) in endpoint.exports.exports().iter().enumerate() {
-                // The first is also what a client gets who asks for no name.
-                let name = if index == 0 { "" } else { &export.name };
+            // Where there are several, whoever asks for no name depends on their order.
+            let alone = endpoint.exports.names().len() == 1;
+            for export in endpoint.exports.exports().iter() {
+                let name = if alone { "" } else { &export.name };
                 let mut uri = endpoint.bound.uri(name);
                 if encrypted {
                     // `nbds:`, `nbds+unix:`

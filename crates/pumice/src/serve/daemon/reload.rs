@@ -77,6 +77,7 @@ impl Daemon {
         }
         self.retain_down(|path| config.drives.iter().any(|drive| drive.path == path));
         self.rename(&config);
+        self.tell_of_first(&config);
         let mut reopened = Vec::new();
         for at in (0..self.open.len()).rev() {
             let open = &mut self.open[at];
@@ -126,6 +127,17 @@ impl Daemon {
         }
     }
 
+    /// Says when clients that ask for no name get another drive than before.
+    fn tell_of_first(&self, config: &Config) {
+        let shared = !self.config.server.nbd.is_empty() && !config.server.nbd.is_empty();
+        if let (true, Some(before), Some(now)) = (shared, self.config.drives.first(), config.drives.first())
+            && before.path != now.path
+        {
+            let (before, now) = (shown(&before.path), shown(&now.path));
+            tracing::warn!(%before, %now, "clients that ask for no name get another drive from now on");
+        }
+    }
+
     /// Offers drives under their new names; clients that have them by the old ones are disconnected.
     fn rename(&mut self, config: &Config) {
         let named = |open: &Open| find(config, open).map(|new| new.name.clone());
@@ -134,10 +146,12 @@ impl Daemon {
         for open in self.open.iter().filter(|open| named(open).is_some_and(|name| name != open.config.name)) {
             withdraw(&self.common, open);
         }
+        self.common.arrange(config.names());
         for open in self.open.iter_mut().filter(renamed) {
             let Some(name) = named(open) else { continue };
             let drive = shown(&open.config.path);
             tracing::info!(%drive, name, "renamed; clients of the old name are disconnected");
+            open.own.arrange(vec![name.clone()]);
             open.config.name = name;
             for exports in [&self.common, &open.own] {
                 if let Err(error) = exports.add(export(&open.config, &open.drive)) {

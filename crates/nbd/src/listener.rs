@@ -8,10 +8,11 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fs, net};
 
 use device::Device;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::address::Address;
 use crate::admission::{Admission, Peer};
@@ -25,6 +26,14 @@ const BACKLOG: i32 = 1024;
 
 /// Send buffer of Unix sockets, in bytes. TCP sizes its own.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// When a silent TCP client is asked whether it is there, how often again, and when it counts as gone: what it holds (a
+/// place, a drive that is to be opened again) is free within two minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+/// How long a TCP client may leave unacknowledged what was sent to it. As long as the probes take: it counts for them, too.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +140,7 @@ impl Listener {
         }
         let listener = TcpListener::bind(resolved.as_slice()).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
+        expect_signs_of_life(&listener).map_err(|error| fail(error.into()))?;
         let port = listener.local_addr().map_err(fail)?.port();
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
@@ -152,6 +162,16 @@ impl Listener {
             Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
         })
     }
+}
+
+/// Has the system end connections whose clients are gone without a farewell. Accepted sockets have the options of their
+/// listener.
+fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(listener, true)?;
+    sockopt::set_tcp_keepidle(listener, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(listener, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(listener, UNACKNOWLEDGED_MAX.as_millis() as u32)
 }
 
 /// Keeps the file of a Unix socket.
@@ -195,7 +215,7 @@ impl Accepted {
     pub fn peer(&self) -> Peer {
         match self {
             Self::Unix(stream) => {
-                let found = rustix::net::sockopt::socket_peercred(stream);
+                let found = sockopt::socket_peercred(stream);
                 found.map_or(Peer::Unknown, |process| Peer::User(process.uid.as_raw()))
             }
             // Of a client that has left already nothing is known.
@@ -237,7 +257,7 @@ impl Admitted {
         match accepted {
             Accepted::Unix(stream) => {
                 // The default holds no two replies of 128 KiB. No matter if the system allows less.
-                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
+                let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
                 serve_admitted(stream, admission, shared, shutdown).await
             }

@@ -58,20 +58,28 @@ impl<D> Offered<D> {
     pub(crate) fn removed(&self) -> Shutdown {
         self.removed.subscribe()
     }
+}
 
-    /// Counts a connection for as long as the guard lives.
-    pub(crate) fn begin(&self) -> SessionGuard<'_> {
-        self.sessions.send_modify(|sessions| *sessions += 1);
-        SessionGuard(&self.sessions)
+/// An export as the choice of a connection, which counts while it has it.
+pub(crate) struct Chosen<D>(Arc<Offered<D>>);
+
+impl<D> Chosen<D> {
+    pub(crate) fn new(export: Arc<Offered<D>>) -> Chosen<D> {
+        export.sessions.send_modify(|sessions| *sessions += 1);
+        Chosen(export)
     }
 }
 
-/// Counts a connection of an export while it lives.
-pub(crate) struct SessionGuard<'a>(&'a watch::Sender<usize>);
+impl<D> Deref for Chosen<D> {
+    type Target = Offered<D>;
+    fn deref(&self) -> &Offered<D> {
+        &self.0
+    }
+}
 
-impl Drop for SessionGuard<'_> {
+impl<D> Drop for Chosen<D> {
     fn drop(&mut self) {
-        self.0.send_modify(|sessions| *sessions -= 1);
+        self.0.sessions.send_modify(|sessions| *sessions -= 1);
     }
 }
 

@@ -126,6 +126,34 @@ async fn exports_stand_in_the_order_of_their_names() {
     assert_eq!(shared.find("").map(|export| export.name.clone()), Some("third".into()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_in_their_handshake_keep_no_removed_export() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    // One goes no further, the other does not take the answer to its choice.
+    let mut hesitant = connect_to(&shared, &device, 1 << 20);
+    let mut deaf = connect_to(&shared, &device, 64);
+    hesitant.client.greet().await;
+    assert_eq!(hesitant.client.outcome(&ClientOption::StructuredReply).await, REP_ACK);
+    let query = contexts("second", &[CONTEXT_BASE_ALLOCATION]);
+    assert_eq!(hesitant.client.outcome(&ClientOption::SetMetaContext(query)).await, REP_ACK);
+    deaf.client.greet().await;
+    deaf.client.send(&ClientOption::Go(info("second")).encode()).await;
+    // While something runs, no time passes: no handshake takes too long.
+    const TURNS: usize = 1000;
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+    let gone = shared.remove("second").expect("it was there");
+    assert_eq!(gone.sessions(), 1, "whose client has not taken the answer");
+    let served = Arc::downgrade(&gone.device);
+    drop(gone);
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+    assert!(served.upgrade().is_none(), "somebody keeps it");
+}
+
 #[tokio::test]
 async fn a_context_counts_for_the_export_it_was_chosen_for_not_for_its_successor() {
     let device = Arc::new(device());

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::error::ServiceError;
-use crate::serving::drives::Drives;
+use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::served::ServedDrive;
 use crate::watch::report::StatusReport;
 use crate::watch::states::DriveState;
@@ -104,6 +104,8 @@ enum Answer {
 pub struct AdminSocket {
     path: PathBuf,
     accepting: JoinHandle<()>,
+    /// Clients may stay connected for long: they keep no drive that is closed, and its backing could not be opened again.
+    _drives: Drives,
 }
 
 impl Drop for AdminSocket {
@@ -129,12 +131,13 @@ impl AdminSocket {
         std::fs::set_permissions(path, private).map_err(failed("protect"))?;
         let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
         let drives = drives.into();
+        let answered = drives.downgrade();
         let accepting = tokio::spawn(async move {
             let failures = LogLimit::new();
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let drives = drives.clone();
+                        let drives = answered.clone();
                         tokio::spawn(async move {
                             // A client that hangs up or never asks is no concern of anybody.
                             let _ = answer_all(stream, &drives).await;
@@ -150,7 +153,7 @@ impl AdminSocket {
                 }
             }
         });
-        Ok(AdminSocket { path: path.to_path_buf(), accepting })
+        Ok(AdminSocket { path: path.to_path_buf(), accepting, _drives: drives })
     }
 
     /// Listens for questions about `drive` where [`find_served`] looks.
@@ -212,7 +215,8 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
+/// Answers requests until the client leaves or the socket is gone.
+async fn answer_all(stream: UnixStream, drives: &WeakDrives) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
@@ -224,7 +228,10 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
         let whole = line.ends_with(b"\n");
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
-            _ => answer_one(&line, drives).await,
+            _ => match drives.upgrade() {
+                Some(drives) => answer_one(&line, &drives).await,
+                None => return Ok(()),
+            },
         };
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');

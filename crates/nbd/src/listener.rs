@@ -8,10 +8,12 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, net};
 
 use device::Device;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::address::Address;
@@ -23,6 +25,10 @@ use crate::export::Shared;
 use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
+
+/// How long others are waited for that bind sockets in the same directory, which takes them a moment, and how often.
+const GUARD_PATIENCE: Duration = Duration::from_secs(10);
+const GUARD_POLL: Duration = Duration::from_millis(1);
 
 /// Send buffer of Unix sockets, in bytes. TCP sizes its own.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
@@ -73,6 +79,23 @@ impl Drop for SocketFile {
     }
 }
 
+/// Locks the directory of a socket: one that another server has bound and does not listen at yet looks dead, and must not be
+/// removed. `None` where the lock cannot be had; then there is nothing better than to go on.
+fn guard(path: &Path) -> Option<fs::File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = fs::File::open(dir).ok()?;
+    let since = Instant::now();
+    loop {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(dir),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < GUARD_PATIENCE => {
+                std::thread::sleep(GUARD_POLL);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// A bound socket that clients can already connect to, to be accepted later.
 pub struct Listener {
     socket: Socket,
@@ -98,6 +121,7 @@ impl Listener {
     /// [`ListenError`] when something else is at `path`, a server answers there, or the system refuses.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         let address = Address::Unix(path.to_owned());
+        let _guard = guard(path);
         match fs::symlink_metadata(path) {
             Ok(file) if !file.file_type().is_socket() => return Err(ListenError::NotASocket(address)),
             Ok(_) => match UnixStream::connect(path) {

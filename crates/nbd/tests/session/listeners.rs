@@ -51,6 +51,29 @@ fn a_dead_socket_is_replaced() {
 }
 
 #[test]
+fn a_socket_that_is_bound_and_not_listened_at_yet_is_not_dead() {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    // Another server, in the middle of it.
+    let guard = std::fs::File::open(folder.path()).expect("opened");
+    flock(&guard, FlockOperation::LockExclusive).expect("free");
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+    let second = std::thread::spawn({
+        let path = path.clone();
+        move || Listener::unix(&path)
+    });
+    // Time for the second one to do what it must not.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    rustix::net::listen(&socket, 1).expect("listens");
+    drop(guard);
+    assert!(matches!(second.join().expect("no panic"), Err(ListenError::InUse(_))));
+    assert!(path.exists());
+}
+
+#[test]
 fn the_socket_of_a_successor_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s");

@@ -102,3 +102,58 @@ fn addresses_of_several_drives_are_told_with_names() {
     assert_eq!(server.uris(), [uri("")], "one drive needs no name");
     assert!(server.stop().success());
 }
+
+#[test]
+fn an_address_passes_from_drive_to_drive() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let other = create(&drive, "other", FIRST);
+    let [one, two] = ["one", "two"].map(|name| drive.folder().join(name));
+    let at = |socket: &Path| format!("nbd = [\"unix:{}\"]", text(socket));
+    let server = drive.serve_config(&table(&drive.path(), &at(&one)), 1);
+    assert_eq!(size(&one, ""), Some(SECOND_BYTES));
+    // To a drive that comes in its place.
+    reload(&drive, &server, &table(&other, &at(&one)));
+    assert_eq!(size(&one, ""), Some(FIRST_BYTES), "{}", drive.log());
+    // To one that comes beside it.
+    reload(&drive, &server, &(table(&drive.path(), &at(&one)) + &table(&other, &at(&two))));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
+    // They swap.
+    reload(&drive, &server, &(table(&drive.path(), &at(&two)) + &table(&other, &at(&one))));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(FIRST_BYTES), Some(SECOND_BYTES)), "{}", drive.log());
+    // To the server, and back.
+    let both = table(&drive.path(), "") + &table(&other, &at(&two));
+    reload(&drive, &server, &(format!("[server]\n{}\n", at(&one)) + &both));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
+    assert_eq!(size(&one, "other"), Some(FIRST_BYTES));
+    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    assert_eq!((size(&one, ""), size(&one, "other")), (Some(SECOND_BYTES), None), "{}", drive.log());
+    assert!(!two.exists());
+    let log = drive.log();
+    assert!(!log.contains("not listening") && !log.contains("not taken"), "{log}");
+    // Nobody's any more, and somebody's at once again.
+    reload(&drive, &server, &table(&drive.path(), &at(&two)));
+    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), None), "{}", drive.log());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_new_drive_whose_address_is_taken_changes_nothing() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let other = create(&drive, "other", FIRST);
+    let config = table(&drive.path(), "");
+    let server = drive.serve_config(&config, 1);
+    let default = format!("unix:{}.nbd", text(&drive.path()));
+    let taken = std::os::unix::net::UnixListener::bind(drive.folder().join("other.nbd")).expect("bound");
+    for (more, says) in
+        [("", "another server is listening"), (&format!("nbd = [\"{default}\"]"), "two drives")]
+    {
+        reload(&drive, &server, &(config.clone() + &table(&other, more)));
+        let log = drive.log();
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains("nothing changed: ") && last.contains(says), "{log}");
+        assert_eq!(size(&drive.folder().join("drive.nbd"), ""), Some(SECOND_BYTES));
+    }
+    drop(taken);
+    assert!(server.stop().success());
+}

@@ -52,6 +52,31 @@ fn the_size_is_the_files_length_in_whole_pages() {
 }
 
 #[test]
+fn a_growth_that_fails_takes_nothing_from_another_one() {
+    const STEPS: u64 = 200;
+    let dir = scratch();
+    let media = new_file(&dir, Allocation::Sparse);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                media.grow(1 << 62, Allocation::Preallocated).expect_err("more than there is");
+            }
+        });
+        let mut lost = None;
+        for size in (1..=STEPS).map(|step| SIZE + step * 4096) {
+            assert_eq!(media.grow(size, Allocation::Sparse).expect("grow"), size);
+            // A moment for the other one.
+            std::thread::yield_now();
+            let found = std::fs::metadata(media.path()).expect("metadata").len();
+            lost = lost.or((found < size).then_some((found, size)));
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(lost, None, "the file is shorter than what was promised");
+    });
+}
+
+#[test]
 fn a_file_grows_under_its_server_and_never_shrinks() {
     let dir = scratch();
     let media = new_file(&dir, Allocation::Sparse);

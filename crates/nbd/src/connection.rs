@@ -17,7 +17,7 @@ use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
 use crate::execute::execute;
-use crate::export::{Offered, Shared};
+use crate::export::{Chosen, Shared};
 use crate::handshake::{Handshake, Negotiated, greet};
 use crate::request::Session;
 use crate::shutdown::Shutdown;
@@ -141,7 +141,7 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
 #[tracing::instrument(level = "debug", skip_all, fields(export = ?export.name))]
 async fn transmit<S, D>(
     stream: &mut S,
-    export: &Offered<D>,
+    export: &Chosen<D>,
     session: Session,
     shared: &Shared<D>,
     shutdown: &mut Shutdown,
@@ -154,7 +154,6 @@ where
     let lease = Lease::new(&shared.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
-    let _session = export.begin();
     let mut removed = export.removed();
     let mut stopped = pin!(shutdown.requested());
     let mut removed = pin!(removed.requested());

@@ -58,26 +58,36 @@ impl<D> Offered<D> {
     pub(crate) fn removed(&self) -> Shutdown {
         self.removed.subscribe()
     }
+}
 
-    /// Counts a connection for as long as the guard lives.
-    pub(crate) fn begin(&self) -> SessionGuard<'_> {
-        self.sessions.send_modify(|sessions| *sessions += 1);
-        SessionGuard(&self.sessions)
+/// An export as the choice of a connection, which counts while it has it.
+pub(crate) struct Chosen<D>(Arc<Offered<D>>);
+
+impl<D> Chosen<D> {
+    pub(crate) fn new(export: Arc<Offered<D>>) -> Chosen<D> {
+        export.sessions.send_modify(|sessions| *sessions += 1);
+        Chosen(export)
     }
 }
 
-/// Counts a connection of an export while it lives.
-pub(crate) struct SessionGuard<'a>(&'a watch::Sender<usize>);
+impl<D> Deref for Chosen<D> {
+    type Target = Offered<D>;
+    fn deref(&self) -> &Offered<D> {
+        &self.0
+    }
+}
 
-impl Drop for SessionGuard<'_> {
+impl<D> Drop for Chosen<D> {
     fn drop(&mut self) {
-        self.0.send_modify(|sessions| *sessions -= 1);
+        self.0.sessions.send_modify(|sessions| *sessions -= 1);
     }
 }
 
 /// What all connections of a server share: exports, configuration, memory.
 pub struct Shared<D> {
     offers: RwLock<Arc<[Arc<Offered<D>>]>>,
+    /// Exports that there shall be, in order, whether offered now or not.
+    names: RwLock<Arc<[String]>>,
     tls: RwLock<TlsPolicy>,
     pub(crate) config: ServerConfig,
     pub(crate) budget: Budget,
@@ -92,7 +102,7 @@ fn check_lengths<D>(export: &Export<D>) -> Result<(), ConfigError> {
 }
 
 impl<D: Device> Shared<D> {
-    /// Offers `exports`; the first is also the one clients get who ask for the empty name.
+    /// Offers `exports`; the first is also the one clients get who ask for the empty name, while it is offered.
     ///
     /// # Errors
     /// [`ConfigError`] when there is no export, two have one name, or a limit is out of range.
@@ -101,11 +111,12 @@ impl<D: Device> Shared<D> {
             return Err(ConfigError::NoExport);
         }
         let shared = Self::empty(config)?;
+        shared.arrange(exports.iter().map(|export| export.name.clone()).collect());
         exports.into_iter().try_for_each(|export| shared.add(export))?;
         Ok(shared)
     }
 
-    /// Offers nothing yet.
+    /// Offers nothing yet; clients that ask for the empty name find nothing until [`Shared::arrange`] names the first.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit is out of range.
@@ -115,6 +126,7 @@ impl<D: Device> Shared<D> {
         let admissions = Arc::new(Admissions::new(&config));
         Ok(Arc::new(Self {
             offers: RwLock::new(Arc::new([])),
+            names: RwLock::new(Arc::new([])),
             tls: RwLock::new(config.tls.clone()),
             config,
             budget,
@@ -122,7 +134,25 @@ impl<D: Device> Shared<D> {
         }))
     }
 
-    /// Offers another export, behind those there are.
+    /// Names the exports that there shall be, offered now or not, in the order in which clients see them. The first is the
+    /// one that clients get who ask for the empty name. While it is not offered they get none: a client that connects again
+    /// must not find another device in its place.
+    pub fn arrange(&self, names: Vec<String>) {
+        let mut offers = self.offers.write();
+        *self.names.write() = names.into();
+        *offers = self.in_order(offers.iter().cloned());
+    }
+
+    /// As the names say; others follow them, in the order in which they came.
+    fn in_order(&self, offers: impl Iterator<Item = Arc<Offered<D>>>) -> Arc<[Arc<Offered<D>>]> {
+        let names = self.names.read();
+        let mut offers: Vec<_> = offers.collect();
+        let place = |offer: &Arc<Offered<D>>| names.iter().position(|name| *name == offer.name);
+        offers.sort_by_cached_key(|offer| place(offer).unwrap_or(usize::MAX));
+        offers.into()
+    }
+
+    /// Offers another export, in its place among those that were named, else behind them.
     ///
     /// # Errors
     /// [`ConfigError`] when one of this name is there, or its name or description is too long.
@@ -132,7 +162,7 @@ impl<D: Device> Shared<D> {
         if offers.iter().any(|earlier| earlier.name == export.name) {
             return Err(ConfigError::SameName(export.name));
         }
-        *offers = offers.iter().cloned().chain([Offered::new(export)]).collect();
+        *offers = self.in_order(offers.iter().cloned().chain([Offered::new(export)]));
         Ok(())
     }
 
@@ -148,16 +178,22 @@ impl<D: Device> Shared<D> {
         Some(gone)
     }
 
-    /// All exports now, the default first.
+    /// The exports that there shall be; see [`Shared::arrange`].
+    pub fn names(&self) -> Arc<[String]> {
+        self.names.read().clone()
+    }
+
+    /// All exports now, in order.
     pub fn exports(&self) -> Arc<[Arc<Offered<D>>]> {
         self.offers.read().clone()
     }
 
-    /// The export of that name; the first for the empty name, unless one is called so.
+    /// The export of that name. The empty one stands for the first that was named, whether that is offered or not.
     pub fn find(&self, name: &str) -> Option<Arc<Offered<D>>> {
         let offers = self.offers.read();
-        let named = offers.iter().find(|export| export.name == name);
-        named.or_else(|| offers.first().filter(|_| name.is_empty())).cloned()
+        let names = self.names.read();
+        let name = if name.is_empty() { names.first()?.as_str() } else { name };
+        offers.iter().find(|export| export.name == name).cloned()
     }
 
     /// Changes what connections from now on need for TLS: renewed certificates, say. TLS is not turned on or off by it.

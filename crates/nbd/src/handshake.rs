@@ -3,7 +3,7 @@
 //! Options are read to the byte, without buffering: what a client sends ahead of its time in plain text can
 //! never be taken for something it said inside TLS.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use device::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::admission::Admission;
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
-use crate::export::{Offered, Shared};
+use crate::export::{Chosen, Offered, Shared};
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
 use crate::option_reply as reply;
 use crate::protocol::*;
@@ -33,14 +33,14 @@ pub(crate) struct Handshake<'a, D> {
     secure: bool,
     zeroes: bool,
     structured_replies: bool,
-    /// The export that `base:allocation` was chosen for.
-    context_export: Option<Arc<Offered<D>>>,
+    /// The export that `base:allocation` was chosen for. A client that goes no further does not keep it.
+    context_export: Option<Weak<Offered<D>>>,
 }
 
 /// How a negotiation ended.
 pub(crate) enum Negotiated<D> {
     /// Serve this export.
-    Transmission(Arc<Offered<D>>, Session),
+    Transmission(Chosen<D>, Session),
     /// Go on inside TLS.
     StartTls,
     /// The client said goodbye.
@@ -123,10 +123,26 @@ impl<'a, D: Device> Handshake<'a, D> {
                 // Before the client learns of it: from then on it relies on its place.
                 self.admission.established()?;
             }
-            stream.write_all(&out).await?;
-            stream.flush().await?;
-            if let Next::End(end) = next {
-                return Ok(end);
+            let sent = async {
+                stream.write_all(&out).await?;
+                stream.flush().await
+            };
+            match next {
+                Next::End(Negotiated::Transmission(export, session)) => {
+                    let mut removed = export.removed();
+                    tokio::select! {
+                        biased;
+                        sent = sent => sent?,
+                        // It does not wait for a client that does not listen.
+                        () = removed.requested() => return Ok(Negotiated::Over),
+                    }
+                    return Ok(Negotiated::Transmission(export, session));
+                }
+                Next::End(end) => {
+                    sent.await?;
+                    return Ok(end);
+                }
+                Next::Continue => sent.await?,
             }
         }
         Err(broken("too many options"))
@@ -179,7 +195,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                 let session = self.session(&export);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
-                return Ok(Next::End(Negotiated::Transmission(export, session)));
+                return Ok(Next::End(Negotiated::Transmission(Chosen::new(export), session)));
             }
             ClientOption::Abort => {
                 reply::push_reply(out, option, REP_ACK, &[]);
@@ -189,7 +205,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             ClientOption::Go(query) => {
                 if let Some(export) = self.info(option, &query, out) {
                     let session = self.session(&export);
-                    return Ok(Next::End(Negotiated::Transmission(export, session)));
+                    return Ok(Next::End(Negotiated::Transmission(Chosen::new(export), session)));
                 }
             }
             ClientOption::Info(query) => {
@@ -229,7 +245,8 @@ impl<'a, D: Device> Handshake<'a, D> {
 
     /// The session with `export` as negotiated: contexts count only for the export they were asked for.
     fn session(&self, export: &Arc<Offered<D>>) -> Session {
-        let chosen = self.context_export.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, export));
+        let chosen =
+            self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
         Session { structured_replies: self.structured_replies, base_allocation: chosen }
     }
 
@@ -273,7 +290,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
         };
         if query.queries.iter().any(|name| name == CONTEXT_BASE_ALLOCATION) {
-            self.context_export = Some(export);
+            self.context_export = Some(Arc::downgrade(&export));
             reply::push_meta_context(out, option, CONTEXT_ID_BASE_ALLOCATION, CONTEXT_BASE_ALLOCATION);
         }
         reply::push_reply(out, option, REP_ACK, &[]);

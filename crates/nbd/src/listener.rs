@@ -8,10 +8,13 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use std::{fs, net};
 
 use device::Device;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::address::Address;
 use crate::admission::{Admission, Peer};
@@ -23,8 +26,20 @@ use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
 
+/// How long others are waited for that bind sockets in the same directory, which takes them a moment, and how often.
+const GUARD_PATIENCE: Duration = Duration::from_secs(10);
+const GUARD_POLL: Duration = Duration::from_millis(1);
+
 /// Send buffer of Unix sockets, in bytes. TCP sizes its own.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// When a silent TCP client is asked whether it is there, how often again, and when it counts as gone: what it holds (a
+/// place, a drive that is to be opened again) is free within two minutes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+/// How long a TCP client may leave unacknowledged what was sent to it. As long as the probes take: it counts for them, too.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +79,23 @@ impl Drop for SocketFile {
     }
 }
 
+/// Locks the directory of a socket: one that another server has bound and does not listen at yet looks dead, and must not be
+/// removed. `None` where the lock cannot be had; then there is nothing better than to go on.
+fn guard(path: &Path) -> Option<fs::File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = fs::File::open(dir).ok()?;
+    let since = Instant::now();
+    loop {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(dir),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < GUARD_PATIENCE => {
+                std::thread::sleep(GUARD_POLL);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// A bound socket that clients can already connect to, to be accepted later.
 pub struct Listener {
     socket: Socket,
@@ -89,6 +121,7 @@ impl Listener {
     /// [`ListenError`] when something else is at `path`, a server answers there, or the system refuses.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         let address = Address::Unix(path.to_owned());
+        let _guard = guard(path);
         match fs::symlink_metadata(path) {
             Ok(file) if !file.file_type().is_socket() => return Err(ListenError::NotASocket(address)),
             Ok(_) => match UnixStream::connect(path) {
@@ -131,6 +164,7 @@ impl Listener {
         }
         let listener = TcpListener::bind(resolved.as_slice()).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
+        expect_signs_of_life(&listener).map_err(|error| fail(error.into()))?;
         let port = listener.local_addr().map_err(fail)?.port();
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
@@ -152,6 +186,16 @@ impl Listener {
             Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
         })
     }
+}
+
+/// Has the system end connections whose clients are gone without a farewell. Accepted sockets have the options of their
+/// listener.
+fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(listener, true)?;
+    sockopt::set_tcp_keepidle(listener, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(listener, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(listener, UNACKNOWLEDGED_MAX.as_millis() as u32)
 }
 
 /// Keeps the file of a Unix socket.
@@ -195,7 +239,7 @@ impl Accepted {
     pub fn peer(&self) -> Peer {
         match self {
             Self::Unix(stream) => {
-                let found = rustix::net::sockopt::socket_peercred(stream);
+                let found = sockopt::socket_peercred(stream);
                 found.map_or(Peer::Unknown, |process| Peer::User(process.uid.as_raw()))
             }
             // Of a client that has left already nothing is known.
@@ -237,7 +281,7 @@ impl Admitted {
         match accepted {
             Accepted::Unix(stream) => {
                 // The default holds no two replies of 128 KiB. No matter if the system allows less.
-                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
+                let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
                 serve_admitted(stream, admission, shared, shutdown).await
             }

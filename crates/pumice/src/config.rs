@@ -22,7 +22,7 @@ const DEFAULT_PATH_VARIABLE: &str = "PUMICE_CONFIG";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     pub(crate) server: Server,
-    /// In the order they are offered: the first is the one clients get who ask for no name.
+    /// In the order they are offered: the first is the one clients get who ask for no name, while it is served.
     pub(crate) drives: Vec<DriveConfig>,
 }
 
@@ -204,6 +204,11 @@ fn target(path: &Path) -> PathBuf {
 }
 
 impl Config {
+    /// Names of all drives, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.drives.iter().map(|drive| drive.name.clone()).collect()
+    }
+
     /// What no single value can show.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {

@@ -1,5 +1,6 @@
 //! `pumice create`
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
-use media::{Allocation, AnyMedia, Direct, FileMedia, Media, MediaError};
+use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
 use service::{IoChoice, path_text, run_here};
 
 use crate::free_space::{free_bytes, missing_bytes};
@@ -56,22 +57,24 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let existed = look(&args.path)?;
-    let mut grown = false;
-    let media = match existed {
-        true => open_existing(args, &mut grown),
-        false => create_file(args),
+    let (media, grown) = match existed {
+        true => open_existing(args)?,
+        false => (create_file(args)?, None),
     };
-    let made = media.is_ok() && !existed;
-    let created = media.and_then(|media| run_here(IoChoice::Auto, |_| create_on(args, &media, existed))?);
-    // Another command that has the file may have made its drive on it.
-    let is_lost = |error: &anyhow::Error| error.downcast_ref().is_some_and(MediaError::is_in_use);
-    if grown && created.as_ref().is_err_and(|error| !is_lost(error)) {
-        // As it was: an empty file.
-        let _ = std::fs::OpenOptions::new().write(true).open(&args.path).and_then(|file| file.set_len(0));
-    } else if created.is_err() && made {
-        // It was made a moment ago and holds nothing.
-        let _ = std::fs::remove_file(&args.path);
+    let created = run_here(IoChoice::Auto, |_| create_on(args, &media, existed))
+        .map_err(anyhow::Error::from)
+        .and_then(|created| created);
+    if created.is_err() {
+        // Before the lock goes: then another command may make its drive there.
+        match grown {
+            // As it was: an empty file.
+            Some(file) => drop(file.set_len(0)),
+            // It was made a moment ago and holds nothing.
+            None if !existed => drop(std::fs::remove_file(&args.path)),
+            None => {}
+        }
     }
+    drop(media);
     let options = created?;
     let warning = lacks_room(&args.path);
     tell_of(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
@@ -140,36 +143,54 @@ fn create_file(args: &Args) -> Result<AnyMedia> {
     Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))
 }
 
-/// `grown` tells whether the file was empty and has the size of the drive now.
-fn open_existing(args: &Args, grown: &mut bool) -> Result<AnyMedia> {
+/// With the file if it was empty and has the size of the drive now.
+fn open_existing(args: &Args) -> Result<(AnyMedia, Option<File>)> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", args.path.display());
     }
     in_use::refuse(&args.path)?;
-    if let Some(Size(size)) = args.size {
-        *grown = grow(&args.path, size)?;
-    }
+    let grown = match args.size {
+        Some(Size(size)) => grow(args, size)?,
+        None => None,
+    };
     let media = FileMedia::open(&args.path, false, Direct::Auto)?;
     if let Some(warning) = media.warning() {
         usage::complain(&format!("warning: {warning}"));
     }
-    Ok(AnyMedia::from(media))
+    Ok((AnyMedia::from(media), grown))
 }
 
-/// Grows a regular file that is empty, as `touch` or `mktemp` left it.
-fn grow(path: &Path, size: u64) -> Result<bool> {
+/// Grows a regular file that is empty, as `touch` or `mktemp` left it. What is too small for a drive does not get that far.
+fn grow(args: &Args, size: u64) -> Result<Option<File>> {
+    let path = &args.path;
     let metadata =
         std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", path.display()))?;
     if !metadata.is_file() || metadata.len() > 0 {
-        return Ok(false);
+        return Ok(None);
     }
-    let file = std::fs::OpenOptions::new().write(true).open(path);
+    check_smallest(args, size)?;
+    let file = File::options().write(true).open(path);
     let grown = file.and_then(|file| {
         file.set_len(size)?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok(file)
     });
-    grown.with_context(|| format!("{}: cannot grow it to {size} bytes", path.display()))?;
-    Ok(true)
+    grown.map(Some).with_context(|| format!("{}: cannot grow it to {size} bytes", path.display()))
+}
+
+fn check_smallest(args: &Args, physical: u64) -> Result<()> {
+    if let Some(smallest) =
+        smallest_physical_bytes(segment_bytes(args)?).filter(|smallest| physical < *smallest)
+    {
+        let (size, smallest) = (human::bytes(physical), human::bytes(smallest));
+        bail!("{}: physical size {size} is too small: at least {smallest}", args.path.display());
+    }
+    Ok(())
+}
+
+fn segment_bytes(args: &Args) -> Result<Option<u32>> {
+    let segment_bytes = args.segment.map(|size| u32::try_from(size.0)).transpose();
+    segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))
 }
 
 /// Smallest physical size of a drive, in bytes, for a segment size; `None` for one that no drive can have.
@@ -192,18 +213,13 @@ async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<Creat
         bail!("{path}: has {} bytes, fewer than --size {physical}; choose a smaller one", media.size_bytes());
     }
     let physical = physical / media::PAGE_BYTES as u64 * media::PAGE_BYTES as u64;
-    let segment_bytes = args.segment.map(|size| u32::try_from(size.0)).transpose();
-    let segment_bytes = segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))?;
-    if let Some(smallest) = smallest_physical_bytes(segment_bytes).filter(|smallest| physical < *smallest) {
-        let (size, smallest) = (human::bytes(physical), human::bytes(smallest));
-        bail!("{path}: physical size {size} is too small: at least {smallest}");
-    }
+    check_smallest(args, physical)?;
     let options = CreateOptions {
         physical_size_bytes: physical,
         // Powers of 1000 are seldom whole blocks.
         logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0 / BLOCK * BLOCK),
         sector_bytes: args.sector.parse()?,
-        segment_bytes,
+        segment_bytes: segment_bytes(args)?,
         codec: args.codec,
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),

@@ -128,6 +128,55 @@ fn a_closed_drive_refuses_and_is_clean() -> Outcome {
 }
 
 #[test]
+fn a_closed_drive_trains_and_grows_no_more() -> Outcome {
+    served(IoChoice::Auto, async |_, drive, _| {
+        drive.close(PATIENCE).await?;
+        let error = drive.train().await.err().ok_or("trained")?.to_string();
+        assert!(error.contains("closed"), "{error}");
+        let grown = drive.set_physical_size(2 * SIZE_BYTES, Allocation::Sparse).await;
+        let error = grown.err().ok_or("grown")?.to_string();
+        assert!(error.contains("closed"), "{error}");
+        assert_eq!(std::fs::metadata(drive.path())?.len(), SIZE_BYTES);
+        drive.start_settle();
+        let server = drive.report().server.ok_or("no server")?;
+        assert!(server.settling.run.is_none(), "nobody would do it");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_closed_drive_can_be_opened_again_while_clients_of_its_admin_socket_stay() -> Outcome {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("drive");
+    create(&path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = Workers::start(Some(1), IoChoice::Auto)?;
+    runtime.block_on(async {
+        let drive = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+        let socket = dir.path().join("admin.sock");
+        let listening = AdminSocket::listen(&socket, drive.clone())?;
+        let mut client = BufReader::new(tokio::net::UnixStream::connect(&socket).await?);
+        client.write_all(b"{\"command\":\"status\"}\n").await?;
+        let mut answer = String::new();
+        client.read_line(&mut answer).await?;
+        assert!(answer.starts_with("{\"drives\":[{"), "{answer}");
+        drive.close(PATIENCE).await?;
+        drop(listening);
+        let closed = Arc::downgrade(&drive);
+        drop(drive);
+        assert!(closed.upgrade().is_none(), "somebody keeps the drive, and with it the lock");
+        let again = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+        client.write_all(b"{\"command\":\"status\"}\n").await?;
+        assert_eq!(client.read_line(&mut String::new()).await?, 0, "there is nobody to ask any more");
+        again.close(PATIENCE).await?;
+        Outcome::Ok(())
+    })?;
+    workers.stop();
+    Ok(())
+}
+
+#[test]
 fn a_drive_is_served_once() -> Outcome {
     served(IoChoice::Auto, async |workers, drive, _| {
         let again = ServedDrive::open(drive.path(), &OpenSettings::default(), workers, 0).await;

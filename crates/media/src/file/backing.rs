@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -21,6 +22,8 @@ pub(crate) struct Backing {
     pub(super) path: PathBuf,
     /// Grows only.
     pub(super) size_bytes: AtomicU64,
+    /// Held while it grows: who fails restores the length that he found, which nobody else may have changed.
+    pub(super) growing: Mutex<()>,
     pub(super) block_device: bool,
     pub(super) read_only: bool,
     pub(super) direct: bool,

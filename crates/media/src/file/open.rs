@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -69,6 +70,7 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
         file,
         path: path.to_path_buf(),
         size_bytes: AtomicU64::new(size_bytes),
+        growing: Mutex::default(),
         block_device,
         read_only,
         direct,
@@ -95,6 +97,7 @@ pub(super) fn create(
             file,
             path: path.to_path_buf(),
             size_bytes: AtomicU64::new(size_bytes),
+            growing: Mutex::default(),
             block_device: false,
             read_only: false,
             direct,
@@ -140,6 +143,7 @@ pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -
     if backing.read_only {
         return Err(MediaError::from_io(path, "grow it", Errno::ROFS));
     }
+    let _growing = backing.growing.lock();
     let raw_bytes = if backing.block_device {
         block_size_bytes(file).map_err(|error| MediaError::from_io(path, "tell its size", error))?
     } else {

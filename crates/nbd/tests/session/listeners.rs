@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use nbd::{Address, ListenError, Listener, Server, ServerConfig};
+use nbd::{Accepted, Address, ListenError, Listener, Server, ServerConfig};
 
 use crate::client::{device, shared_of};
 
@@ -51,6 +51,29 @@ fn a_dead_socket_is_replaced() {
 }
 
 #[test]
+fn a_socket_that_is_bound_and_not_listened_at_yet_is_not_dead() {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    // Another server, in the middle of it.
+    let guard = std::fs::File::open(folder.path()).expect("opened");
+    flock(&guard, FlockOperation::LockExclusive).expect("free");
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+    let second = std::thread::spawn({
+        let path = path.clone();
+        move || Listener::unix(&path)
+    });
+    // Time for the second one to do what it must not.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    rustix::net::listen(&socket, 1).expect("listens");
+    drop(guard);
+    assert!(matches!(second.join().expect("no panic"), Err(ListenError::InUse(_))));
+    assert!(path.exists());
+}
+
+#[test]
 fn the_socket_of_a_successor_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s");
@@ -80,6 +103,22 @@ fn tcp_is_for_this_machine_unless_told_otherwise() {
     assert!(matches!(listener.address(), Address::Tcp(host, port) if host == "127.0.0.1" && *port > 0));
     config.insecure = true;
     assert!(Listener::tcp("0.0.0.0", 0, &config).is_ok());
+}
+
+#[tokio::test]
+async fn tcp_clients_that_vanish_are_noticed() {
+    use rustix::net::sockopt;
+    let listener = Listener::tcp("127.0.0.1", 0, &ServerConfig::default()).expect("listens");
+    let Address::Tcp(_, port) = *listener.address() else { panic!("not TCP") };
+    let acceptor = listener.register().expect("registered");
+    let _client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    let Accepted::Tcp(stream) = acceptor.accept().await.expect("accepted") else { panic!("not TCP") };
+    assert!(sockopt::socket_keepalive(&stream).expect("asked"));
+    let idle = sockopt::tcp_keepidle(&stream).expect("asked");
+    let interval = sockopt::tcp_keepintvl(&stream).expect("asked");
+    let silent = idle + interval * sockopt::tcp_keepcnt(&stream).expect("asked");
+    assert_eq!(silent.as_secs(), 120);
+    assert_eq!(sockopt::tcp_user_timeout(&stream).expect("asked"), 120_000);
 }
 
 fn greeting(mut stream: impl Read + Write) -> bool {

@@ -87,17 +87,71 @@ async fn a_request_in_flight_is_answered_before_its_export_goes() {
     timeout(Duration::from_secs(100), gone.unused()).await.expect("nobody has it");
 }
 
+fn names(shared: &nbd::Shared<MemoryDevice>) -> Vec<String> {
+    shared.exports().iter().map(|export| export.name.clone()).collect()
+}
+
 #[tokio::test]
-async fn the_next_export_becomes_the_default() {
+async fn the_empty_name_never_leads_to_another_export() {
     let device = Arc::new(device());
     let shared = shared_of(&device, ServerConfig::default());
+    let default = || shared.find("").map(|export| export.name.clone());
+    assert_eq!(default(), Some("first".into()));
     shared.remove("first");
-    assert_eq!(shared.find("").map(|export| export.name.clone()), Some("second".into()));
-    shared.remove("second");
+    assert_eq!(default(), None);
     let mut session = connect_to(&shared, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::Go(info(""))).await, REP_ERR_UNKNOWN);
-    assert_eq!(session.client.option(&ClientOption::List).await.len(), 1);
+    assert_eq!(session.client.option(&ClientOption::List).await.len(), 2, "the second one, and the end");
+    let mut old = connect_to(&shared, &device, 1 << 20);
+    old.client.greet().await;
+    old.client.send(&ClientOption::ExportName(String::new()).encode()).await;
+    assert!(old.client.is_closed().await);
+    // It comes back to where it was.
+    shared.add(export("first")).expect("free");
+    assert_eq!(names(&shared), ["first", "second"]);
+    session.client.go("").await;
+    assert_eq!(default(), Some("first".into()));
+}
+
+#[tokio::test]
+async fn exports_stand_in_the_order_of_their_names() {
+    let shared = shared_of(&Arc::new(device()), ServerConfig::default());
+    shared.add(export("other")).expect("a new name");
+    shared.arrange(["third", "second", "first"].map(String::from).to_vec());
+    assert_eq!(names(&shared), ["second", "first", "other"]);
+    assert!(shared.find("").is_none(), "the third is not offered yet");
+    shared.add(export("third")).expect("a new name");
+    assert_eq!(names(&shared), ["third", "second", "first", "other"]);
+    assert_eq!(shared.find("").map(|export| export.name.clone()), Some("third".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_in_their_handshake_keep_no_removed_export() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    // One goes no further, the other does not take the answer to its choice.
+    let mut hesitant = connect_to(&shared, &device, 1 << 20);
+    let mut deaf = connect_to(&shared, &device, 64);
+    hesitant.client.greet().await;
+    assert_eq!(hesitant.client.outcome(&ClientOption::StructuredReply).await, REP_ACK);
+    let query = contexts("second", &[CONTEXT_BASE_ALLOCATION]);
+    assert_eq!(hesitant.client.outcome(&ClientOption::SetMetaContext(query)).await, REP_ACK);
+    deaf.client.greet().await;
+    deaf.client.send(&ClientOption::Go(info("second")).encode()).await;
+    // While something runs, no time passes: no handshake takes too long.
+    const TURNS: usize = 1000;
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+    let gone = shared.remove("second").expect("it was there");
+    assert_eq!(gone.sessions(), 1, "whose client has not taken the answer");
+    let served = Arc::downgrade(&gone.device);
+    drop(gone);
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+    assert!(served.upgrade().is_none(), "somebody keeps it");
 }
 
 #[tokio::test]

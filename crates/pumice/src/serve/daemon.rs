@@ -2,7 +2,7 @@
 
 mod reload;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use admin::{HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
-use service::{AdminSocket, Drives, ServedDrive, Workers, shown};
+use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers, shown};
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::printer::Printer;
@@ -18,11 +18,15 @@ use super::signals::Signals;
 use super::{http, systemd};
 use crate::config::{Config, DriveConfig, Server, Source};
 use crate::human;
+use crate::usage::one_line;
 
 /// How long requests in flight are waited for when a drive is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// On top of that, for clients to be disconnected.
 const PARTING: Duration = Duration::from_secs(2);
+
+/// How often drives are tried again that were in use by somebody else.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// A drive that is open.
 struct Open {
@@ -38,8 +42,6 @@ struct Open {
 /// Clients that come early wait.
 struct Early {
     nbd: Vec<Bound>,
-    /// For each drive of the configuration, where it will be the only export.
-    own: Vec<Exports>,
     http: Option<HttpListener>,
     /// Answers at once, about the drives that are open so far.
     admin: Option<AdminSocket>,
@@ -59,6 +61,8 @@ pub(super) struct Daemon {
     common: Exports,
     endpoints: Endpoints,
     http: Option<HttpServer>,
+    /// Of the drives that could not be opened, those that were in use: they are tried again until they are free.
+    waiting: Vec<PathBuf>,
     /// Where status finds the drives that could not be opened, while there are any.
     down_admin: Option<AdminSocket>,
     printer: Printer,
@@ -75,6 +79,7 @@ impl Daemon {
         signals: Signals,
     ) -> Result<Daemon> {
         let common = Shared::empty(nbd.clone())?;
+        common.arrange(config.names());
         let endpoints = Endpoints::new(workers.clone(), signals.stop.clone());
         Ok(Daemon {
             source,
@@ -87,6 +92,7 @@ impl Daemon {
             common,
             endpoints,
             http: None,
+            waiting: Vec::new(),
             down_admin: None,
             printer: Printer::start()?,
             openings: 0,
@@ -98,7 +104,7 @@ impl Daemon {
         let mut stop = self.signals.stop.clone();
         let early = self.bind()?;
         let opened = tokio::select! {
-            opened = self.open_all(&early.own) => opened.map(|()| true),
+            opened = self.open_all() => opened.map(|()| true),
             () = stop.requested() => Ok(false),
         };
         let result = match opened {
@@ -107,45 +113,32 @@ impl Daemon {
             Err(error) => Err(error),
         };
         // Drives that were opened are closed, whatever went wrong with others.
-        let mut closed = Ok(());
-        for open in &self.open {
-            closed = closed.and(close(&open.drive).await);
-        }
-        for drive in self.drives.down() {
-            drive.finish().await;
-        }
-        result.and(closed)
+        let drives: Vec<_> = self.open.iter().map(|open| open.drive.clone()).collect();
+        let closed = together(drives.into_iter().map(async |drive| close(&drive).await)).await;
+        together(self.drives.down().into_iter().map(async |drive| drive.finish().await)).await;
+        let mut failures = closed.into_iter().filter_map(Result::err);
+        let first = failures.next();
+        failures.for_each(|error| tracing::error!("{}", one_line(&error)));
+        result.and(first.map_or(Ok(()), Err))
     }
 
     fn bind(&self) -> Result<Early> {
         let server = &self.config.server;
-        let mut wanted = Vec::new();
-        for address in &server.nbd {
-            wanted.push((absolute(address)?, self.common.clone()));
-        }
-        let mut own = Vec::new();
-        for drive in &self.config.drives {
-            let exports = Shared::empty(self.nbd.clone())?;
-            for address in own_addresses(drive, server)? {
-                wanted.push((absolute(&address)?, exports.clone()));
-            }
-            own.push(exports);
-        }
+        let wanted = addresses(&self.config)?;
         let admin = server.admin.as_ref().map(|path| AdminSocket::listen(path, self.drives.clone()));
         Ok(Early {
             nbd: self.endpoints.bind(&wanted, &self.nbd)?,
-            own,
             http: self.bind_http(server)?,
             admin: admin.transpose()?,
         })
     }
 
-    /// Opens the drives of the configuration, to be offered alone at `own`. A drive of a file that cannot be opened is down,
+    /// Opens the drives of the configuration. A drive of a file that cannot be opened is down,
     /// and the others are served; a drive that the command line names ends the server.
-    async fn open_all(&mut self, own: &[Exports]) -> Result<()> {
+    async fn open_all(&mut self) -> Result<()> {
         let mut last = None;
-        for (config, own) in self.config.drives.clone().into_iter().zip(own) {
-            match self.open_drive(config.clone(), Some(own.clone())).await {
+        for config in self.config.drives.clone() {
+            match self.open_drive(config.clone(), None).await {
                 Ok(()) => {}
                 Err(error) if self.source.file.is_some() && self.source.overrides.paths.is_empty() => {
                     self.down(&config, &error);
@@ -170,6 +163,7 @@ impl Daemon {
         tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");
         let offer = || {
             let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;
+            own.arrange(vec![config.name.clone()]);
             own.add(export(&config, &drive))?;
             self.common.add(export(&config, &drive))?;
             Ok::<Exports, ConfigError>(own)
@@ -189,10 +183,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reports a drive as down that could not be opened; a reload tries again.
+    /// Reports a drive as down that could not be opened; a reload tries again, and the server by itself if the drive was in use.
     fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
         let monitor = config.options.open().monitor;
-        self.drives.fail(&config.path, &monitor, &crate::usage::one_line(error));
+        let mut reason = one_line(error);
+        self.waiting.retain(|path| *path != config.path);
+        if is_in_use(error) {
+            self.waiting.push(config.path.clone());
+            reason += &format!("; tried again every {} seconds", RETRY.as_secs());
+        }
+        self.drives.fail(&config.path, &monitor, &reason);
         if self.down_admin.is_none() {
             let admin = AdminSocket::listen_for_down(&self.drives);
             // Serving the others matters more.
@@ -203,14 +203,16 @@ impl Daemon {
 
     /// Takes off the list of drives that are down those for which `stays` does not hold.
     fn retain_down(&mut self, stays: impl Fn(&Path) -> bool) {
+        self.waiting.retain(|path| stays(path));
         self.drives.retain_down(stays);
         if self.drives.down().is_empty() {
             self.down_admin = None;
         }
     }
 
-    /// Takes a drive away from clients: they get their answers and are disconnected. Then it is closed.
-    async fn close_drive(&mut self, at: usize) -> Result<Exports> {
+    /// Takes a drive away from clients: they get their answers and are disconnected. Then it is closed. Answers where it alone
+    /// was offered, and how closing went.
+    async fn close_drive(&mut self, at: usize) -> (Exports, Result<()>) {
         let open = self.open.remove(at);
         let gone = withdraw(&self.common, &open);
         let parted = async {
@@ -222,9 +224,11 @@ impl Daemon {
             tracing::warn!(drive = %shown(&open.config.path), "closing under clients that do not leave");
         }
         self.drives.remove(&open.drive);
-        close(&open.drive).await?;
-        tracing::info!(drive = %shown(&open.config.path), "closed");
-        Ok(open.own)
+        let closed = close(&open.drive).await;
+        if closed.is_ok() {
+            tracing::info!(drive = %shown(&open.config.path), "closed");
+        }
+        (open.own, closed)
     }
 
     /// Where clients shall connect, for a server and its drives as they are.
@@ -246,7 +250,7 @@ impl Daemon {
         self.http = early.http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         // Without those of drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
-        self.endpoints.accept(early.nbd.into_iter().filter(|bound| bound.is_one_of(&wanted)).collect())?;
+        drop(self.endpoints.accept(early.nbd, &wanted)?);
         self.endpoints.announce(&self.nbd, &self.printer);
         systemd::ready(&self.summary());
         let mut stop = self.signals.stop.clone();
@@ -254,16 +258,54 @@ impl Daemon {
             tokio::select! {
                 biased;
                 () = stop.requested() => break,
-                _ = self.signals.reload.recv() => {}
+                _ = self.signals.reload.recv() => {
+                    systemd::reloading();
+                    self.reload().await;
+                    systemd::ready(&self.summary());
+                }
+                () = tokio::time::sleep(RETRY), if !self.waiting.is_empty() => self.try_again().await,
             }
-            systemd::reloading();
-            self.reload().await;
-            systemd::ready(&self.summary());
         }
         systemd::stopping();
         tracing::info!("stopping: answering what is in flight; a second signal stops at once");
         self.endpoints.ended().await;
         Ok(())
+    }
+
+    /// Opens a drive as [`Daemon::open_drive`] does; `None` if told to stop meanwhile.
+    async fn open_unless_stopped(&mut self, config: DriveConfig, own: Option<Exports>) -> Option<Result<()>> {
+        let mut stop = self.signals.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.requested() => None,
+            opened = self.open_drive(config, own) => Some(opened),
+        }
+    }
+
+    /// Opens those of the drives that were in use that are free now.
+    async fn try_again(&mut self) {
+        let mut changed = false;
+        for path in self.waiting.clone() {
+            let Some(config) = self.config.drives.iter().find(|drive| drive.path == path).cloned() else {
+                continue;
+            };
+            match self.open_unless_stopped(config.clone(), None).await {
+                None => return,
+                Some(Ok(())) => {
+                    tracing::info!(drive = %shown(&path), "opened: it is not in use any more");
+                    self.retain_down(|other| other != path);
+                    changed = true;
+                }
+                // Told already.
+                Some(Err(error)) if is_in_use(&error) => {}
+                Some(Err(error)) => self.down(&config, &error),
+            }
+        }
+        if changed {
+            self.listen_as(&self.config.server.clone(), Vec::new()).await;
+            self.endpoints.announce(&self.nbd, &self.printer);
+            systemd::ready(&self.summary());
+        }
     }
 
     fn bind_http(&self, server: &Server) -> Result<Option<HttpListener>> {
@@ -284,10 +326,38 @@ impl Daemon {
     }
 }
 
+/// Whether a drive could not be opened because somebody else has it.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ServiceError::Media(error)) if error.is_in_use())
+}
+
+/// Does all of it at a time.
+async fn together<F>(work: impl Iterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let begun: Vec<_> = work.map(tokio::spawn).collect();
+    let mut done = Vec::new();
+    for task in begun {
+        // A panic ends the process.
+        done.extend(task.await);
+    }
+    done
+}
+
 /// No client finds the drive any more.
 fn withdraw(common: &Exports, open: &Open) -> Vec<Arc<Offered<ServedDrive>>> {
     let name = &open.config.name;
     common.remove(name).into_iter().chain(open.own.remove(name)).collect()
+}
+
+/// All addresses that a configuration asks for.
+fn addresses(config: &Config) -> Result<Vec<Address>> {
+    let mut all = config.server.nbd.clone();
+    for drive in &config.drives {
+        all.extend(own_addresses(drive, &config.server)?);
+    }
+    all.iter().map(absolute).collect()
 }
 
 /// Addresses where a drive is the only export.
@@ -308,4 +378,23 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
 
 async fn close(drive: &Arc<ServedDrive>) -> Result<()> {
     drive.close(PATIENCE).await.with_context(|| format!("{}: not closed properly", shown(drive.path())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_done_together_does_not_wait_for_what_is_before_it() {
+        let all = Arc::new(tokio::sync::Barrier::new(3));
+        let work = (0..3).map(|number| {
+            let all = all.clone();
+            async move {
+                all.wait().await;
+                number
+            }
+        });
+        let done = tokio::time::timeout(Duration::from_secs(60), together(work)).await;
+        assert_eq!(done.ok(), Some(vec![0, 1, 2]));
+    }
 }

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nbd::{
     AcceptFailures, Acceptor, Address, Admitted, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger,
     TlsPolicy,
 };
+use parking_lot::RwLock;
 use service::{ServedDrive, Workers, shown};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::printer::Printer;
@@ -23,24 +25,18 @@ struct Endpoint {
     address: Address,
     /// With the port that was given.
     bound: Address,
-    exports: Exports,
+    /// What clients who come may choose among. The address may pass to another drive.
+    exports: Arc<RwLock<Exports>>,
     /// Stops accepting; clients that are connected stay.
-    _stop: ShutdownTrigger,
+    stop: ShutdownTrigger,
+    /// Ends when the socket is closed.
+    closed: oneshot::Receiver<()>,
 }
 
 /// An address that is bound, where nobody accepts yet.
 pub(super) struct Bound {
     address: Address,
     listener: Listener,
-    exports: Exports,
-}
-
-impl Bound {
-    pub(super) fn is_one_of(&self, wanted: &[(Address, Exports)]) -> bool {
-        wanted
-            .iter()
-            .any(|(address, exports)| self.address == *address && Arc::ptr_eq(&self.exports, exports))
-    }
 }
 
 /// All addresses of a server.
@@ -62,47 +58,67 @@ impl Endpoints {
     /// Binds those of `wanted` that are not listened at.
     ///
     /// # Errors
-    /// The first that cannot be bound; then none is.
-    pub(super) fn bind(&self, wanted: &[(Address, Exports)], config: &ServerConfig) -> Result<Vec<Bound>> {
-        let missing = wanted.iter().filter(|(address, exports)| !self.has(address, exports));
+    /// The first that cannot be bound, or is wanted twice; then none is.
+    pub(super) fn bind(&self, wanted: &[Address], config: &ServerConfig) -> Result<Vec<Bound>> {
+        let mut seen = HashSet::new();
+        if let Some(twice) = wanted.iter().find(|address| !seen.insert(address.to_string())) {
+            bail!("{twice} would be the address of two drives; choose another for one of them");
+        }
+        let missing = wanted.iter().filter(|address| self.open.iter().all(|open| open.address != **address));
         missing
-            .map(|(address, exports)| {
-                let listener = Listener::bind(address, config)?;
-                Ok(Bound { address: address.clone(), listener, exports: exports.clone() })
-            })
+            .map(|address| Ok(Bound { address: address.clone(), listener: Listener::bind(address, config)? }))
             .collect()
     }
 
-    /// Accepts clients at what was bound.
-    pub(super) fn accept(&mut self, bound: Vec<Bound>) -> Result<()> {
-        for Bound { address, listener, exports } in bound {
+    /// Accepts clients of `wanted` at those of the addresses that are bound, and answers the others.
+    pub(super) fn accept(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) -> Result<Vec<Bound>> {
+        let mut others = Vec::new();
+        for bound in bound {
+            let Some((_, exports)) = wanted.iter().find(|(address, _)| bound.address == *address) else {
+                others.push(bound);
+                continue;
+            };
+            let Bound { address, listener } = bound;
             let found = listener.address().clone();
             let acceptor = listener.register().with_context(|| address.to_string())?;
-            let failures = AcceptFailures::new(&found);
-            let trigger = ShutdownTrigger::new();
-            let (workers, stop) = (self.workers.clone(), self.stop.clone());
-            let clients = accept_all(acceptor, failures, exports.clone(), workers, stop, trigger.subscribe());
-            self.accepting.spawn(clients);
-            self.open.push(Endpoint { address, bound: found, exports, _stop: trigger });
+            let exports = Arc::new(RwLock::new(exports.clone()));
+            let (trigger, (closing, closed)) = (ShutdownTrigger::new(), oneshot::channel());
+            self.accepting.spawn(accept_all(
+                (acceptor, closing),
+                AcceptFailures::new(&found),
+                exports.clone(),
+                self.workers.clone(),
+                self.stop.clone(),
+                trigger.subscribe(),
+            ));
+            self.open.push(Endpoint { address, bound: found, exports, stop: trigger, closed });
         }
-        Ok(())
+        Ok(others)
     }
 
-    /// Stops listening wherever `wanted` does not; clients stay connected.
-    pub(super) fn retain(&mut self, wanted: &[(Address, Exports)]) {
-        self.open.retain(|endpoint| {
-            let stays = wanted.iter().any(|(address, exports)| endpoint.is(address, exports));
-            if !stays {
-                tracing::info!(address = %endpoint.bound, "no longer listening");
+    /// Stops listening wherever `wanted` does not; clients stay connected. Those who come from now on to the other addresses
+    /// get what is wanted there.
+    pub(super) async fn retain(&mut self, wanted: &[(Address, Exports)]) {
+        let mut gone = Vec::new();
+        for endpoint in std::mem::take(&mut self.open) {
+            match wanted.iter().find(|(address, _)| endpoint.address == *address) {
+                Some((_, exports)) => {
+                    endpoint.exports.write().clone_from(exports);
+                    self.open.push(endpoint);
+                }
+                None => gone.push(endpoint),
             }
-            stays
-        });
+        }
+        for endpoint in &gone {
+            tracing::info!(address = %endpoint.bound, "no longer listening");
+            endpoint.stop.trigger();
+        }
+        for endpoint in gone {
+            // Whoever binds the address next finds it free.
+            let _ = endpoint.closed.await;
+        }
         // What has ended leaves the list.
         while self.accepting.try_join_next().is_some() {}
-    }
-
-    fn has(&self, address: &Address, exports: &Exports) -> bool {
-        self.open.iter().any(|endpoint| endpoint.is(address, exports))
     }
 
     /// Prints what is served where, a line for each export at each address, once, and passes the addresses to the drives for
@@ -112,9 +128,11 @@ impl Endpoints {
         let mut now = HashSet::new();
         let mut uris: Vec<(Arc<ServedDrive>, Vec<String>)> = Vec::new();
         for endpoint in &self.open {
-            for (index, export) in endpoint.exports.exports().iter().enumerate() {
-                // The first is also what a client gets who asks for no name.
-                let name = if index == 0 { "" } else { &export.name };
+            // Where there are several, whoever asks for no name depends on their order.
+            let exports = endpoint.exports.read();
+            let alone = exports.names().len() == 1;
+            for export in exports.exports().iter() {
+                let name = if alone { "" } else { &export.name };
                 let mut uri = endpoint.bound.uri(name);
                 if encrypted {
                     // `nbds:`, `nbds+unix:`
@@ -143,12 +161,6 @@ impl Endpoints {
     }
 }
 
-impl Endpoint {
-    fn is(&self, address: &Address, exports: &Exports) -> bool {
-        self.address == *address && Arc::ptr_eq(&self.exports, exports)
-    }
-}
-
 /// `unix:PATH.nbd`; for a block device, in the directory of the admin sockets: /dev is no place for sockets.
 pub(super) fn default_address(path: &Path) -> Result<Address> {
     let mut name = path.as_os_str().to_owned();
@@ -170,9 +182,9 @@ pub(super) fn absolute(address: &Address) -> Result<Address> {
 
 /// Accepts clients until either shutdown, then waits for the last of them; `stop` ends them too.
 async fn accept_all(
-    acceptor: Acceptor,
+    (acceptor, closing): (Acceptor, oneshot::Sender<()>),
     failures: AcceptFailures,
-    exports: Exports,
+    offered: Arc<RwLock<Exports>>,
     workers: Arc<Workers>,
     stop: Shutdown,
     mut no_longer: Shutdown,
@@ -187,21 +199,24 @@ async fn accept_all(
             () = no_longer.requested() => break,
             // Before accepting, so that those who come do not keep those who went in memory.
             Some(_) = clients.join_next() => {}
-            accepted = acceptor.accept() => match accepted {
-                // Here, in the order in which they come; workers may be busy.
-                Ok(client) => match client.admit(&exports) {
-                    Ok(client) => {
-                    let carried = workers.carry(carry(client, exports.clone(), stop));
-                    clients.spawn(carried);
-                    }
-                    Err(error) => tracing::debug!(%error, "connection ended"),
-                },
-                Err(error) => failures.recover(&error, &exports).await,
-            },
+            accepted = acceptor.accept() => {
+                let exports = offered.read().clone();
+                match accepted {
+                    // Here, in the order in which they come; workers may be busy.
+                    Ok(client) => match client.admit(&exports) {
+                        Ok(client) => {
+                            clients.spawn(workers.carry(carry(client, exports, stop)));
+                        }
+                        Err(error) => tracing::debug!(%error, "connection ended"),
+                    },
+                    Err(error) => failures.recover(&error, &exports).await,
+                }
+            }
         }
     }
     // No more clients come while the last ones finish.
     drop(acceptor);
+    drop(closing);
     while clients.join_next().await.is_some() {}
 }
 

@@ -59,3 +59,23 @@ fn a_copy_served_by_another_server_is_a_warning_while_it_is_served() -> Outcome 
     assert!(first.stop().success());
     Ok(())
 }
+
+#[test]
+fn a_change_reaches_the_copy_that_was_named() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let copy = drive.folder().join("copy");
+    std::fs::copy(drive.path(), &copy)?;
+    // A socket for both, which is asked first.
+    let admin = format!("unix:{}", drive.file("-.sock"));
+    let server = drive.serve_paths(&[&drive.path(), &copy], &["--admin", &admin]);
+    let run = drive.pumice(&["set-capacity", &text(&copy), "96M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let capacity = |path: &Path| -> Outcome<Value> {
+        let run = drive.pumice(&["status", "--json", &text(path)]);
+        let answer: Value = serde_json::from_str(&run.stdout)?;
+        Ok(answer["drives"][0]["logical_capacity_bytes"].clone())
+    };
+    assert_eq!((capacity(&drive.path())?, capacity(&copy)?), (json!(64 << 20), json!(96 << 20)));
+    assert!(server.stop().success());
+    Ok(())
+}

@@ -133,3 +133,55 @@ fn without_any_drive_the_command_is_run_before_the_server_ends() {
     let told = std::fs::read_to_string(told).expect("the command ran");
     assert_eq!(told, format!("open-failed {}\n", drive.file("none")));
 }
+
+/// A file that somebody else has open as a backing.
+fn in_use(path: &str) -> media::FileMedia {
+    media::FileMedia::open(path, true, media::Direct::Off).expect("locked")
+}
+
+#[test]
+fn a_drive_that_was_in_use_comes_without_a_reload() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let later = drive.file("later");
+    let run = drive.pumice(&["create", &later, "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let other = in_use(&later);
+    let server = drive.serve_config(&config(&drive, ""), 1);
+    let all = statuses(&drive);
+    assert_eq!((all.len(), &all[1]["state"]), (2, &"down".into()), "{all:?}");
+    let reason = all[1]["state_reason"].as_str().expect("a reason");
+    assert!(reason.contains("in use") && reason.ends_with("tried again every 5 seconds"), "{reason}");
+    drop(other);
+    wait_until("the drive is up", || statuses(&drive).iter().all(|drive| drive["state"] == "online"));
+    wait_until("its address", || std::os::unix::net::UnixStream::connect(drive.file("later.nbd")).is_ok());
+    let log = drive.log();
+    assert_eq!(log.matches("open-failed").count(), 1, "told once: {log}");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_reload() {
+    const FILES: usize = 30;
+    let drive = Drive::create(&["--size", "64M"]);
+    let up = format!("[[drive]]\npath = \"{}\"\n", text(&drive.path()));
+    let server = drive.serve_config(&up, 1);
+    // Each is waited for for a while.
+    let mut held = Vec::new();
+    let mut config = up;
+    for number in 0..FILES {
+        let path = drive.file(&format!("file-{number}"));
+        std::fs::File::create(&path).and_then(|file| file.set_len(64 << 20)).expect("a file");
+        held.push(in_use(&path));
+        config += &format!("[[drive]]\npath = \"{path}\"\n");
+    }
+    drive.write_config(&config);
+    server.ask_to_reload();
+    let failed = || {
+        let log = std::fs::read_to_string(drive.file("log")).unwrap_or_default();
+        log.matches("open-failed").count()
+    };
+    wait_until("the first of them", || failed() > 0);
+    assert!(server.stop().success());
+    assert!(failed() < FILES, "the reload went on to its end");
+    assert_eq!(drive.status()["recovery"]["clean"], true);
+}

@@ -13,6 +13,7 @@ mod create;
 mod doctor;
 mod down;
 mod events;
+mod exports;
 mod full_backing;
 mod http;
 mod install;

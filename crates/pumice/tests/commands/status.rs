@@ -1,7 +1,7 @@
 //! `pumice status`
 
 use crate::common::server::text;
-use crate::common::{Drive, needs, succeed};
+use crate::common::{Drive, Outcome, needs, succeed};
 
 /// Keys that scripts may count on.
 const KEYS: &[&str] = &[
@@ -227,4 +227,24 @@ fn a_further_admin_socket() {
     let _server = drive.serve(&["--admin", &format!("unix:{admin}")]);
     let answer = service::ask_status(std::path::Path::new(&admin)).expect("an answer");
     assert_eq!(answer.drives.len(), 1);
+}
+
+/// A server has bound it, and will listen in a moment: it holds the lock of the directory until then.
+#[test]
+fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = drive.folder().join("x.sock");
+    let guard = std::fs::File::open(drive.folder())?;
+    flock(&guard, FlockOperation::LockExclusive)?;
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+    assert_eq!(drive.status()["state"], "idle");
+    assert!(path.exists());
+    // One that was left behind.
+    drop(guard);
+    assert_eq!(drive.status()["state"], "idle");
+    assert!(!path.exists());
+    Ok(())
 }

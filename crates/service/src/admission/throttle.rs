@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use crate::admission::token_bucket::TokenBucket;
@@ -44,17 +45,32 @@ pub(crate) struct Throttle {
     /// Bytes a second; 0: not throttled.
     rate: AtomicU64,
     turns: TokenBucket,
+    /// Writers stand here in the order in which they came. The first waits for its time, and takes its turn when it goes on: who
+    /// leaves before has taken nothing from those behind.
+    queue: Mutex<()>,
+    /// The rate is another one: the first looks again.
+    changed: Notify,
 }
 
 impl Default for Throttle {
     fn default() -> Throttle {
-        Throttle { rate: AtomicU64::new(0), turns: TokenBucket::new(BURST, None) }
+        Throttle {
+            rate: AtomicU64::new(0),
+            turns: TokenBucket::new(BURST, None),
+            queue: Mutex::default(),
+            changed: Notify::new(),
+        }
     }
 }
 
 impl Throttle {
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
-        self.rate.store(rate.map_or(0, |rate| rate.max(1)), Ordering::Relaxed);
+        let rate = rate.map(|rate| rate.max(1));
+        let before = self.rate.swap(rate.unwrap_or(0), Ordering::Relaxed);
+        if before != rate.unwrap_or(0) {
+            self.turns.change_rate(before, rate, Instant::now());
+            self.changed.notify_waiters();
+        }
     }
 
     /// Bytes a second, while throttled.
@@ -62,17 +78,27 @@ impl Throttle {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// Waits until a write of `len` bytes may go on. Who gives up waiting has still taken its turn.
+    /// Waits until a write of `len` bytes may go on.
     pub(crate) async fn admit(&self, len: usize) {
-        if let Some(rate) = self.rate()
-            && let Some(wait) = self.turn(rate, len, Instant::now())
-        {
-            tokio::time::sleep(wait).await;
+        if self.rate().is_none() {
+            return;
         }
-    }
-
-    fn turn(&self, rate: u64, len: usize, now: Instant) -> Option<Duration> {
-        Some(self.turns.take(len, rate, now)).filter(|wait| !wait.is_zero())
+        let _first = self.queue.lock().await;
+        loop {
+            // Before the rate is looked at: no change is missed.
+            let changed = self.changed.notified();
+            let Some(rate) = self.rate() else { return };
+            let now = Instant::now();
+            let wait = self.turns.wait(now);
+            if wait.is_zero() {
+                self.turns.take(len, rate, now);
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = changed => {}
+            }
+        }
     }
 }
 
@@ -94,19 +120,63 @@ mod tests {
         assert!(rates.is_sorted_by(|a, b| a > b));
     }
 
-    #[test]
-    fn writers_take_turns_at_the_rate_and_idleness_saves_nothing_up() {
-        let throttle = Throttle::default();
+    const MIB: u64 = 1 << 20;
+
+    /// Whole seconds that `work` takes; the clock is one of the test's.
+    async fn seconds(work: impl Future) -> u64 {
         let start = Instant::now();
-        let second = |s: f64| start + Duration::from_secs_f64(s);
-        // 1 MiB at 1 MiB/s: the first goes at once, each next a second later.
-        assert_eq!(throttle.turn(1 << 20, 1 << 20, start), None);
-        let wait = throttle.turn(1 << 20, 1 << 20, start).expect("the second waits");
-        assert!(wait > Duration::from_millis(950) && wait <= Duration::from_secs(1));
-        let wait = throttle.turn(1 << 20, 1 << 20, second(0.5)).expect("the third waits longer");
-        assert!(wait > Duration::from_millis(1450) && wait <= Duration::from_millis(1500));
+        work.await;
+        (start.elapsed() + BURST).as_secs()
+    }
+
+    fn throttled(bytes_per_second: u64) -> Throttle {
+        let throttle = Throttle::default();
+        throttle.set_rate(Some(bytes_per_second));
+        throttle
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writers_take_turns_at_the_rate_and_idleness_saves_nothing_up() {
+        let throttle = throttled(MIB);
+        let write = || throttle.admit(MIB as usize);
+        // The first goes at once, each next a second later.
+        assert_eq!(seconds(write()).await, 0);
+        assert_eq!(seconds(write()).await, 1);
+        assert_eq!(seconds(async { tokio::join!(write(), write()) }).await, 2);
         // After a minute without writes there is credit for a moment, not for a minute.
-        assert_eq!(throttle.turn(1 << 20, 1 << 20, second(60.0)), None);
-        assert!(throttle.turn(1 << 20, 1 << 20, second(60.0)).is_some());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(seconds(write()).await, 0);
+        assert_eq!(seconds(write()).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_leaves_its_turn_to_those_behind() {
+        let throttle = throttled(MIB);
+        throttle.admit(MIB as usize).await;
+        let gone = async {
+            let write = throttle.admit(1000 * MIB as usize);
+            let _ = tokio::time::timeout(Duration::from_millis(500), write).await;
+        };
+        assert_eq!(seconds(async { tokio::join!(gone, throttle.admit(MIB as usize)) }).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_goes_on_when_the_limit_changes() {
+        let throttle = throttled(MIB);
+        throttle.admit(1000 * MIB as usize).await;
+        let faster = async {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            throttle.set_rate(Some(9 * MIB));
+        };
+        assert_eq!(seconds(async { tokio::join!(faster, throttle.admit(900 * MIB as usize)) }).await, 200);
+        let lifted = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            throttle.set_rate(None);
+        };
+        let writes = async { tokio::join!(throttle.admit(MIB as usize), throttle.admit(MIB as usize)) };
+        assert_eq!(seconds(async { tokio::join!(lifted, writes) }).await, 1);
+        // Nothing is left of it.
+        throttle.set_rate(Some(MIB));
+        assert_eq!(seconds(throttle.admit(MIB as usize)).await, 0);
     }
 }

@@ -33,6 +33,21 @@ impl TokenBucket {
         *busy_until = Some(self.wait_max.map_or(end, |longest| end.min(now + longest)));
         start.saturating_duration_since(now)
     }
+
+    /// How long to wait now before bytes that are taken then may go on at once.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
+        self.busy_until.lock().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// Works off what was let through so far at another rate, above 0; `None`: at once.
+    pub(crate) fn change_rate(&self, before: u64, now: Option<u64>, at: Instant) {
+        let mut busy_until = self.busy_until.lock();
+        *busy_until = now.zip(*busy_until).map(|(now, until)| {
+            // What is worked off already gives no new credit.
+            let left = until.checked_duration_since(at);
+            left.map_or(until, |left| at + left.mul_f64(before as f64 / now as f64))
+        });
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +65,25 @@ mod tests {
         assert_eq!(bucket.take(1000, 1000, start + 2 * SECOND), SECOND);
         assert_eq!(bucket.take(2000, 1000, start + 60 * SECOND), Duration::ZERO);
         assert_eq!(bucket.take(1000, 1000, start + 60 * SECOND), SECOND);
+    }
+
+    #[test]
+    fn what_is_left_is_worked_off_at_the_new_rate() {
+        let (bucket, start) = (TokenBucket::new(Duration::ZERO, None), Instant::now());
+        assert_eq!(bucket.take(10_000, 1000, start), Duration::ZERO);
+        assert_eq!(bucket.wait(start + 2 * SECOND), 8 * SECOND);
+        bucket.change_rate(1000, Some(4000), start + 2 * SECOND);
+        assert_eq!(bucket.wait(start + 2 * SECOND), 2 * SECOND);
+        bucket.change_rate(4000, Some(1000), start + 3 * SECOND);
+        assert_eq!(bucket.wait(start + 3 * SECOND), 4 * SECOND);
+        bucket.change_rate(1000, None, start + 3 * SECOND);
+        assert_eq!(bucket.wait(start + 3 * SECOND), Duration::ZERO);
+        // A change gives no credit for a burst.
+        let (bucket, at) = (TokenBucket::new(SECOND, None), start + 10 * SECOND);
+        assert_eq!(bucket.take(1000, 1000, at), Duration::ZERO);
+        bucket.change_rate(1000, Some(2000), at);
+        assert_eq!(bucket.take(2000, 2000, at), Duration::ZERO);
+        assert_eq!(bucket.wait(at), SECOND);
     }
 
     #[test]

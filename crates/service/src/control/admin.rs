@@ -3,19 +3,23 @@
 //! Requests, and what answers them:
 //!
 //! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
-//! - `{"command": "change", "drive": UUID, "change": {"set-capacity": {"bytes": N}}}`, or in place of the last
+//! - `{"command": "change", "drive": UUID, "path": PATH, "change": {"set-capacity": {"bytes": N}}}`, where `path` (as status
+//!   shows it) may be left out unless copies of the drive are served, too; or in place of the last
 //!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"set-codec": {"codec": "zstd:3"}}`, `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`,
 //!   `"start-settle"`, `"stop-settle"` or `"train"`: `{"drive": {...}}`, the drive's report afterwards.
 //!
 //! The answer to anything that failed is `{"error": "..."}`.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixSocket, UnixStream};
@@ -24,7 +28,8 @@ use tokio::task::JoinHandle;
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::error::ServiceError;
-use crate::serving::drives::Drives;
+use crate::path_text::path_text;
+use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::served::ServedDrive;
 use crate::watch::report::StatusReport;
 use crate::watch::states::DriveState;
@@ -38,6 +43,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
+/// How long a server waits for others that bind or remove sockets in the same directory, which takes them a moment, and how
+/// often it looks.
+const GUARD_PATIENCE: Duration = Duration::from_secs(10);
+const GUARD_POLL: Duration = Duration::from_millis(1);
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 64;
 
@@ -45,7 +54,13 @@ const BACKLOG: u32 = 64;
 #[serde(tag = "command", rename_all = "kebab-case")]
 enum Request {
     Status,
-    Change { drive: String, change: Change },
+    Change {
+        drive: String,
+        /// Tells copies of a drive apart.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        change: Change,
+    },
 }
 
 /// What a server can be asked to change about a drive.
@@ -104,6 +119,8 @@ enum Answer {
 pub struct AdminSocket {
     path: PathBuf,
     accepting: JoinHandle<()>,
+    /// Clients may stay connected for long: they keep no drive that is closed, and its backing could not be opened again.
+    _drives: Drives,
 }
 
 impl Drop for AdminSocket {
@@ -121,6 +138,7 @@ impl AdminSocket {
     /// [`ServiceError::Admin`], also when another server listens there.
     pub fn listen(path: &Path, drives: impl Into<Drives>) -> Result<AdminSocket, ServiceError> {
         let failed = |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
+        let _guard = guard(path, GUARD_PATIENCE);
         remove_if_stale(path).map_err(failed("replace"))?;
         let socket = UnixSocket::new_stream().map_err(failed("make"))?;
         socket.bind(path).map_err(failed("make"))?;
@@ -129,12 +147,13 @@ impl AdminSocket {
         std::fs::set_permissions(path, private).map_err(failed("protect"))?;
         let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
         let drives = drives.into();
+        let answered = drives.downgrade();
         let accepting = tokio::spawn(async move {
             let failures = LogLimit::new();
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let drives = drives.clone();
+                        let drives = answered.clone();
                         tokio::spawn(async move {
                             // A client that hangs up or never asks is no concern of anybody.
                             let _ = answer_all(stream, &drives).await;
@@ -150,7 +169,7 @@ impl AdminSocket {
                 }
             }
         });
-        Ok(AdminSocket { path: path.to_path_buf(), accepting })
+        Ok(AdminSocket { path: path.to_path_buf(), accepting, _drives: drives })
     }
 
     /// Listens for questions about `drive` where [`find_served`] looks.
@@ -195,6 +214,24 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
     })
 }
 
+/// Locks the directory of a socket. A socket that a server has bound and does not listen at yet looks like one that was left
+/// behind: servers hold the lock until they listen, and nobody removes a socket without it. `None`: somebody else has it, for
+/// longer than `patience`, or the directory cannot be locked.
+fn guard(socket: &Path, patience: Duration) -> Option<File> {
+    let dir = socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = File::open(dir).ok()?;
+    let since = Instant::now();
+    loop {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(dir),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < patience => {
+                std::thread::sleep(GUARD_POLL);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// Removes a socket that nobody listens at; fails if somebody does, or if it is no socket.
 fn remove_if_stale(path: &Path) -> io::Result<()> {
     match StdUnixStream::connect(path) {
@@ -212,7 +249,8 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
+/// Answers requests until the client leaves or the socket is gone.
+async fn answer_all(stream: UnixStream, drives: &WeakDrives) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
@@ -224,7 +262,10 @@ async fn answer_all(stream: UnixStream, drives: &Drives) -> io::Result<()> {
         let whole = line.ends_with(b"\n");
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
-            _ => answer_one(&line, drives).await,
+            _ => match drives.upgrade() {
+                Some(drives) => answer_one(&line, &drives).await,
+                None => return Ok(()),
+            },
         };
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
@@ -243,10 +284,20 @@ async fn answer_one(line: &[u8], drives: &Drives) -> Answer {
     let request = serde_json::from_slice(line);
     match request {
         Ok(Request::Status) => Answer::Status(StatusAnswer { drives: drives.reports() }),
-        Ok(Request::Change { drive, change }) => {
-            let served = drives.all();
-            let Some(found) = served.iter().find(|served| served.uuid().to_string() == drive) else {
-                return Answer::Error { error: format!("drive {drive} is not served here") };
+        Ok(Request::Change { drive, path, change }) => {
+            let mut served = drives.all();
+            served.retain(|served| {
+                served.uuid().to_string() == drive
+                    && path.as_ref().is_none_or(|path| *path == path_text(served.path()))
+            });
+            let found = match &served[..] {
+                [found] => found,
+                [] => return Answer::Error { error: format!("drive {drive} is not served here") },
+                _ => {
+                    return Answer::Error {
+                        error: format!("copies of drive {drive} are served here: add its path"),
+                    };
+                }
             };
             let changed = match change {
                 Change::SetCapacity { bytes } => found.set_logical_capacity(bytes).await,
@@ -307,7 +358,8 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
     let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
     let Some((socket, report)) = found else { return Ok(None) };
-    match ask(&socket, &Request::Change { drive: report.uuid, change: change.clone() }, CHANGE_TIMEOUT)? {
+    let (drive, path) = (report.uuid, Some(path_text(&report.path)));
+    match ask(&socket, &Request::Change { drive, path, change: change.clone() }, CHANGE_TIMEOUT)? {
         Answer::Changed { drive } => Ok(Some(*drive)),
         Answer::Error { error } => Err(ServiceError::Refused(error)),
         Answer::Status(_) => Err(odd_answer(&socket)),
@@ -360,7 +412,11 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
             match ask_status(&socket) {
                 Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
                 // Stale ones go; if that fails, they stay for the next one to try.
-                Err(_) => drop(remove_if_stale(&socket)),
+                Err(_) => {
+                    if guard(&socket, Duration::ZERO).is_some() {
+                        let _ = remove_if_stale(&socket);
+                    }
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The drives of a server: a list that grows and shrinks while others look at it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
@@ -9,6 +9,20 @@ use crate::serving::down::DownDrive;
 use crate::serving::served::ServedDrive;
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::report::StatusReport;
+
+/// The list as somebody sees it who does not keep it, and so keeps no drive that is closed.
+#[derive(Clone)]
+pub(crate) struct WeakDrives {
+    list: Weak<RwLock<List>>,
+    only_down: bool,
+}
+
+impl WeakDrives {
+    /// The list, while somebody keeps it.
+    pub(crate) fn upgrade(&self) -> Option<Drives> {
+        Some(Drives { list: self.list.upgrade()?, only_down: self.only_down })
+    }
+}
 
 /// Drives that are being served, and those that should be and could not be opened; clones share the list.
 #[derive(Clone, Default)]
@@ -38,6 +52,11 @@ impl Drives {
     /// The same list, showing only drives that could not be opened.
     pub fn only_down(&self) -> Drives {
         Drives { list: self.list.clone(), only_down: true }
+    }
+
+    /// The same list, not kept.
+    pub(crate) fn downgrade(&self) -> WeakDrives {
+        WeakDrives { list: Arc::downgrade(&self.list), only_down: self.only_down }
     }
 
     /// Status of each drive: those that are served, then those that could not be opened.

@@ -43,6 +43,8 @@ pub struct ServedDrive {
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
     improver: Improver,
+    /// Held while the backing grows, which keeps it locked; false once the drive is closed.
+    may_grow: Mutex<bool>,
 }
 
 impl ServedDrive {
@@ -104,6 +106,7 @@ impl ServedDrive {
             opened: Instant::now(),
             nbd_uris: parking_lot::Mutex::default(),
             background: Mutex::new(Some(background)),
+            may_grow: Mutex::new(true),
         }))
     }
 
@@ -188,8 +191,12 @@ impl ServedDrive {
     /// `allocation` says.
     ///
     /// # Errors
-    /// As [`Drive::set_physical_size`] and [`FileMedia::grow`].
+    /// As [`Drive::set_physical_size`] and [`FileMedia::grow`]; and once the drive is closed.
     pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
+        let may_grow = self.may_grow.lock().await;
+        if !*may_grow {
+            return Err(ServiceError::Refused(format!("{}: the drive was closed", shown(&self.path))));
+        }
         let before = self.gate.drive.status().physical_size_bytes;
         grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
         tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
@@ -251,6 +258,12 @@ impl ServedDrive {
         let left = self.gate.requests.in_flight();
         if left > 0 {
             tracing::warn!(drive = %shown(&self.path), requests = left, "closing over requests still in flight");
+        }
+        match tokio::time::timeout(patience, self.may_grow.lock()).await {
+            Ok(mut may_grow) => *may_grow = false,
+            Err(_) => {
+                tracing::warn!(drive = %shown(&self.path), "closing while the backing still grows: it stays locked until then");
+            }
         }
         self.scrubber.stop();
         self.gate.drive.stop_waiting_for_room();

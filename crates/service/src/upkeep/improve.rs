@@ -70,6 +70,8 @@ pub(crate) struct Shared<M: Media> {
 
 struct Memory {
     wanted: Vec<Answer>,
+    /// The task is at its end: nobody is left who would answer.
+    over: bool,
     training: Option<TrainingReport>,
     settling: SettlingReport,
     survey: Option<SurveyReport>,
@@ -116,7 +118,13 @@ impl Improver {
     /// Trains a dictionary now.
     pub(crate) async fn train(&self) -> Result<Trained, Error> {
         let (answer, answered) = oneshot::channel();
-        self.shared.memory.lock().wanted.push(answer);
+        {
+            let mut memory = self.shared.memory.lock();
+            match memory.over {
+                false => memory.wanted.push(answer),
+                true => drop(answer),
+            }
+        }
         self.shared.wake.notify_one();
         answered
             .await
@@ -157,6 +165,7 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             wanted: Vec::new(),
+            over: false,
             training: None,
             settling: SettlingReport { state: SettlingState::Resting, ..SettlingReport::default() },
             survey: None,
@@ -197,7 +206,9 @@ pub(crate) async fn improve<M: Media>(shared: Arc<Shared<M>>, mut stopped: watch
     }
     shared.end_run(RunState::Stopped, Some("the drive was closed".into()));
     // Whoever waits for training is told by its answer being dropped.
-    shared.memory.lock().wanted.clear();
+    let mut memory = shared.memory.lock();
+    memory.over = true;
+    memory.wanted.clear();
 }
 
 impl<M: Media> Shared<M> {
@@ -273,7 +284,7 @@ impl<M: Media> Shared<M> {
     pub(crate) fn start_run(&self) {
         {
             let mut memory = self.memory.lock();
-            if memory.run().is_some() {
+            if memory.over || memory.run().is_some() {
                 return;
             }
             memory.settling.run = Some(SettleRunReport {

@@ -1,7 +1,6 @@
 //! Reading the configuration again and bringing the server to it.
 
 use super::*;
-use crate::usage::one_line;
 
 impl Daemon {
     /// Reads the configuration again. If anything in it is wrong, that is logged and nothing changes.
@@ -11,20 +10,22 @@ impl Daemon {
             return;
         };
         match self.prepare() {
-            Ok((config, nbd)) => {
-                self.apply(config, nbd).await;
+            Ok((config, nbd, bound)) => {
+                self.apply(config, nbd, bound).await;
                 tracing::info!(file = %file.display(), "{}", self.summary());
             }
             Err(error) => tracing::error!("configuration not taken, nothing changed: {}", one_line(&error)),
         }
     }
 
-    /// Whatever can be found wrong without touching what is served. Binds the new addresses, too.
-    fn prepare(&mut self) -> Result<(Config, ServerConfig)> {
+    /// Whatever can be found wrong without touching what is served. Binds the new addresses, too, and answers those of drives
+    /// that are not open yet.
+    fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
         let mut config = self.source.load()?;
         let nbd = config.server.nbd_config()?;
         self.keep_what_needs_a_restart(&mut config);
-        // Of drives that stay; those that come are not there yet.
+        let bound = self.endpoints.bind(&addresses(&config)?, &self.nbd)?;
+        // Of drives that stay: at once.
         let mut wanted = Vec::new();
         for address in &config.server.nbd {
             wanted.push((absolute(address)?, self.common.clone()));
@@ -36,13 +37,12 @@ impl Daemon {
                 }
             }
         }
-        let bound = self.endpoints.bind(&wanted, &self.nbd)?;
         if config.server.options.http != self.config.server.options.http {
-            let bound = self.bind_http(&config.server)?;
-            self.http = bound.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
+            let http = self.bind_http(&config.server)?;
+            self.http = http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         }
-        self.endpoints.accept(bound)?;
-        Ok((config, nbd))
+        let bound = self.endpoints.accept(bound, &wanted)?;
+        Ok((config, nbd, bound))
     }
 
     /// What cannot change while the server runs stays as it is, and is told.
@@ -64,7 +64,7 @@ impl Daemon {
         }
     }
 
-    async fn apply(&mut self, mut config: Config, nbd: ServerConfig) {
+    async fn apply(&mut self, mut config: Config, nbd: ServerConfig, bound: Vec<Bound>) {
         // Certificates may have been renewed, in the same files.
         self.common.renew_tls(nbd.tls.clone());
         self.open.iter().for_each(|open| open.own.renew_tls(nbd.tls.clone()));
@@ -77,6 +77,7 @@ impl Daemon {
         }
         self.retain_down(|path| config.drives.iter().any(|drive| drive.path == path));
         self.rename(&config);
+        self.tell_of_first(&config);
         let mut reopened = Vec::new();
         for at in (0..self.open.len()).rev() {
             let open = &mut self.open[at];
@@ -88,41 +89,66 @@ impl Daemon {
             }
         }
         for (new, own) in reopened {
-            self.open_logged(new, own).await;
+            self.open_logged(new, Some(own)).await;
         }
         for new in &config.drives {
             if self.open.iter().all(|open| open.config.path != new.path) {
                 self.open_logged(new.clone(), None).await;
             }
         }
-        match self.wanted(&config.server) {
-            Ok(wanted) => self.listen(&wanted),
-            Err(error) => tracing::error!("not listening: {}", one_line(&error)),
-        }
+        self.listen_as(&config.server, bound).await;
         self.endpoints.announce(&self.nbd, &self.printer);
         self.config = config;
     }
 
-    /// Listens where it should, and nowhere else. One address that cannot be had does not cost the others.
-    fn listen(&mut self, wanted: &[(Address, Exports)]) {
-        self.endpoints.retain(wanted);
-        for one in wanted {
-            let bound = self.endpoints.bind(std::slice::from_ref(one), &self.nbd);
-            if let Err(error) = bound.and_then(|bound| self.endpoints.accept(bound)) {
-                tracing::error!("not listening: {}", one_line(&error));
-            }
+    /// Listens where a server and its drives as they are shall be reached.
+    pub(super) async fn listen_as(&mut self, server: &Server, bound: Vec<Bound>) {
+        match self.wanted(server) {
+            Ok(wanted) => self.listen(bound, &wanted).await,
+            Err(error) => tracing::error!("not listening: {}", one_line(&error)),
         }
     }
 
-    async fn close_logged(&mut self, at: usize) -> Option<Exports> {
-        let closed = self.close_drive(at).await;
-        closed.inspect_err(|error| tracing::error!("{}", one_line(error))).ok()
+    /// Listens where it should, and nowhere else. One address that cannot be had does not cost the others.
+    async fn listen(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) {
+        self.endpoints.retain(wanted).await;
+        let told = |error| tracing::error!("not listening: {}", one_line(&error));
+        for bound in bound {
+            let accepted = self.endpoints.accept(vec![bound], wanted);
+            accepted.map_or_else(told, drop);
+        }
+        for (address, _) in wanted {
+            let bound = self.endpoints.bind(std::slice::from_ref(address), &self.nbd);
+            let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted));
+            accepted.map_or_else(told, drop);
+        }
+    }
+
+    async fn close_logged(&mut self, at: usize) -> Exports {
+        let (own, closed) = self.close_drive(at).await;
+        if let Err(error) = closed {
+            tracing::error!("{}", one_line(&error));
+        }
+        own
     }
 
     async fn open_logged(&mut self, config: DriveConfig, own: Option<Exports>) {
-        match self.open_drive(config.clone(), own).await {
-            Ok(()) => self.retain_down(|path| path != config.path),
-            Err(error) => self.down(&config, &error),
+        match self.open_unless_stopped(config.clone(), own).await {
+            // Closing what is open comes next.
+            None => {}
+            Some(Ok(())) => self.retain_down(|path| path != config.path),
+            Some(Err(error)) => self.down(&config, &error),
+        }
+    }
+
+    /// Says when clients that ask for no name get another drive than before.
+    fn tell_of_first(&self, config: &Config) {
+        let shared = !self.config.server.nbd.is_empty() && !config.server.nbd.is_empty();
+        if let (true, Some(before), Some(now)) = (shared, self.config.drives.first(), config.drives.first())
+            && before.path != now.path
+        {
+            let (before, now) = (shown(&before.path), shown(&now.path));
+            tracing::warn!(%before, %now, "clients that ask for no name get another drive from now on");
         }
     }
 
@@ -134,10 +160,12 @@ impl Daemon {
         for open in self.open.iter().filter(|open| named(open).is_some_and(|name| name != open.config.name)) {
             withdraw(&self.common, open);
         }
+        self.common.arrange(config.names());
         for open in self.open.iter_mut().filter(renamed) {
             let Some(name) = named(open) else { continue };
             let drive = shown(&open.config.path);
             tracing::info!(%drive, name, "renamed; clients of the old name are disconnected");
+            open.own.arrange(vec![name.clone()]);
             open.config.name = name;
             for exports in [&self.common, &open.own] {
                 if let Err(error) = exports.add(export(&open.config, &open.drive)) {

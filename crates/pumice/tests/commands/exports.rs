@@ -1,0 +1,159 @@
+//! Which drive a client gets, while drives and addresses come and go.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Server};
+
+/// Longest wait of a client for an answer.
+const LIMIT: Duration = Duration::from_secs(60);
+const FIRST: &str = "64M";
+const FIRST_BYTES: u64 = 64 << 20;
+const SECOND: &str = "32M";
+const SECOND_BYTES: u64 = 32 << 20;
+
+/// The size of the export that a client gets by this name; `None`: nobody listens, or there is no such export.
+fn size(socket: &Path, name: &str) -> Option<u64> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
+    stream.read_exact(&mut [0; 18]).ok()?;
+    // Fixed newstyle and no zeroes; EXPORT_NAME.
+    let asks = [
+        &3_u32.to_be_bytes()[..],
+        b"IHAVEOPT",
+        &1_u32.to_be_bytes(),
+        &(name.len() as u32).to_be_bytes(),
+        name.as_bytes(),
+    ];
+    stream.write_all(&asks.concat()).ok()?;
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).ok()?;
+    answer.first_chunk().map(|size| u64::from_be_bytes(*size))
+}
+
+fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
+    let path = drive.folder().join(name);
+    let run = drive.pumice(&["create", &text(&path), "--size", size]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    path
+}
+
+fn table(path: &Path, more: &str) -> String {
+    format!("[[drive]]\npath = \"{}\"\n{more}\n", path.display())
+}
+
+/// Reloads and waits until that is over.
+fn reload(drive: &Drive, server: &Server, config: &str) {
+    let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
+    let before = over(&drive.log());
+    drive.write_config(config);
+    server.ask_to_reload();
+    wait_until("the reload", || over(&drive.log()) > before);
+}
+
+#[test]
+fn who_asks_for_no_name_gets_the_first_drive_or_none() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let (first, second) = (drive.folder().join("first"), drive.path());
+    let socket = drive.folder().join("all");
+    let server_table = format!("[server]\nnbd = [\"unix:{}\"]\n", text(&socket));
+    let config = server_table.clone() + &table(&first, "") + &table(&second, "");
+    // The first one is down.
+    let server = drive.serve_config(&config, 1);
+    assert_eq!(size(&socket, "drive"), Some(SECOND_BYTES));
+    assert_eq!(size(&socket, ""), None, "another drive in its place");
+    create(&drive, "first", FIRST);
+    reload(&drive, &server, &config);
+    assert_eq!(size(&socket, ""), Some(FIRST_BYTES));
+    // It goes down again: a reload opens it anew for its other settings, and cannot.
+    let away = drive.folder().join("away");
+    std::fs::rename(&first, &away).expect("renamed");
+    let changed = server_table.clone() + &table(&first, "write-cache = false") + &table(&second, "");
+    // As soon as no client is left.
+    wait_until("it is down", || {
+        reload(&drive, &server, &changed);
+        size(&socket, "first").is_none()
+    });
+    assert_eq!((size(&socket, ""), size(&socket, "drive")), (None, Some(SECOND_BYTES)));
+    std::fs::rename(&away, &first).expect("renamed");
+    reload(&drive, &server, &changed);
+    assert_eq!((size(&socket, ""), size(&socket, "first")), (Some(FIRST_BYTES), Some(FIRST_BYTES)));
+    // Another one is first if the file says so, and that is told.
+    reload(&drive, &server, &(server_table + &table(&second, "") + &table(&first, "write-cache = false")));
+    assert_eq!(size(&socket, ""), Some(SECOND_BYTES));
+    assert!(drive.log().contains("clients that ask for no name get another drive"), "{}", drive.log());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn addresses_of_several_drives_are_told_with_names() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let second = create(&drive, "second", FIRST);
+    let nbd = format!("unix:{}", drive.file("all"));
+    let server = drive.serve_paths(&[&drive.path(), &second], &["--nbd", &nbd]);
+    let uri = |name: &str| format!("nbd+unix:///{name}?socket={}", drive.file("all"));
+    assert_eq!(server.uris(), [uri("drive"), uri("second")]);
+    assert_eq!(drive.status()["server"]["nbd_uris"][0], uri("drive").as_str());
+    assert!(server.stop().success());
+    let server = drive.serve(&["--nbd", &nbd]);
+    assert_eq!(server.uris(), [uri("")], "one drive needs no name");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn an_address_passes_from_drive_to_drive() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let other = create(&drive, "other", FIRST);
+    let [one, two] = ["one", "two"].map(|name| drive.folder().join(name));
+    let at = |socket: &Path| format!("nbd = [\"unix:{}\"]", text(socket));
+    let server = drive.serve_config(&table(&drive.path(), &at(&one)), 1);
+    assert_eq!(size(&one, ""), Some(SECOND_BYTES));
+    // To a drive that comes in its place.
+    reload(&drive, &server, &table(&other, &at(&one)));
+    assert_eq!(size(&one, ""), Some(FIRST_BYTES), "{}", drive.log());
+    // To one that comes beside it.
+    reload(&drive, &server, &(table(&drive.path(), &at(&one)) + &table(&other, &at(&two))));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
+    // They swap.
+    reload(&drive, &server, &(table(&drive.path(), &at(&two)) + &table(&other, &at(&one))));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(FIRST_BYTES), Some(SECOND_BYTES)), "{}", drive.log());
+    // To the server, and back.
+    let both = table(&drive.path(), "") + &table(&other, &at(&two));
+    reload(&drive, &server, &(format!("[server]\n{}\n", at(&one)) + &both));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
+    assert_eq!(size(&one, "other"), Some(FIRST_BYTES));
+    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    assert_eq!((size(&one, ""), size(&one, "other")), (Some(SECOND_BYTES), None), "{}", drive.log());
+    assert!(!two.exists());
+    let log = drive.log();
+    assert!(!log.contains("not listening") && !log.contains("not taken"), "{log}");
+    // Nobody's any more, and somebody's at once again.
+    reload(&drive, &server, &table(&drive.path(), &at(&two)));
+    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), None), "{}", drive.log());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_new_drive_whose_address_is_taken_changes_nothing() {
+    let drive = Drive::create(&["--size", SECOND]);
+    let other = create(&drive, "other", FIRST);
+    let config = table(&drive.path(), "");
+    let server = drive.serve_config(&config, 1);
+    let default = format!("unix:{}.nbd", text(&drive.path()));
+    let taken = std::os::unix::net::UnixListener::bind(drive.folder().join("other.nbd")).expect("bound");
+    for (more, says) in
+        [("", "another server is listening"), (&format!("nbd = [\"{default}\"]"), "two drives")]
+    {
+        reload(&drive, &server, &(config.clone() + &table(&other, more)));
+        let log = drive.log();
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains("nothing changed: ") && last.contains(says), "{log}");
+        assert_eq!(size(&drive.folder().join("drive.nbd"), ""), Some(SECOND_BYTES));
+    }
+    drop(taken);
+    assert!(server.stop().success());
+}

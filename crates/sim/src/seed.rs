@@ -7,6 +7,7 @@ mod lessons;
 mod liveness;
 mod opening;
 mod scattered;
+mod sliced;
 mod space;
 mod verify;
 
@@ -35,6 +36,9 @@ const BRANCH_STEPS_BITS: u64 = 7;
 
 /// Writes to a page that takes none, in one life: one fills its segment, which is then set aside, and one more may be under way.
 const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
+
+/// Interruptions of work by itself, in a seed.
+const SLICES_MAX: u64 = 12;
 
 /// In which order a life's media operations complete, mostly.
 const ORDERS: [SimOrder; 6] = [
@@ -133,6 +137,8 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         ledger,
         is_full: false,
         stays_full,
+        slices: SLICES_MAX,
+        author: None,
         hiding: SimRng::new(seed ^ HIDING),
     };
     let lives = match run.config.style {
@@ -184,6 +190,10 @@ struct Run<S> {
     is_full: bool,
     /// The backing is full, and stays so.
     stays_full: bool,
+    /// Times that work by itself may still be interrupted.
+    slices: u64,
+    /// What a drive that learns is made to hold, if it is one.
+    author: Option<Arc<lessons::Author>>,
     /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
     hiding: SimRng,
 }

@@ -38,6 +38,8 @@ impl<S: Subject> Run<S> {
             ledger: self.ledger.clone(),
             is_full: self.is_full,
             stays_full: self.stays_full,
+            slices: 0,
+            author: self.author.clone(),
             hiding: self.hiding.fork(),
         };
         let end = branch.be_crashed();

@@ -5,7 +5,7 @@ use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
 use crate::content::SECTOR_BYTES;
-use crate::ledger::Ledger;
+use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
 use crate::{Opening, Subject};
 
@@ -136,12 +136,19 @@ impl<S: Subject> Run<S> {
         self.oracle.lock().touched(u64::from(self.config.sector_bytes) / SECTOR_BYTES as u64, sectors)
     }
 
-    fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
+    /// Reads sectors.
+    pub(super) fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
         let Some(drive) = self.drive.clone() else { return Ok(Err(Error::Invalid("not open".into()))) };
-        self.do_now("read", async move {
+        let read = self.do_now("read", async move {
             let mut data = vec![0xee; count as usize * SECTOR_BYTES];
             drive.read(first * SECTOR_BYTES as u64, &mut data).await.map(|()| data)
-        })
+        })?;
+        Ok(read.map(|mut data| {
+            if let Some(author) = &self.author {
+                author.stamp(first * SECTOR_BYTES as u64 / BLOCK_BYTES, &mut data);
+            }
+            data
+        }))
     }
 
     /// Reads everything that was ever written and holds it against the oracle.

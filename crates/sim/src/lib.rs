@@ -17,6 +17,7 @@ mod clock;
 mod config;
 pub mod content;
 mod counts;
+mod excuses;
 pub mod executor;
 pub mod full;
 pub mod groups;

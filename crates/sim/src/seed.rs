@@ -133,6 +133,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         drive: None,
         counted: Vec::new(),
         media_counted: MediaCounts::default(),
+        before: MediaCounts::default(),
         wiping: None,
         ledger,
         is_full: false,
@@ -183,6 +184,8 @@ struct Run<S> {
     counted: Vec<(&'static str, u64)>,
     /// What the backing's counters said when it was branched off.
     media_counted: MediaCounts,
+    /// What they said when this life of it began.
+    before: MediaCounts,
     wiping: Option<Wiping>,
     /// What the annex holds.
     ledger: Ledger,
@@ -267,6 +270,7 @@ impl<S: Subject> Run<S> {
         let (media, config) = (self.media.clone(), self.config.clone());
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
+        world.before = self.before.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
         let world = Arc::new(world);
         for number in 0..self.config.clients {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use drive::Error;
-use media::SimMedia;
+use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
+use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
-use crate::wire::LOST;
 use crate::{Config, Counts, Subject};
 
 /// Beats after which a drive must have taken to heart that a sync failed.
@@ -31,6 +31,8 @@ pub struct World<S> {
     pub counts: Arc<Mutex<Counts>>,
     /// What the drive holds that the oracle does not know of, in bytes.
     pub annex_bytes: u64,
+    /// The counts of the backing when this life of it began.
+    pub before: MediaCounts,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -63,6 +65,7 @@ impl<S: Subject> World<S> {
             oracle,
             counts,
             annex_bytes: 0,
+            before: MediaCounts::default(),
             verbose,
             failure: Mutex::new(None),
             progress: AtomicU64::new(0),
@@ -157,17 +160,8 @@ impl<S: Subject> World<S> {
     }
 
     /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
-    pub fn excuses(&self, error: &Error) -> bool {
-        let counts = self.media.counts();
-        let damaged = counts.damage() > 0;
-        let failed = self.media.failures() > 0;
-        match error {
-            Error::Io(what) if what == LOST => true,
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged || failed,
-            Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
-            Error::BackingFull => counts.full_errors > 0,
-            _ => false,
-        }
+    pub fn excuses(&self, doing: &str, error: &Error) -> bool {
+        Struck::of(&self.media, &self.before).excuses(doing, error)
     }
 
     /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
@@ -187,7 +181,7 @@ impl<S: Subject> World<S> {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",
             _ => "error: another",
         });
-        if !self.excuses(error) {
+        if !self.excuses(doing, error) {
             self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
         }
     }

@@ -34,6 +34,7 @@ impl<S: Subject> Run<S> {
             drive: None,
             counted: Vec::new(),
             media_counted: self.media.counts(),
+            before: self.media.counts(),
             wiping: None,
             ledger: self.ledger.clone(),
             is_full: self.is_full,

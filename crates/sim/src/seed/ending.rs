@@ -91,6 +91,7 @@ impl<S: Subject> Run<S> {
             });
         }
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
+        self.before = self.media.counts();
         self.tell(|| if kill { "killed".into() } else { "power cut".into() });
         self.count(if kill { "life: killed" } else { "life: power cut" });
     }

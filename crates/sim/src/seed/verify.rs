@@ -5,6 +5,7 @@ use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
 use crate::content::SECTOR_BYTES;
+use crate::excuses::Struck;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
 use crate::{Opening, Subject};
@@ -23,14 +24,19 @@ const BAD_SEGMENTS_MIN: u64 = 4;
 const PROBLEMS_SHOWN_MAX: usize = 6;
 
 impl<S: Subject> Run<S> {
+    /// What was done to the backing.
+    pub(super) fn struck(&self) -> Struck {
+        Struck::of(&self.media, &self.before)
+    }
+
     /// Something the drive had made durable is no longer what it wrote.
     pub(super) fn is_damaged(&self) -> bool {
-        self.media.counts().damage() > 0
+        self.struck().damaged
     }
 
     /// Something cannot be read, not only this once.
     pub(super) fn is_unreadable(&self) -> bool {
-        self.config.trouble.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
+        self.struck().unreadable
     }
 
     /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
@@ -54,13 +60,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        let excused = match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
-            Error::Io(_) | Error::ReadOnly(_) => damaged || counts.errors() > 0,
-            Error::NoSpace | Error::BackingFull => counts.full_errors > 0,
-            _ => false,
-        };
-        if !excused {
+        if !self.struck().excuses_opening(error) {
             return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
         }
         self.count("restart: open failed");
@@ -214,15 +214,7 @@ impl<S: Subject> Run<S> {
 
     /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
     fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
-        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        let failed = self.media.failures() > 0;
-        let excused = match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
-            Error::Io(_) => damaged || unreadable,
-            Error::ReadOnly(_) => damaged || unreadable || failed,
-            _ => false,
-        };
-        if excused {
+        if self.struck().excuses_at_rest(error) {
             Ok(())
         } else {
             Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))

@@ -5,6 +5,7 @@ mod ending;
 mod large;
 mod lessons;
 mod liveness;
+mod looking;
 mod opening;
 mod scattered;
 mod sliced;
@@ -28,6 +29,8 @@ use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What is drawn for [`Run::hiding`] differs from all else of a seed by this.
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
+/// The same for [`Run::looking`].
+const LOOKING: u64 = 0x100c_1e57_100c_1e57;
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
@@ -141,6 +144,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         slices: SLICES_MAX,
         author: None,
         hiding: SimRng::new(seed ^ HIDING),
+        looking: SimRng::new(seed ^ LOOKING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -199,6 +203,8 @@ struct Run<S> {
     author: Option<Arc<lessons::Author>>,
     /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
     hiding: SimRng,
+    /// Draws who looks at the drive before it is opened. Of its own too.
+    looking: SimRng,
 }
 
 impl<S: Subject> Run<S> {

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use media::SimRng;
 use parking_lot::Mutex;
 
 use super::{Run, Stop, executor};
@@ -20,8 +21,23 @@ impl<S: Subject> Run<S> {
         self.tell(|| "a branch:".into());
         // Strikes the life, not what is tried out.
         let armed = panics::arm(None);
-        let mut rng = self.rng.fork();
-        let mut branch = Run::<S> {
+        let rng = self.rng.fork();
+        let mut branch = self.fork(rng);
+        let end = branch.be_crashed();
+        panics::arm(armed);
+        branch.count_media();
+        self.counts.lock().absorb(&branch.counts.lock());
+        self.steps += branch.steps;
+        self.tell(|| "the branch ends".into());
+        match end {
+            Ok(()) | Err(Stop::Refused) => Ok(()),
+            Err(Stop::Failed(why)) => Err(Stop::Failed(why)),
+        }
+    }
+
+    /// The drive as it is now, on a backing of its own, held against an oracle of its own. Nobody has it open.
+    pub(super) fn fork(&mut self, mut rng: SimRng) -> Run<S> {
+        Run {
             media: Arc::new(self.media.branch(rng.fork())),
             executor: executor(&self.config, rng.fork()),
             rng,
@@ -42,16 +58,7 @@ impl<S: Subject> Run<S> {
             slices: 0,
             author: self.author.clone(),
             hiding: self.hiding.fork(),
-        };
-        let end = branch.be_crashed();
-        panics::arm(armed);
-        branch.count_media();
-        self.counts.lock().absorb(&branch.counts.lock());
-        self.steps += branch.steps;
-        self.tell(|| "the branch ends".into());
-        match end {
-            Ok(()) | Err(Stop::Refused) => Ok(()),
-            Err(Stop::Failed(why)) => Err(Stop::Failed(why)),
+            looking: self.looking.fork(),
         }
     }
 

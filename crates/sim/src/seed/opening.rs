@@ -58,6 +58,7 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         loop {
+            self.perhaps_look()?;
             let hidden = self.hide_copies()?;
             let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
             let opening = self.opening(false);

@@ -156,12 +156,7 @@ impl<S: Subject> Run<S> {
         self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;
-        for (first, count) in self.ranges() {
-            match self.read(first, count)? {
-                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
-                Err(_) => self.read_back_by_blocks(first, count)?,
-            }
-        }
+        self.observe_all()?;
         match self.wiping.take() {
             None => {
                 self.tell(|| format!("settling after {end:?}"));
@@ -170,6 +165,17 @@ impl<S: Subject> Run<S> {
             Some(wiping) => self.settle_wipe(wiping, end)?,
         }
         self.read_annex()
+    }
+
+    /// Shows the oracle everything that was ever written.
+    pub(super) fn observe_all(&mut self) -> Result<(), Stop> {
+        for (first, count) in self.ranges() {
+            match self.read(first, count)? {
+                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
+                Err(_) => self.read_back_by_blocks(first, count)?,
+            }
+        }
+        Ok(())
     }
 
     /// Wiped, or as it was: nothing between.
@@ -213,7 +219,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
-    fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
+    pub(super) fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
         if self.struck().excuses_at_rest(error) {
             Ok(())
         } else {

@@ -203,7 +203,7 @@ async fn perhaps<S: Subject, T>(
     answer
 }
 
-async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
+pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let (first, count) = world.config.draw_range(rng);
     let filler = world.config.draw_filler(rng);
     if write_once(world, rng, first, count, filler, fua).await != Some(Err(Error::NoSpace)) {
@@ -298,7 +298,7 @@ pub(crate) async fn write_once<S: Subject>(
     result
 }
 
-async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
+pub(crate) async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
     let (first, mut count) = world.config.draw_range(rng);
     let sector = u64::from(world.config.sector_bytes) / SECTOR_BYTES as u64;
     if rng.chance(1, 4) {

@@ -1,6 +1,7 @@
 //! One seed: the lives of one drive, from creation through crashes to the last check.
 
 mod branch;
+mod closing;
 mod ending;
 mod large;
 mod lessons;
@@ -254,7 +255,16 @@ impl<S: Subject> Run<S> {
     ) -> Result<T, Stop> {
         let ticker = Ticker(self.drive.clone());
         let result = self.executor.block_on(&self.media, &ticker, Cut::Never, future);
+        self.must_not_overlap()?;
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
+    }
+
+    /// Which of two writes to one place arrives last is left to chance.
+    fn must_not_overlap(&self) -> Result<(), Stop> {
+        match self.media.counts().overlapping_writes {
+            0 => Ok(()),
+            count => Err(Stop::Failed(format!("{count} writes to places with another in flight"))),
+        }
     }
 
     /// Clients at work, until they are done or the plug is pulled.
@@ -303,7 +313,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Runs the clients, and tries crashes out on the way.
-    fn live_on(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
+    fn live_on(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
         let refused_before = self.media.counts().bad_page_errors;
         loop {
@@ -313,12 +323,9 @@ impl<S: Subject> Run<S> {
             } else {
                 self.draw_cut()
             };
-            let end = self.executor.run(&self.media, world, cut);
+            let end = self.executor.run(&self.media, &**world, cut);
             self.tell(|| format!("clients: {end:?}"));
-            let overlapping = self.media.counts().overlapping_writes;
-            if overlapping > 0 {
-                return Err(Stop::Failed(format!("{overlapping} writes to places with another in flight")));
-            }
+            self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-use drive::Error;
+use drive::{Error, ReadOnly};
 use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
@@ -42,7 +42,8 @@ pub struct World<S> {
     poisoned_since: AtomicU64,
     clients: AtomicU64,
     stopped: AtomicBool,
-    maintaining: AtomicBool,
+    maintaining: AtomicU64,
+    closing: AtomicBool,
     full: AtomicBool,
     bell: Mutex<Vec<Waker>>,
 }
@@ -73,7 +74,8 @@ impl<S: Subject> World<S> {
             poisoned_since: AtomicU64::new(0),
             clients: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
-            maintaining: AtomicBool::new(false),
+            maintaining: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
             full: AtomicBool::new(false),
             bell: Mutex::new(Vec::new()),
         }
@@ -140,7 +142,15 @@ impl<S: Subject> World<S> {
 
     /// Background work begins or ends.
     pub fn set_maintaining(&self, maintaining: bool) {
-        self.maintaining.store(maintaining, Ordering::Relaxed);
+        match maintaining {
+            true => self.maintaining.fetch_add(1, Ordering::Relaxed),
+            false => self.maintaining.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// From now on the drive may be closed.
+    pub fn set_closing(&self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 
     /// A write was refused for lack of space, or space was given up.
@@ -161,7 +171,8 @@ impl<S: Subject> World<S> {
 
     /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
     pub fn excuses(&self, doing: &str, error: &Error) -> bool {
-        Struck::of(&self.media, &self.before).excuses(doing, error)
+        let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
+        closed || Struck::of(&self.media, &self.before).excuses(doing, error)
     }
 
     /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
@@ -176,6 +187,7 @@ impl<S: Subject> World<S> {
             Error::Invalid(_) => "error: invalid",
             Error::NoSpace => "error: no space",
             Error::BackingFull => "error: backing full",
+            Error::ReadOnly(ReadOnly::Closed) => "error: closed",
             Error::ReadOnly(_) => "error: read-only",
             Error::Io(_) => "error: i/o",
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",
@@ -222,6 +234,6 @@ impl<S: Subject> Pulse for World<S> {
     }
 
     fn in_maintenance(&self) -> bool {
-        self.maintaining.load(Ordering::Relaxed)
+        self.maintaining.load(Ordering::Relaxed) > 0
     }
 }

@@ -51,7 +51,9 @@ impl<S: Subject> Run<S> {
                     self.draw_moment(steps)
                 }
             };
-            match self.executor.run(&self.media, &ticker, cut) {
+            let end = self.executor.run(&self.media, &ticker, cut);
+            self.must_not_overlap()?;
+            match end {
                 End::Finished => break,
                 End::Cut => {
                     left -= 1;

@@ -66,6 +66,8 @@ pub struct Config {
     pub beats_per_tick: u64,
     /// Of 16 beats, how many do some maintenance.
     pub maintenance: u64,
+    /// Tasks that do it.
+    pub maintainers: u64,
     /// What its backing is like, and what goes wrong on it.
     pub trouble: Trouble,
     /// Single blocks all over the drive, instead of what its style says.
@@ -126,6 +128,7 @@ impl Config {
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
             maintenance: [1, 4, 10, 16][rng.index(4)],
+            maintainers: 1,
             trouble: if style != Style::Large && rng.chance(1, 3) {
                 Trouble::draw(rng, physical_bytes, segment_bytes)
             } else {
@@ -201,6 +204,13 @@ impl Config {
             self.backing_bytes = self.physical_bytes;
             self.map_budget_bytes = [64 << 10, 256 << 10, 16 << 20][rng.index(3)];
         }
+    }
+
+    /// In half of the seeds several tasks look after the drive. Drawn of its own, as above.
+    pub fn draw_maintainers(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x3a17_7a13_3a17_7a13;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        self.maintainers = [1, 1, 2, 3][rng.index(4)];
     }
 
     /// Whether anything but power cuts and kills goes wrong.

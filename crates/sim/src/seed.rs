@@ -104,6 +104,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     }
     config.draw_scattered(seed);
     config.draw_lessons(seed);
+    config.draw_maintainers(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -303,7 +304,12 @@ impl<S: Subject> Run<S> {
                 _ => self.executor.spawn(client(world, rng)),
             }
         }
-        self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        for number in 0..self.config.maintainers {
+            if number > 0 {
+                self.count("life: several look after the drive");
+            }
+            self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        }
         world.subject.disturb(true);
         panics::arm(self.draw_panic(2));
         let end = self.live_on(&world);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use codec::testdata;
 use drive::Error;
-use futures::future::join;
+use futures::future::join4;
 use media::SimRng;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -171,6 +171,12 @@ impl<S: Subject> Run<S> {
             writes.push((self.rng.skewed(PAUSE_BITS_MAX), block));
         }
         let (author, oracle, is_durable) = (author.clone(), self.oracle.clone(), !self.config.write_cache);
+        // Whoever else looks after the drive meanwhile: the same once more, settling and cleaning.
+        let (twice, beside) = (self.rng.chance(1, 2), self.rng.chance(1, 2));
+        let pauses = [0; 3].map(|_: u64| self.rng.skewed(PAUSE_BITS_MAX));
+        if twice {
+            self.count("lessons: two free dictionaries at a time");
+        }
         let forgetting = move |drive: S| async move {
             let host = async {
                 for (pause, block) in &writes {
@@ -179,12 +185,24 @@ impl<S: Subject> Run<S> {
                 }
                 Ok::<(), Error>(())
             };
-            let (wrote, forgot) = join(host, drive.free()).await;
+            let free = async |pause| {
+                later::wait(pause).await;
+                or_no_room(drive.free().await)
+            };
+            let again = async { if twice { free(pauses[0]).await } else { Ok(false) } };
+            let others = async {
+                if beside {
+                    later::wait(pauses[1]).await;
+                    or_no_room(drive.settle(0, false).await.map(|(_, did)| did))?;
+                    later::wait(pauses[2]).await;
+                    or_no_room(drive.clean().await)?;
+                }
+                Ok::<(), Error>(())
+            };
+            let (wrote, forgot, forgot_again, others) = join4(host, free(0), again, others).await;
             wrote?;
-            match forgot {
-                Err(Error::NoSpace) => Ok(false),
-                forgot => forgot,
-            }
+            others?;
+            Ok(forgot? | forgot_again?)
         };
         Ok(self.expect("forgetting dictionaries", forgetting)?.unwrap_or(false))
     }
@@ -209,5 +227,13 @@ impl<S: Subject> Run<S> {
     ) -> Result<Option<T>, Stop> {
         let answer = self.do_in_slices(what, work)?;
         answer.transpose().map_err(|error| Stop::Failed(format!("{what} failed: {error}")))
+    }
+}
+
+/// What finds no room does nothing.
+fn or_no_room(answer: Result<bool, Error>) -> Result<bool, Error> {
+    match answer {
+        Err(Error::NoSpace) => Ok(false),
+        answer => answer,
     }
 }

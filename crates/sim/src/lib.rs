@@ -19,6 +19,7 @@ pub mod content;
 mod counts;
 mod excuses;
 pub mod executor;
+mod extents;
 pub mod full;
 pub mod groups;
 mod impatient;

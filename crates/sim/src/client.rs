@@ -6,6 +6,7 @@ use drive::Error;
 use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
+use crate::edge::touch_end;
 use crate::executor::yield_now;
 use crate::extents::ask;
 use crate::impatient::Impatient;
@@ -52,6 +53,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             }
             96 if world.config.changes_codec() => change_codec(&world, &mut rng).await,
             97 => ask(&world, &mut rng).await,
+            98 => touch_end(&world, &mut rng).await,
             _ => yield_now().await,
         }
         world.made_progress();
@@ -274,7 +276,10 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
     world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));
     match result {
-        Some(Ok(())) => world.count("op: growth"),
+        Some(Ok(())) => {
+            world.grown_to(logical);
+            world.count("op: growth");
+        }
         // It is larger already.
         Some(Err(Error::Invalid(_))) => world.count("op: growth, refused"),
         Some(Err(error)) => world.judge("growth", &error),

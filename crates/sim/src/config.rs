@@ -92,7 +92,10 @@ impl Config {
             Style::Large if !has_space => Style::Mixed,
             style => style,
         };
-        let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
+        let segment_bytes: u32 = match style.is_large() || rng.chance(3, 4) {
+            true => 512 << 10,
+            false => [1 << 20, 1 << 20, 2 << 20, 4 << 20][rng.index(4)],
+        };
         let segments = match style {
             Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),
             _ if style.is_large() => SEGMENTS_MIN,
@@ -160,9 +163,13 @@ impl Config {
         self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// What the host sees: room for clients, and the annex.
+    /// What the host sees: room for clients, the annex, and on most drives part of a leaf.
     pub fn capacity_bytes(&self) -> u64 {
-        self.annex_end_block() * BLOCK_BYTES
+        let more = match self.uuid[5] % 4 {
+            0 => 0,
+            _ => u64::from(self.uuid[6]) * 2 + 1,
+        };
+        (self.annex_end_block() + more) * BLOCK_BYTES
     }
 
     /// Draws what is drawn of its own, so that all else is as without.

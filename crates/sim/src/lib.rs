@@ -17,6 +17,7 @@ mod clock;
 mod config;
 pub mod content;
 mod counts;
+mod edge;
 mod excuses;
 pub mod executor;
 mod extents;

@@ -14,6 +14,7 @@ mod space;
 mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
@@ -125,6 +126,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = executor(&config, rng.fork());
     let ledger = Ledger::new(config.annex_block());
+    let capacity = Arc::new(AtomicU64::new(config.capacity_bytes()));
     let mut run = Run::<S> {
         rng,
         config,
@@ -145,6 +147,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         stays_full,
         slices: SLICES_MAX,
         author: None,
+        capacity,
         hiding: SimRng::new(seed ^ HIDING),
         looking: SimRng::new(seed ^ LOOKING),
     };
@@ -203,6 +206,8 @@ struct Run<S> {
     slices: u64,
     /// What a drive that learns is made to hold, if it is one.
     author: Option<Arc<lessons::Author>>,
+    /// What hosts may address, at least.
+    capacity: Arc<AtomicU64>,
     /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
     hiding: SimRng,
     /// Draws who looks at the drive before it is opened. Of its own too.
@@ -288,6 +293,7 @@ impl<S: Subject> Run<S> {
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
         world.before = self.before.clone();
+        world.capacity = self.capacity.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
         let world = Arc::new(world);
         for number in 0..self.config.clients {

@@ -33,6 +33,8 @@ pub struct World<S> {
     pub annex_bytes: u64,
     /// The counts of the backing when this life of it began.
     pub before: MediaCounts,
+    /// What hosts may address, at least. Outlives the drive's lives.
+    pub capacity: Arc<AtomicU64>,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -58,6 +60,7 @@ impl<S: Subject> World<S> {
         counts: Arc<Mutex<Counts>>,
         verbose: bool,
     ) -> World<S> {
+        let capacity = Arc::new(AtomicU64::new(config.capacity_bytes()));
         World {
             subject,
             made_good: media.failed_syncs_told(),
@@ -65,6 +68,7 @@ impl<S: Subject> World<S> {
             config,
             oracle,
             counts,
+            capacity,
             annex_bytes: 0,
             before: MediaCounts::default(),
             verbose,
@@ -138,6 +142,18 @@ impl<S: Subject> World<S> {
     /// Whether to stop what one is doing.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What hosts may address, at least.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// The drive has grown. (The connections of a server go on as they were.)
+    pub fn grown_to(&self, logical_bytes: u64) {
+        if S::HAS_SPACE && !self.config.is_served() {
+            self.capacity.fetch_max(logical_bytes, Ordering::Relaxed);
+        }
     }
 
     /// Background work begins or ends.

@@ -6,6 +6,7 @@
 //! Nothing of that touches the life itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use media::SimRng;
 use parking_lot::Mutex;
@@ -57,6 +58,7 @@ impl<S: Subject> Run<S> {
             stays_full: self.stays_full,
             slices: 0,
             author: self.author.clone(),
+            capacity: Arc::new(AtomicU64::new(self.capacity.load(Ordering::Relaxed))),
             hiding: self.hiding.fork(),
             looking: self.looking.fork(),
         }

@@ -6,7 +6,9 @@ use drive::Error;
 use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
+use crate::edge::touch_end;
 use crate::executor::yield_now;
+use crate::extents::ask;
 use crate::impatient::Impatient;
 use crate::oracle::Kind;
 use crate::{Style, Subject, World};
@@ -50,6 +52,8 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 grow(&world, &mut rng).await
             }
             96 if world.config.changes_codec() => change_codec(&world, &mut rng).await,
+            97 => ask(&world, &mut rng).await,
+            98 => touch_end(&world, &mut rng).await,
             _ => yield_now().await,
         }
         world.made_progress();
@@ -58,7 +62,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
 }
 
 /// What the background does, each as often as it stands here.
-const USUAL: [&str; 11] = [
+const USUAL: [&str; 13] = [
     "maintain",
     "maintain",
     "maintain",
@@ -70,9 +74,11 @@ const USUAL: [&str; 11] = [
     "train",
     "settle again",
     "free",
+    "scrub",
+    "budget",
 ];
 /// The same where dictionaries come and go.
-const LEARNING: [&str; 11] = [
+const LEARNING: [&str; 13] = [
     "maintain",
     "clean",
     "checkpoint",
@@ -84,7 +90,11 @@ const LEARNING: [&str; 11] = [
     "settle again",
     "settle again",
     "free",
+    "scrub",
+    "budget",
 ];
+/// Memory for the map that it is given while it is used.
+const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
 /// Steps of settling between two trainings of a lesson.
 const LESSON_STEPS: usize = 8;
 
@@ -121,6 +131,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     // Where settling goes on.
     let mut unsettled = 0;
     let mut again = 0;
+    let mut unverified = 0;
     // On some drives there is much to do for who looks after dictionaries, in all lives: only segments of an earlier one are
     // sealed for sure.
     let learning = world.config.is_learning();
@@ -136,6 +147,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             name => name,
         };
         let old_only = rng.chance(1, 3);
+        let budget = BUDGETS[rng.index(BUDGETS.len())];
         let work = async {
             match name {
                 "maintain" => world.subject.maintain().await,
@@ -152,6 +164,15 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                     Ok(did)
                 }
                 "free" => world.subject.free().await,
+                "scrub" => {
+                    let (next, did) = world.subject.scrub(unverified).await?;
+                    unverified = next;
+                    Ok(did)
+                }
+                "budget" => {
+                    world.subject.set_map_budget(budget);
+                    Ok(true)
+                }
                 "lesson" => lesson(&world).await,
                 _ => world.subject.checkpoint().await.map(|()| true),
             }
@@ -167,6 +188,8 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 "maintain" => "op: maintain, did something",
                 "clean" => "op: clean, did something",
                 "settle" => "op: settle, did something",
+                "scrub" => "op: scrub, verified something",
+                "budget" => "op: another budget of the map",
                 "train" => "op: train, kept a dictionary",
                 "settle again" => "op: settle again, did something",
                 "free" | "lesson" => "op: free, a dictionary was forgotten",
@@ -186,7 +209,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
 
 /// Does something, unless it takes a while and is given up, as `drops` of 32 are: then it is counted as `name`, and there
 /// is no answer.
-async fn perhaps<S: Subject, T>(
+pub(crate) async fn perhaps<S: Subject, T>(
     world: &World<S>,
     rng: &mut SimRng,
     drops: u64,
@@ -203,7 +226,7 @@ async fn perhaps<S: Subject, T>(
     answer
 }
 
-async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
+pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: bool) {
     let (first, count) = world.config.draw_range(rng);
     let filler = world.config.draw_filler(rng);
     if write_once(world, rng, first, count, filler, fua).await != Some(Err(Error::NoSpace)) {
@@ -253,7 +276,10 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
     world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));
     match result {
-        Some(Ok(())) => world.count("op: growth"),
+        Some(Ok(())) => {
+            world.grown_to(logical);
+            world.count("op: growth");
+        }
         // It is larger already.
         Some(Err(Error::Invalid(_))) => world.count("op: growth, refused"),
         Some(Err(error)) => world.judge("growth", &error),
@@ -298,7 +324,7 @@ pub(crate) async fn write_once<S: Subject>(
     result
 }
 
-async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
+pub(crate) async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: Kind) {
     let (first, mut count) = world.config.draw_range(rng);
     let sector = u64::from(world.config.sector_bytes) / SECTOR_BYTES as u64;
     if rng.chance(1, 4) {

@@ -66,6 +66,8 @@ pub struct Config {
     pub beats_per_tick: u64,
     /// Of 16 beats, how many do some maintenance.
     pub maintenance: u64,
+    /// Tasks that do it.
+    pub maintainers: u64,
     /// What its backing is like, and what goes wrong on it.
     pub trouble: Trouble,
     /// Single blocks all over the drive, instead of what its style says.
@@ -90,7 +92,10 @@ impl Config {
             Style::Large if !has_space => Style::Mixed,
             style => style,
         };
-        let segment_bytes: u32 = if style.is_large() || rng.chance(3, 4) { 512 << 10 } else { 1 << 20 };
+        let segment_bytes: u32 = match style.is_large() || rng.chance(3, 4) {
+            true => 512 << 10,
+            false => [1 << 20, 1 << 20, 2 << 20, 4 << 20][rng.index(4)],
+        };
         let segments = match style {
             Style::Large => LARGE_SEGMENTS.0 + rng.below(LARGE_SEGMENTS.1 - LARGE_SEGMENTS.0),
             _ if style.is_large() => SEGMENTS_MIN,
@@ -126,6 +131,7 @@ impl Config {
             style,
             beats_per_tick: [1, 4, 32][rng.index(3)],
             maintenance: [1, 4, 10, 16][rng.index(4)],
+            maintainers: 1,
             trouble: if style != Style::Large && rng.chance(1, 3) {
                 Trouble::draw(rng, physical_bytes, segment_bytes)
             } else {
@@ -157,9 +163,13 @@ impl Config {
         self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// What the host sees: room for clients, and the annex.
+    /// What the host sees: room for clients, the annex, and on most drives part of a leaf.
     pub fn capacity_bytes(&self) -> u64 {
-        self.annex_end_block() * BLOCK_BYTES
+        let more = match self.uuid[5] % 4 {
+            0 => 0,
+            _ => u64::from(self.uuid[6]) * 2 + 1,
+        };
+        (self.annex_end_block() + more) * BLOCK_BYTES
     }
 
     /// Draws what is drawn of its own, so that all else is as without.
@@ -201,6 +211,13 @@ impl Config {
             self.backing_bytes = self.physical_bytes;
             self.map_budget_bytes = [64 << 10, 256 << 10, 16 << 20][rng.index(3)];
         }
+    }
+
+    /// In half of the seeds several tasks look after the drive. Drawn of its own, as above.
+    pub fn draw_maintainers(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x3a17_7a13_3a17_7a13;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        self.maintainers = [1, 1, 2, 3][rng.index(4)];
     }
 
     /// Whether anything but power cuts and kills goes wrong.

@@ -124,6 +124,14 @@ pub struct Reading {
     floors: Vec<u64>,
 }
 
+impl Reading {
+    /// The same, of some of its sectors.
+    pub fn part(&self, first: u64, count: u64) -> Reading {
+        let from = (first - self.first) as usize;
+        Reading { first, start: self.start, floors: self.floors[from..from + count as usize].to_vec() }
+    }
+}
+
 /// The oracle. See the module's header.
 #[derive(Clone, Default)]
 pub struct Oracle {

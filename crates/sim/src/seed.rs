@@ -1,16 +1,20 @@
 //! One seed: the lives of one drive, from creation through crashes to the last check.
 
 mod branch;
+mod closing;
 mod ending;
 mod large;
 mod lessons;
 mod liveness;
+mod looking;
 mod opening;
 mod scattered;
+mod sliced;
 mod space;
 mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
@@ -27,6 +31,8 @@ use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
 /// What is drawn for [`Run::hiding`] differs from all else of a seed by this.
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
+/// The same for [`Run::looking`].
+const LOOKING: u64 = 0x100c_1e57_100c_1e57;
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
@@ -35,6 +41,9 @@ const BRANCH_STEPS_BITS: u64 = 7;
 
 /// Writes to a page that takes none, in one life: one fills its segment, which is then set aside, and one more may be under way.
 const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
+
+/// Interruptions of work by itself, in a seed.
+const SLICES_MAX: u64 = 12;
 
 /// In which order a life's media operations complete, mostly.
 const ORDERS: [SimOrder; 6] = [
@@ -96,6 +105,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     }
     config.draw_scattered(seed);
     config.draw_lessons(seed);
+    config.draw_maintainers(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -116,6 +126,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let counts = Arc::new(Mutex::new(Counts::default()));
     let executor = executor(&config, rng.fork());
     let ledger = Ledger::new(config.annex_block());
+    let capacity = Arc::new(AtomicU64::new(config.capacity_bytes()));
     let mut run = Run::<S> {
         rng,
         config,
@@ -129,11 +140,16 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         drive: None,
         counted: Vec::new(),
         media_counted: MediaCounts::default(),
+        before: MediaCounts::default(),
         wiping: None,
         ledger,
         is_full: false,
         stays_full,
+        slices: SLICES_MAX,
+        author: None,
+        capacity,
         hiding: SimRng::new(seed ^ HIDING),
+        looking: SimRng::new(seed ^ LOOKING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -177,6 +193,8 @@ struct Run<S> {
     counted: Vec<(&'static str, u64)>,
     /// What the backing's counters said when it was branched off.
     media_counted: MediaCounts,
+    /// What they said when this life of it began.
+    before: MediaCounts,
     wiping: Option<Wiping>,
     /// What the annex holds.
     ledger: Ledger,
@@ -184,8 +202,16 @@ struct Run<S> {
     is_full: bool,
     /// The backing is full, and stays so.
     stays_full: bool,
+    /// Times that work by itself may still be interrupted.
+    slices: u64,
+    /// What a drive that learns is made to hold, if it is one.
+    author: Option<Arc<lessons::Author>>,
+    /// What hosts may address, at least.
+    capacity: Arc<AtomicU64>,
     /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
     hiding: SimRng,
+    /// Draws who looks at the drive before it is opened. Of its own too.
+    looking: SimRng,
 }
 
 impl<S: Subject> Run<S> {
@@ -235,7 +261,16 @@ impl<S: Subject> Run<S> {
     ) -> Result<T, Stop> {
         let ticker = Ticker(self.drive.clone());
         let result = self.executor.block_on(&self.media, &ticker, Cut::Never, future);
+        self.must_not_overlap()?;
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
+    }
+
+    /// Which of two writes to one place arrives last is left to chance.
+    fn must_not_overlap(&self) -> Result<(), Stop> {
+        match self.media.counts().overlapping_writes {
+            0 => Ok(()),
+            count => Err(Stop::Failed(format!("{count} writes to places with another in flight"))),
+        }
     }
 
     /// Clients at work, until they are done or the plug is pulled.
@@ -257,6 +292,8 @@ impl<S: Subject> Run<S> {
         let (media, config) = (self.media.clone(), self.config.clone());
         let mut world =
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
+        world.before = self.before.clone();
+        world.capacity = self.capacity.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
         let world = Arc::new(world);
         for number in 0..self.config.clients {
@@ -273,7 +310,12 @@ impl<S: Subject> Run<S> {
                 _ => self.executor.spawn(client(world, rng)),
             }
         }
-        self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        for number in 0..self.config.maintainers {
+            if number > 0 {
+                self.count("life: several look after the drive");
+            }
+            self.executor.spawn(maintenance(world.clone(), self.rng.fork()));
+        }
         world.subject.disturb(true);
         panics::arm(self.draw_panic(2));
         let end = self.live_on(&world);
@@ -283,7 +325,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Runs the clients, and tries crashes out on the way.
-    fn live_on(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
+    fn live_on(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
         let refused_before = self.media.counts().bad_page_errors;
         loop {
@@ -293,12 +335,9 @@ impl<S: Subject> Run<S> {
             } else {
                 self.draw_cut()
             };
-            let end = self.executor.run(&self.media, world, cut);
+            let end = self.executor.run(&self.media, &**world, cut);
             self.tell(|| format!("clients: {end:?}"));
-            let overlapping = self.media.counts().overlapping_writes;
-            if overlapping > 0 {
-                return Err(Stop::Failed(format!("{overlapping} writes to places with another in flight")));
-            }
+            self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
             }

@@ -288,6 +288,18 @@ impl Subject for Served {
         self.drive.set_codec(policy).await
     }
 
+    async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {
+        Subject::extents(&self.drive, offset, len).await
+    }
+
+    async fn scrub(&self, block: u64) -> Result<(u64, bool), Error> {
+        self.drive.scrub(block).await
+    }
+
+    fn set_map_budget(&self, bytes: u64) {
+        self.drive.set_map_budget(bytes);
+    }
+
     async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {
         self.drive.grow(physical, logical).await
     }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use codec::Policy;
+use device::ExtentKind;
 use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptions};
 use media::SimMedia;
 use offload::Offload;
@@ -97,6 +98,20 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn set_codec(&self, _policy: Policy) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
+    /// What lies from there on: runs in bytes, and of each whether it reads as zeros. Nothing if it cannot tell.
+    fn extents(
+        &self,
+        _offset: u64,
+        _len: u64,
+    ) -> impl Future<Output = Result<Vec<(u64, bool)>, Error>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
+    /// Verifies something from this block on; answers where to go on and whether there was anything.
+    fn scrub(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
+        std::future::ready(Ok((0, false)))
+    }
+    /// Changes the memory for the map.
+    fn set_map_budget(&self, _bytes: u64) {}
     /// Lets it use so much of its backing, and hosts see so much.
     fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
@@ -137,6 +152,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
 
 /// Steps of [`Subject::free`] in one piece of background work.
 const FREE_STEPS: usize = 8;
+/// Most runs asked for at once.
+const EXTENTS_MAX: usize = 64;
 
 impl Subject for Drive<SimMedia> {
     async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
@@ -256,6 +273,28 @@ impl Subject for Drive<SimMedia> {
 
     async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
         self.set_codec(policy).await
+    }
+
+    async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {
+        let extents = self.extents(offset, len, EXTENTS_MAX).await?;
+        Ok(extents.into_iter().map(|extent| (extent.len, extent.kind != ExtentKind::Data)).collect())
+    }
+
+    async fn scrub(&self, block: u64) -> Result<(u64, bool), Error> {
+        let step = self.scrub_step(block).await?;
+        match step.faults.first() {
+            None => Ok((step.next_block.unwrap_or(0), step.records_count > 0)),
+            Some(fault) => {
+                let unread = Error::Io(String::new()).to_string();
+                let why = fault.to_string();
+                // A fault says why in words.
+                Err(if why.contains(&unread) { Error::Io(why) } else { Error::Corrupt(why) })
+            }
+        }
+    }
+
+    fn set_map_budget(&self, bytes: u64) {
+        self.set_map_budget_bytes(bytes);
     }
 
     async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {

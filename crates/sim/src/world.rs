@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-use drive::Error;
-use media::SimMedia;
+use drive::{Error, ReadOnly};
+use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
+use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
-use crate::wire::LOST;
 use crate::{Config, Counts, Subject};
 
 /// Beats after which a drive must have taken to heart that a sync failed.
@@ -31,6 +31,10 @@ pub struct World<S> {
     pub counts: Arc<Mutex<Counts>>,
     /// What the drive holds that the oracle does not know of, in bytes.
     pub annex_bytes: u64,
+    /// The counts of the backing when this life of it began.
+    pub before: MediaCounts,
+    /// What hosts may address, at least. Outlives the drive's lives.
+    pub capacity: Arc<AtomicU64>,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -40,7 +44,8 @@ pub struct World<S> {
     poisoned_since: AtomicU64,
     clients: AtomicU64,
     stopped: AtomicBool,
-    maintaining: AtomicBool,
+    maintaining: AtomicU64,
+    closing: AtomicBool,
     full: AtomicBool,
     bell: Mutex<Vec<Waker>>,
 }
@@ -55,6 +60,7 @@ impl<S: Subject> World<S> {
         counts: Arc<Mutex<Counts>>,
         verbose: bool,
     ) -> World<S> {
+        let capacity = Arc::new(AtomicU64::new(config.capacity_bytes()));
         World {
             subject,
             made_good: media.failed_syncs_told(),
@@ -62,7 +68,9 @@ impl<S: Subject> World<S> {
             config,
             oracle,
             counts,
+            capacity,
             annex_bytes: 0,
+            before: MediaCounts::default(),
             verbose,
             failure: Mutex::new(None),
             progress: AtomicU64::new(0),
@@ -70,7 +78,8 @@ impl<S: Subject> World<S> {
             poisoned_since: AtomicU64::new(0),
             clients: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
-            maintaining: AtomicBool::new(false),
+            maintaining: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
             full: AtomicBool::new(false),
             bell: Mutex::new(Vec::new()),
         }
@@ -135,9 +144,29 @@ impl<S: Subject> World<S> {
         self.stopped.load(Ordering::Relaxed)
     }
 
+    /// What hosts may address, at least.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// The drive has grown. (The connections of a server go on as they were.)
+    pub fn grown_to(&self, logical_bytes: u64) {
+        if S::HAS_SPACE && !self.config.is_served() {
+            self.capacity.fetch_max(logical_bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Background work begins or ends.
     pub fn set_maintaining(&self, maintaining: bool) {
-        self.maintaining.store(maintaining, Ordering::Relaxed);
+        match maintaining {
+            true => self.maintaining.fetch_add(1, Ordering::Relaxed),
+            false => self.maintaining.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// From now on the drive may be closed.
+    pub fn set_closing(&self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 
     /// A write was refused for lack of space, or space was given up.
@@ -157,17 +186,9 @@ impl<S: Subject> World<S> {
     }
 
     /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
-    pub fn excuses(&self, error: &Error) -> bool {
-        let counts = self.media.counts();
-        let damaged = counts.damage() > 0;
-        let failed = self.media.failures() > 0;
-        match error {
-            Error::Io(what) if what == LOST => true,
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged || failed,
-            Error::Io(_) | Error::ReadOnly(_) => damaged || failed || counts.read_errors > 0,
-            Error::BackingFull => counts.full_errors > 0,
-            _ => false,
-        }
+    pub fn excuses(&self, doing: &str, error: &Error) -> bool {
+        let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
+        closed || Struck::of(&self.media, &self.before).excuses(doing, error)
     }
 
     /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
@@ -182,12 +203,13 @@ impl<S: Subject> World<S> {
             Error::Invalid(_) => "error: invalid",
             Error::NoSpace => "error: no space",
             Error::BackingFull => "error: backing full",
+            Error::ReadOnly(ReadOnly::Closed) => "error: closed",
             Error::ReadOnly(_) => "error: read-only",
             Error::Io(_) => "error: i/o",
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",
             _ => "error: another",
         });
-        if !self.excuses(error) {
+        if !self.excuses(doing, error) {
             self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
         }
     }
@@ -228,6 +250,6 @@ impl<S: Subject> Pulse for World<S> {
     }
 
     fn in_maintenance(&self) -> bool {
-        self.maintaining.load(Ordering::Relaxed)
+        self.maintaining.load(Ordering::Relaxed) > 0
     }
 }

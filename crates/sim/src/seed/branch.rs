@@ -6,7 +6,9 @@
 //! Nothing of that touches the life itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use media::SimRng;
 use parking_lot::Mutex;
 
 use super::{Run, Stop, executor};
@@ -20,8 +22,23 @@ impl<S: Subject> Run<S> {
         self.tell(|| "a branch:".into());
         // Strikes the life, not what is tried out.
         let armed = panics::arm(None);
-        let mut rng = self.rng.fork();
-        let mut branch = Run::<S> {
+        let rng = self.rng.fork();
+        let mut branch = self.fork(rng);
+        let end = branch.be_crashed();
+        panics::arm(armed);
+        branch.count_media();
+        self.counts.lock().absorb(&branch.counts.lock());
+        self.steps += branch.steps;
+        self.tell(|| "the branch ends".into());
+        match end {
+            Ok(()) | Err(Stop::Refused) => Ok(()),
+            Err(Stop::Failed(why)) => Err(Stop::Failed(why)),
+        }
+    }
+
+    /// The drive as it is now, on a backing of its own, held against an oracle of its own. Nobody has it open.
+    pub(super) fn fork(&mut self, mut rng: SimRng) -> Run<S> {
+        Run {
             media: Arc::new(self.media.branch(rng.fork())),
             executor: executor(&self.config, rng.fork()),
             rng,
@@ -34,21 +51,16 @@ impl<S: Subject> Run<S> {
             drive: None,
             counted: Vec::new(),
             media_counted: self.media.counts(),
+            before: self.media.counts(),
             wiping: None,
             ledger: self.ledger.clone(),
             is_full: self.is_full,
             stays_full: self.stays_full,
+            slices: 0,
+            author: self.author.clone(),
+            capacity: Arc::new(AtomicU64::new(self.capacity.load(Ordering::Relaxed))),
             hiding: self.hiding.fork(),
-        };
-        let end = branch.be_crashed();
-        panics::arm(armed);
-        branch.count_media();
-        self.counts.lock().absorb(&branch.counts.lock());
-        self.steps += branch.steps;
-        self.tell(|| "the branch ends".into());
-        match end {
-            Ok(()) | Err(Stop::Refused) => Ok(()),
-            Err(Stop::Failed(why)) => Err(Stop::Failed(why)),
+            looking: self.looking.fork(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{Subject, World, panics};
 
 impl<S: Subject> Run<S> {
     /// Nothing is in flight: ends the life in one of the ways there are.
-    pub(super) fn end_quietly(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
+    pub(super) fn end_quietly(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         if self.rng.chance(1, 4) && !self.config.is_faulty() {
             let deep = self.rng.chance(1, 2);
             self.check(deep)?;
@@ -19,6 +19,11 @@ impl<S: Subject> Run<S> {
             self.crash();
             return Ok(LifeEnd::Crash);
         }
+        if self.rng.chance(1, 2) { self.close_disturbed(world) } else { self.close_at_last(world) }
+    }
+
+    /// Closes the drive while nothing else is under way.
+    pub(super) fn close_at_last(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
         let Err(error) = self.close()? else {
             self.crash();
             return Ok(LifeEnd::Closed);
@@ -91,6 +96,7 @@ impl<S: Subject> Run<S> {
             });
         }
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
+        self.before = self.media.counts();
         self.tell(|| if kill { "killed".into() } else { "power cut".into() });
         self.count(if kill { "life: killed" } else { "life: power cut" });
     }

@@ -1,17 +1,22 @@
 //! Dictionaries that replace each other, each with data that needs it, until those of old are done without, while hosts overwrite
-//! the data.
+//! the data. Now and then the power is cut meanwhile (see [`super::sliced`]).
 //!
-//! Nothing is cut short while requests are in flight, so every block holds what was written last.
+//! A block holds sentences, not the stamps that the oracle knows a write by: [`Author`] knows which write is which page.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use codec::testdata;
 use drive::Error;
-use futures::future::join;
+use futures::future::join4;
 use media::SimRng;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
+use super::sliced::conclude;
 use super::{Run, Stop};
+use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
+use crate::oracle::{Kind, Oracle};
 use crate::{Subject, later};
 
 /// Blocks of one kind of data.
@@ -28,12 +33,13 @@ const OVERWRITES_MAX: u64 = 24;
 /// Turns that a host waits before each, at most: two to this power.
 const PAUSE_BITS_MAX: u64 = 7;
 
-/// The write that each block holds: which kind, and its number.
-type Written = BTreeMap<u64, (u64, u64)>;
+const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
-/// What a block is made to hold.
-struct Author {
+/// What blocks are made to hold.
+pub(super) struct Author {
     kinds: Vec<Vec<Vec<u8>>>,
+    /// By number of the write.
+    kind_of: Mutex<FxHashMap<u32, u64>>,
 }
 
 impl Author {
@@ -42,18 +48,50 @@ impl Author {
             let bytes = testdata::random(seed ^ kind << 32 ^ i, SENTENCE_BYTES);
             bytes.into_iter().map(|byte| b'a' + byte % 26).collect()
         };
-        Author { kinds: (0..kinds).map(|kind| (0..SENTENCES).map(|i| sentence(kind, i)).collect()).collect() }
+        Author {
+            kinds: (0..kinds).map(|kind| (0..SENTENCES).map(|i| sentence(kind, i)).collect()).collect(),
+            kind_of: Mutex::default(),
+        }
     }
 
-    fn page(&self, block: u64, (kind, version): (u64, u64)) -> Vec<u8> {
-        let mut out = [block.to_le_bytes(), version.to_le_bytes()].concat();
-        let mut rng = SimRng::new(block << 32 ^ version);
+    fn page(&self, block: u64, kind: u64, write: u32) -> Vec<u8> {
+        let mut out = [block.to_le_bytes(), u64::from(write).to_le_bytes()].concat();
+        let mut rng = SimRng::new(block << 32 ^ u64::from(write));
         let sentences = &self.kinds[kind as usize];
         while out.len() < BLOCK_BYTES as usize {
             out.extend_from_slice(&sentences[rng.index(sentences.len())]);
         }
         out.truncate(BLOCK_BYTES as usize);
         out
+    }
+
+    /// Writes pages of a kind from this block on, and tells the oracle.
+    async fn write<S: Subject>(
+        &self,
+        drive: &S,
+        oracle: &Mutex<Oracle>,
+        (first, count, kind): (u64, u64, u64),
+        is_durable: bool,
+    ) -> Result<(), Error> {
+        let (sector, sectors) = (first * BLOCK_SECTORS, count * BLOCK_SECTORS);
+        let write = oracle.lock().begin_write(Kind::Write, sector, sectors, Filler::Random);
+        self.kind_of.lock().insert(write, kind);
+        let data: Vec<u8> = (first..first + count).flat_map(|block| self.page(block, kind, write)).collect();
+        let answer = drive.write(first * BLOCK_BYTES, &data, false).await;
+        conclude(oracle, write, is_durable, answer)
+    }
+
+    /// What a drive showed from this block on, in place of pages the stamps of the writes that they are of.
+    pub(super) fn stamp(&self, first: u64, data: &mut [u8]) {
+        for (block, page) in (first..).zip(data.chunks_exact_mut(BLOCK_BYTES as usize)) {
+            let mut number = [0; 4];
+            number.copy_from_slice(&page[8..12]);
+            let write = u32::from_le_bytes(number);
+            let kind = self.kind_of.lock().get(&write).copied();
+            if kind.is_some_and(|kind| *page == self.page(block, kind, write)) {
+                content::fill(page, block * BLOCK_SECTORS, write, Filler::Random);
+            }
+        }
     }
 }
 
@@ -63,13 +101,15 @@ impl<S: Subject> Run<S> {
         self.create()?;
         self.open()?;
         let kinds = 2 + self.rng.below(4);
-        let author = Author::new(self.rng.next_u64(), kinds);
-        let (mut written, mut version) = (Written::new(), 0);
+        let author = Arc::new(Author::new(self.rng.next_u64(), kinds));
+        self.author = Some(author.clone());
         for kind in 0..kinds {
-            self.write_kind(&author, kind, &mut written, &mut version)?;
+            self.write_kind(&author, kind)?;
             let kept = self.expect("train", |drive| async move { drive.train().await })?;
-            self.count(if kept { "lessons: a dictionary was kept" } else { "lessons: no dictionary" });
-            self.write_kind(&author, kind, &mut written, &mut version)?;
+            if let Some(kept) = kept {
+                self.count(if kept { "lessons: a dictionary was kept" } else { "lessons: no dictionary" });
+            }
+            self.write_kind(&author, kind)?;
             if self.rng.chance(1, 2) {
                 self.settle_some()?;
             }
@@ -77,7 +117,7 @@ impl<S: Subject> Run<S> {
             self.change_life()?;
         }
         for _ in 0..PASSES_MAX {
-            let forgot = self.forget_beside_writes(&author, &mut written, &mut version)?;
+            let forgot = self.forget_beside_writes(&author, kinds)?;
             if self.rng.chance(1, 8) {
                 self.flush_quietly()?;
                 self.change_life()?;
@@ -86,103 +126,114 @@ impl<S: Subject> Run<S> {
                 self.count("lessons: a dictionary was forgotten");
                 self.flush_quietly()?;
                 self.change_life()?;
-                self.read_lessons(&author, &written)?;
+                self.read_lessons(kinds)?;
             }
         }
-        self.read_lessons(&author, &written)?;
+        self.read_lessons(kinds)?;
         self.check(true)
     }
 
     /// Writes all blocks of a kind anew, some together and some alone.
-    fn write_kind(
-        &mut self,
-        author: &Author,
-        kind: u64,
-        written: &mut Written,
-        version: &mut u64,
-    ) -> Result<(), Stop> {
+    fn write_kind(&mut self, author: &Arc<Author>, kind: u64) -> Result<(), Stop> {
         let (mut at, end) = (kind * BLOCKS_A_KIND, (kind + 1) * BLOCKS_A_KIND);
         while at < end {
-            *version += 1;
             let count = (1 + self.rng.below(BLOCKS_A_WRITE_MAX)).min(end - at);
-            let data = (at..at + count).flat_map(|block| author.page(block, (kind, *version))).collect();
-            self.write_blocks(at, data)?;
-            written.extend((at..at + count).map(|block| (block, (kind, *version))));
+            let (author, oracle, is_durable) =
+                (author.clone(), self.oracle.clone(), !self.config.write_cache);
+            let range = (at, count, kind);
+            let write = move |drive: S| async move { author.write(&drive, &oracle, range, is_durable).await };
+            self.expect("write", write)?;
             at += count;
         }
         Ok(())
     }
 
-    fn write_blocks(&mut self, first: u64, data: Vec<u8>) -> Result<(), Stop> {
-        self.expect("write", move |drive| async move { drive.write(first * BLOCK_BYTES, &data, false).await })
-    }
-
     fn settle_some(&mut self) -> Result<(), Stop> {
         let steps = self.rng.below(32);
-        self.expect("settle", move |drive| async move {
+        let settle = move |drive: S| async move {
             let mut next = 0;
             for _ in 0..steps {
                 (next, _) = drive.settle(next, false).await?;
             }
             Ok(())
-        })
+        };
+        self.expect("settle", settle).map(drop)
     }
 
     /// Does some of what it takes to do without the oldest dictionaries, while blocks are overwritten. Answers whether any was
     /// forgotten.
-    fn forget_beside_writes(
-        &mut self,
-        author: &Author,
-        written: &mut Written,
-        version: &mut u64,
-    ) -> Result<bool, Stop> {
+    fn forget_beside_writes(&mut self, author: &Arc<Author>, kinds: u64) -> Result<bool, Stop> {
         // Of one kind, which may be the one that a pass has to do with; not all of it.
-        let all = written.len() as u64;
-        let first = self.rng.below(all / BLOCKS_A_KIND) * BLOCKS_A_KIND;
+        let kind = self.rng.below(kinds);
         let mut writes = Vec::new();
         for _ in 0..self.rng.below(OVERWRITES_MAX) {
-            *version += 1;
-            let block = first + self.rng.below(BLOCKS_A_KIND);
-            let kind = written.get(&block).map_or(0, |(kind, _)| *kind);
-            writes.push((self.rng.skewed(PAUSE_BITS_MAX), block, author.page(block, (kind, *version))));
-            written.insert(block, (kind, *version));
+            let block = kind * BLOCKS_A_KIND + self.rng.below(BLOCKS_A_KIND);
+            writes.push((self.rng.skewed(PAUSE_BITS_MAX), block));
         }
-        self.expect("forgetting dictionaries", move |drive| async move {
+        let (author, oracle, is_durable) = (author.clone(), self.oracle.clone(), !self.config.write_cache);
+        // Whoever else looks after the drive meanwhile: the same once more, settling and cleaning.
+        let (twice, beside) = (self.rng.chance(1, 2), self.rng.chance(1, 2));
+        let pauses = [0; 3].map(|_: u64| self.rng.skewed(PAUSE_BITS_MAX));
+        if twice {
+            self.count("lessons: two free dictionaries at a time");
+        }
+        let forgetting = move |drive: S| async move {
             let host = async {
-                for (pause, block, data) in &writes {
+                for (pause, block) in &writes {
                     later::wait(*pause).await;
-                    drive.write(block * BLOCK_BYTES, data, false).await?;
+                    author.write(&drive, &oracle, (*block, 1, kind), is_durable).await?;
                 }
                 Ok::<(), Error>(())
             };
-            let (wrote, forgot) = join(host, drive.free()).await;
+            let free = async |pause| {
+                later::wait(pause).await;
+                or_no_room(drive.free().await)
+            };
+            let again = async { if twice { free(pauses[0]).await } else { Ok(false) } };
+            let others = async {
+                if beside {
+                    later::wait(pauses[1]).await;
+                    or_no_room(drive.settle(0, false).await.map(|(_, did)| did))?;
+                    later::wait(pauses[2]).await;
+                    or_no_room(drive.clean().await)?;
+                }
+                Ok::<(), Error>(())
+            };
+            let (wrote, forgot, forgot_again, others) = join4(host, free(0), again, others).await;
             wrote?;
-            match forgot {
-                Err(Error::NoSpace) => Ok(false),
-                forgot => forgot,
-            }
-        })
+            others?;
+            Ok(forgot? | forgot_again?)
+        };
+        Ok(self.expect("forgetting dictionaries", forgetting)?.unwrap_or(false))
     }
 
-    fn read_lessons(&mut self, author: &Author, written: &Written) -> Result<(), Stop> {
-        for (&block, &held) in written {
-            let data = self.expect("read", move |drive| async move {
-                let mut data = vec![0; BLOCK_BYTES as usize];
-                drive.read(block * BLOCK_BYTES, &mut data).await.map(|()| data)
-            })?;
-            if data != author.page(block, held) {
-                return Err(Stop::Failed(format!("block {block} does not hold what was written last")));
-            }
+    fn read_lessons(&mut self, kinds: u64) -> Result<(), Stop> {
+        for block in 0..kinds * BLOCKS_A_KIND {
+            let first = block * BLOCK_SECTORS;
+            let reading = self.oracle.lock().begin_read(first, BLOCK_SECTORS);
+            let data = self
+                .read(first, BLOCK_SECTORS)?
+                .map_err(|error| Stop::Failed(format!("read of block {block} failed: {error}")))?;
+            self.oracle.lock().end_read(&reading, &data)?;
         }
         Ok(())
     }
 
-    /// What must succeed on a drive whose backing has no faults.
+    /// What must succeed on a drive whose backing has no faults. No answer: the power was cut.
     fn expect<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &mut self,
         what: &str,
         work: impl FnOnce(S) -> F,
-    ) -> Result<T, Stop> {
-        self.attempt(what, work)?.map_err(|error| Stop::Failed(format!("{what} failed: {error}")))
+    ) -> Result<Option<T>, Stop> {
+        let answer = self.do_in_slices(what, work)?;
+        answer.transpose().map_err(|error| Stop::Failed(format!("{what} failed: {error}")))
+    }
+}
+
+/// What finds no room does nothing.
+fn or_no_room(answer: Result<bool, Error>) -> Result<bool, Error> {
+    match answer {
+        Err(Error::NoSpace) => Ok(false),
+        answer => answer,
     }
 }

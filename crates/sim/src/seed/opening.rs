@@ -58,6 +58,7 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         loop {
+            self.perhaps_look()?;
             let hidden = self.hide_copies()?;
             let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
             let opening = self.opening(false);
@@ -66,6 +67,7 @@ impl<S: Subject> Run<S> {
             panics::arm(self.draw_panic(4));
             let opened = self.executor.block_on(&self.media, &NoPulse, cut, open);
             panics::arm(None);
+            self.must_not_overlap()?;
             self.media.hide(&[]);
             match opened {
                 Ok(Err(Error::Io(_))) if hidden => {
@@ -134,7 +136,9 @@ impl<S: Subject> Run<S> {
     pub(super) fn wipe(&mut self) -> Result<(), Stop> {
         let cut = if self.rng.chance(3, 4) { Cut::After(self.rng.below(WIPE_STEPS)) } else { Cut::Never };
         let media = self.media.clone();
-        let wiping = match self.executor.block_on(&self.media, &NoPulse, cut, S::wipe(media)) {
+        let wiped = self.executor.block_on(&self.media, &NoPulse, cut, S::wipe(media));
+        self.must_not_overlap()?;
+        let wiping = match wiped {
             Ok(Ok(())) => Wiping::Done,
             Ok(Err(Error::Io(_))) if self.config.is_faulty() => Wiping::Refused,
             Ok(Err(error)) => return Err(Stop::Failed(format!("a wipe failed: {error}"))),

@@ -1,9 +1,8 @@
 //! Single blocks all over a huge drive, and a map much larger than its memory: filled to refusal, trimmed many at a time beside
-//! maintenance, and filled again. Cleaning has to keep up with what the map writes.
-//!
-//! Nothing is cut short while requests are in flight, so every block holds what was written last.
+//! maintenance or by ranges of many gigabytes, and filled again. Cleaning has to keep up with what the map writes. Now and then the
+//! power is cut meanwhile (see [`super::sliced`]).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -12,11 +11,14 @@ use drive::Error;
 use futures::StreamExt;
 use futures::future::join;
 use futures::stream;
+use parking_lot::Mutex;
 
+use super::sliced::conclude;
 use super::{Run, Stop};
 use crate::Subject;
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
+use crate::oracle::{Kind, Oracle};
 
 /// Requests in flight.
 const DEPTH: usize = 32;
@@ -26,12 +28,17 @@ const REQUESTS_AT_ONCE: usize = 256;
 const REFUSALS: usize = 20;
 /// Blocks read back in each life.
 const SAMPLES: usize = 200;
+/// The largest range that is trimmed at once.
+const TRIM_BYTES_MAX: u64 = 64 << 30;
+/// Ranges trimmed in a row, at most.
+const WIDE_TRIMS_MAX: u64 = 4;
+const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
 /// What became of a request for each of some blocks.
 type Answers = Vec<(u64, Result<(), Error>)>;
 
-/// Number of the write that each block holds.
-type Written = BTreeMap<u64, u32>;
+/// Blocks that may hold something.
+type Written = BTreeSet<u64>;
 
 impl<S: Subject> Run<S> {
     /// The whole of a seed of this kind.
@@ -39,11 +46,13 @@ impl<S: Subject> Run<S> {
         self.create()?;
         self.open()?;
         let mut written = Written::new();
-        let mut version = 0;
         for _ in 0..=self.config.lives {
-            self.fill_scattered(&mut written, &mut version)?;
+            self.fill_scattered(&mut written)?;
             self.change_life()?;
             self.read_scattered(&written)?;
+            if self.rng.chance(1, 2) {
+                self.trim_widely()?;
+            }
             let share = [10, 50, 50, 90, 100][self.rng.index(5)];
             self.trim_scattered(&mut written, share)?;
             self.change_life()?;
@@ -66,20 +75,28 @@ impl<S: Subject> Run<S> {
         self.open()
     }
 
-    fn fill_scattered(&mut self, written: &mut Written, version: &mut u32) -> Result<(), Stop> {
+    fn fill_scattered(&mut self, written: &mut Written) -> Result<(), Stop> {
         let blocks = self.config.logical_bytes / BLOCK_BYTES;
         let mut refused = 0;
         while refused < REFUSALS {
-            *version += 1;
             let some: Vec<u64> = (0..REQUESTS_AT_ONCE).map(|_| self.rng.below(blocks)).collect();
-            let version = *version;
-            let record_bytes = self.config.record_bytes;
-            let write = move |drive: S, block: u64| async move {
-                drive.write(block * BLOCK_BYTES, &contents(block, version, record_bytes), false).await
+            let (oracle, config) = (self.oracle.clone(), self.config.clone());
+            let write = move |drive: S, block: u64| {
+                let (oracle, config) = (oracle.clone(), config.clone());
+                async move {
+                    let sectors = (config.record_bytes / SECTOR_BYTES) as u64;
+                    let first = block * BLOCK_SECTORS;
+                    let write = oracle.lock().begin_write(Kind::Write, first, sectors, Filler::Random);
+                    let data = contents(block, write, config.record_bytes);
+                    let answer = drive.write(block * BLOCK_BYTES, &data, false).await;
+                    conclude(&oracle, write, !config.write_cache, answer)
+                }
             };
-            for (block, answer) in self.carry_out("scattered writes", some, write)? {
+            written.extend(&some);
+            let Some(answers) = self.carry_out("scattered writes", some, write)? else { continue };
+            for (_, answer) in answers {
                 match answer {
-                    Ok(()) => drop(written.insert(block, version)),
+                    Ok(()) => {}
                     Err(Error::NoSpace) => refused += 1,
                     Err(error) => return Err(Stop::Failed(format!("a write of one block failed: {error}"))),
                 }
@@ -91,15 +108,18 @@ impl<S: Subject> Run<S> {
 
     /// Trims so many percent of the blocks, in no order.
     fn trim_scattered(&mut self, written: &mut Written, percent: u64) -> Result<(), Stop> {
-        let mut some: Vec<u64> = written.keys().copied().filter(|_| self.rng.below(100) < percent).collect();
+        let mut some: Vec<u64> = written.iter().copied().filter(|_| self.rng.below(100) < percent).collect();
         for at in (1..some.len()).rev() {
             some.swap(at, self.rng.index(at + 1));
         }
         for some in some.chunks(REQUESTS_AT_ONCE) {
-            let trim = |drive: S, block: u64| async move {
-                drive.trim(block * BLOCK_BYTES, BLOCK_BYTES, false).await
+            let (oracle, config) = (self.oracle.clone(), self.config.clone());
+            let trim = move |drive: S, block: u64| {
+                let (oracle, config) = (oracle.clone(), config.clone());
+                async move { trim(&drive, &oracle, block * BLOCK_BYTES, BLOCK_BYTES, !config.write_cache).await }
             };
-            for (block, answer) in self.carry_out("scattered trims", some.to_vec(), trim)? {
+            let Some(answers) = self.carry_out("scattered trims", some.to_vec(), trim)? else { continue };
+            for (block, answer) in answers {
                 answer.map_err(|error| {
                     Stop::Failed(format!("a trim of one whole block, {block}, was refused: {error}"))
                 })?;
@@ -110,34 +130,51 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    fn read_scattered(&mut self, written: &Written) -> Result<(), Stop> {
-        let blocks: Vec<(u64, u32)> = written.iter().map(|(block, version)| (*block, *version)).collect();
-        for _ in 0..SAMPLES.min(blocks.len()) {
-            let (block, version) = blocks[self.rng.index(blocks.len())];
-            let read = move |drive: S| async move {
-                let mut data = vec![0; BLOCK_BYTES as usize];
-                drive.read(block * BLOCK_BYTES, &mut data).await.map(|()| data)
+    /// Trims ranges with a great many blocks in them, or hardly any.
+    fn trim_widely(&mut self) -> Result<(), Stop> {
+        for _ in 0..1 + self.rng.below(WIDE_TRIMS_MAX) {
+            let blocks = self.config.logical_bytes.min(TRIM_BYTES_MAX) / BLOCK_BYTES;
+            let count = 1 + self.rng.below(blocks);
+            let first = self.rng.below(self.config.logical_bytes / BLOCK_BYTES - count + 1);
+            let (oracle, is_durable) = (self.oracle.clone(), !self.config.write_cache);
+            let (offset, len) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
+            let work = move |drive: S| async move {
+                let maintenance = drive.clone();
+                let trim = trim(&drive, &oracle, offset, len, is_durable);
+                let (trimmed, maintained) = join(trim, maintenance.maintain()).await;
+                trimmed.and(maintained)
             };
-            match self.attempt("read", read)? {
-                Ok(data) if data == contents(block, version, self.config.record_bytes) => {}
-                Ok(_) => {
-                    return Err(Stop::Failed(format!("block {block} does not hold what was written last")));
-                }
-                Err(error) => return Err(Stop::Failed(format!("read of block {block}: {error}"))),
+            let Some(answer) = self.do_in_slices("a wide trim", work)? else { continue };
+            answer.map_err(|error| {
+                Stop::Failed(format!("a trim of {count} whole blocks from {first} on was refused: {error}"))
+            })?;
+            self.count("scattered: a range trimmed");
+        }
+        Ok(())
+    }
+
+    fn read_scattered(&mut self, written: &Written) -> Result<(), Stop> {
+        let blocks: Vec<u64> = written.iter().copied().collect();
+        for _ in 0..SAMPLES.min(blocks.len()) {
+            let first = blocks[self.rng.index(blocks.len())] * BLOCK_SECTORS;
+            let reading = self.oracle.lock().begin_read(first, BLOCK_SECTORS);
+            match self.read(first, BLOCK_SECTORS)? {
+                Ok(data) => self.oracle.lock().end_read(&reading, &data)?,
+                Err(error) => return Err(Stop::Failed(format!("read of sector {first}: {error}"))),
             }
         }
         Ok(())
     }
 
-    /// A request for each of these blocks, beside maintenance.
+    /// A request for each of these blocks, beside maintenance. No answers: the power was cut.
     fn carry_out<F: Future<Output = Result<(), Error>> + Send + 'static>(
         &mut self,
         what: &str,
         blocks: Vec<u64>,
         request: impl Fn(S, u64) -> F + Send + Sync + 'static,
-    ) -> Result<Answers, Stop> {
+    ) -> Result<Option<Answers>, Stop> {
         let upkeep = self.rng.chance(3, 4);
-        let answers = self.attempt(what, move |drive| async move {
+        let answers = self.do_in_slices(what, move |drive| async move {
             let over = Arc::new(AtomicBool::new(false));
             let requests = async {
                 let one = |block: u64| {
@@ -158,8 +195,23 @@ impl<S: Subject> Run<S> {
             let (answers, maintained) = join(requests, maintenance).await;
             maintained.map(|()| answers)
         })?;
-        answers.map_err(|error| Stop::Failed(format!("maintenance beside {what} failed: {error}")))
+        answers
+            .transpose()
+            .map_err(|error| Stop::Failed(format!("maintenance beside {what} failed: {error}")))
     }
+}
+
+/// Trims whole blocks, and tells the oracle.
+async fn trim<S: Subject>(
+    drive: &S,
+    oracle: &Mutex<Oracle>,
+    offset: u64,
+    len: u64,
+    is_durable: bool,
+) -> Result<(), Error> {
+    let (first, count) = (offset / SECTOR_BYTES as u64, len / SECTOR_BYTES as u64);
+    let write = oracle.lock().begin_write(Kind::Trim, first, count, Filler::Zero);
+    conclude(oracle, write, is_durable, drive.trim(offset, len, false).await)
 }
 
 /// What a write of that number gives a block: so many bytes do not compress.

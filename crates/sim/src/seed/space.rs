@@ -323,7 +323,9 @@ impl<S: Subject> Run<S> {
     }
 
     pub(super) fn flush_quietly(&mut self) -> Result<(), Stop> {
+        let began = self.oracle.lock().begin_flush();
         self.run("flush", |drive| async move { drive.flush().await })?;
+        self.oracle.lock().end_flush(began);
         self.ledger.flushed();
         Ok(())
     }

@@ -5,7 +5,8 @@ use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
 use crate::content::SECTOR_BYTES;
-use crate::ledger::Ledger;
+use crate::excuses::Struck;
+use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
 use crate::{Opening, Subject};
 
@@ -23,14 +24,19 @@ const BAD_SEGMENTS_MIN: u64 = 4;
 const PROBLEMS_SHOWN_MAX: usize = 6;
 
 impl<S: Subject> Run<S> {
+    /// What was done to the backing.
+    pub(super) fn struck(&self) -> Struck {
+        Struck::of(&self.media, &self.before)
+    }
+
     /// Something the drive had made durable is no longer what it wrote.
     pub(super) fn is_damaged(&self) -> bool {
-        self.media.counts().damage() > 0
+        self.struck().damaged
     }
 
     /// Something cannot be read, not only this once.
     pub(super) fn is_unreadable(&self) -> bool {
-        self.config.trouble.faults.sticky_read_error_ppm > 0 && self.media.counts().read_errors > 0
+        self.struck().unreadable
     }
 
     /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
@@ -54,13 +60,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        let excused = match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
-            Error::Io(_) | Error::ReadOnly(_) => damaged || counts.errors() > 0,
-            Error::NoSpace | Error::BackingFull => counts.full_errors > 0,
-            _ => false,
-        };
-        if !excused {
+        if !self.struck().excuses_opening(error) {
             return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
         }
         self.count("restart: open failed");
@@ -136,12 +136,19 @@ impl<S: Subject> Run<S> {
         self.oracle.lock().touched(u64::from(self.config.sector_bytes) / SECTOR_BYTES as u64, sectors)
     }
 
-    fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
+    /// Reads sectors.
+    pub(super) fn read(&mut self, first: u64, count: u64) -> Result<Result<Vec<u8>, Error>, Stop> {
         let Some(drive) = self.drive.clone() else { return Ok(Err(Error::Invalid("not open".into()))) };
-        self.do_now("read", async move {
+        let read = self.do_now("read", async move {
             let mut data = vec![0xee; count as usize * SECTOR_BYTES];
             drive.read(first * SECTOR_BYTES as u64, &mut data).await.map(|()| data)
-        })
+        })?;
+        Ok(read.map(|mut data| {
+            if let Some(author) = &self.author {
+                author.stamp(first * SECTOR_BYTES as u64 / BLOCK_BYTES, &mut data);
+            }
+            data
+        }))
     }
 
     /// Reads everything that was ever written and holds it against the oracle.
@@ -149,12 +156,7 @@ impl<S: Subject> Run<S> {
         self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;
-        for (first, count) in self.ranges() {
-            match self.read(first, count)? {
-                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
-                Err(_) => self.read_back_by_blocks(first, count)?,
-            }
-        }
+        self.observe_all()?;
         match self.wiping.take() {
             None => {
                 self.tell(|| format!("settling after {end:?}"));
@@ -163,6 +165,17 @@ impl<S: Subject> Run<S> {
             Some(wiping) => self.settle_wipe(wiping, end)?,
         }
         self.read_annex()
+    }
+
+    /// Shows the oracle everything that was ever written.
+    pub(super) fn observe_all(&mut self) -> Result<(), Stop> {
+        for (first, count) in self.ranges() {
+            match self.read(first, count)? {
+                Ok(data) => self.oracle.lock().observe(first, count, Some(&data))?,
+                Err(_) => self.read_back_by_blocks(first, count)?,
+            }
+        }
+        Ok(())
     }
 
     /// Wiped, or as it was: nothing between.
@@ -206,16 +219,8 @@ impl<S: Subject> Run<S> {
     }
 
     /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
-    fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
-        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        let failed = self.media.failures() > 0;
-        let excused = match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => damaged,
-            Error::Io(_) => damaged || unreadable,
-            Error::ReadOnly(_) => damaged || unreadable || failed,
-            _ => false,
-        };
-        if excused {
+    pub(super) fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
+        if self.struck().excuses_at_rest(error) {
             Ok(())
         } else {
             Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))

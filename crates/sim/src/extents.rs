@@ -1,0 +1,44 @@
+//! A host that asks what lies where, without reading it: what is told to be zeros must be so for who reads it.
+
+use media::SimRng;
+
+use crate::client::perhaps;
+use crate::content::SECTOR_BYTES;
+use crate::{Subject, World};
+
+/// Asks about some range, and holds the answer against the oracle.
+pub(crate) async fn ask<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+    let (first, count) = world.config.draw_range(rng);
+    ask_range(world, rng, first, count).await;
+}
+
+/// Asks about these sectors.
+pub(crate) async fn ask_range<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64, count: u64) {
+    let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
+    let reading = world.oracle.lock().begin_read(first, count);
+    let request = world.subject.extents(offset, len);
+    let result = perhaps(world, rng, world.config.drops, "op: extents given up", request).await;
+    world.tell(|| format!("extents of {count} sectors at {first}: {result:?}"));
+    let runs = match result {
+        None => return,
+        Some(Err(error)) => return world.judge("extents", &error),
+        Some(Ok(runs)) => runs,
+    };
+    let sum: u64 = runs.iter().map(|(len, _)| len).sum();
+    if sum > len || (sum == 0 && S::HAS_SPACE) || runs.iter().any(|(len, _)| *len == 0) {
+        return world.fail(format!("extents of {count} sectors at {first} are {runs:?}"));
+    }
+    let mut at = first;
+    for (len, is_zero) in runs {
+        let sectors = len / SECTOR_BYTES as u64;
+        if is_zero {
+            world.count("op: extents, zeros");
+            let zeros = vec![0; len as usize];
+            let shown = world.oracle.lock().end_read(&reading.part(at, sectors), &zeros);
+            world.hold(shown);
+        } else {
+            world.count("op: extents, data");
+        }
+        at += sectors;
+    }
+}

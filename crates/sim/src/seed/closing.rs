@@ -1,0 +1,107 @@
+//! Closing a drive while something is under way, or not to the end: the power is cut in the middle, requests come until it is
+//! closed and after, or who closes it gives up.
+//!
+//! What was acknowledged before closing began is durable once it has ended. A request beside it is answered as ever, or refused
+//! because the drive is closed.
+
+use std::sync::Arc;
+
+use drive::Error;
+use media::SimRng;
+use parking_lot::Mutex;
+
+use super::{Run, Stop};
+use crate::client::{flush, read, write, zero};
+use crate::executor::{Cut, End, yield_now};
+use crate::impatient::Impatient;
+use crate::oracle::{Kind, LifeEnd};
+use crate::{Subject, World};
+
+/// Requests of each client beside closing, at most.
+const REQUESTS_MAX: u64 = 8;
+/// Steps until the power is cut: below 2 to the power of this, at least. Closing a small drive takes some hundred.
+const CUT_STEPS_BITS: u64 = 9;
+
+impl<S: Subject> Run<S> {
+    /// Closes the drive in one of the ways that are not quiet.
+    pub(super) fn close_disturbed(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
+        // A server that ends takes no requests.
+        let with_requests = !self.config.is_served() && self.rng.chance(2, 3);
+        let given_up = self.rng.chance(1, 4);
+        let steps = self.rng.skewed(CUT_STEPS_BITS);
+        let cut = if self.rng.chance(1, 2) { self.draw_moment(steps) } else { Cut::Never };
+        world.set_closing();
+        if with_requests {
+            self.count("close: with requests under way");
+            for _ in 0..self.config.clients {
+                let (world, rng) = (world.clone(), self.rng.fork());
+                self.executor.spawn(latecomer(world, rng));
+            }
+        }
+        let began = world.oracle.lock().begin_flush();
+        let closed = Arc::new(Mutex::new(None));
+        let (slot, drive, mut rng) = (closed.clone(), world.subject.clone(), self.rng.fork());
+        self.executor.spawn(async move {
+            if given_up && Impatient::new(drive.close(), &mut rng).await.is_none() {
+                return;
+            }
+            let answer = drive.close().await;
+            *slot.lock() = Some(answer);
+        });
+        let end = self.executor.run(&self.media, &**world, cut);
+        self.must_not_overlap()?;
+        world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
+        match end {
+            End::Finished => {}
+            End::Cut => {
+                self.count("close: power cut meanwhile");
+                self.count_cut(cut);
+                self.crash();
+                return Ok(LifeEnd::Crash);
+            }
+            stuck => {
+                return Err(Stop::Failed(format!("close, or a request beside it, never returns: {stuck:?}")));
+            }
+        }
+        let answer = closed.lock().take();
+        self.tell(|| format!("close: {answer:?}"));
+        match answer {
+            None => {
+                self.count("close: given up");
+                // Whoever closes it again, or nobody.
+                if self.rng.chance(1, 2) {
+                    self.crash();
+                    return Ok(LifeEnd::Crash);
+                }
+                return self.close_at_last(world);
+            }
+            Some(Ok(())) => world.oracle.lock().end_flush(began),
+            Some(Err(error)) => world.judge("close", &error),
+        }
+        world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
+        self.crash();
+        // Of what came while it was closed only what was told to be durable is.
+        Ok(LifeEnd::Crash)
+    }
+}
+
+/// A host that does not know that the drive is being closed.
+async fn latecomer<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
+    for _ in 0..1 + rng.below(REQUESTS_MAX) {
+        match rng.below(10) {
+            0..4 => {
+                let fua = rng.chance(1, 3);
+                write(&world, &mut rng, fua).await;
+            }
+            4 => zero(&world, &mut rng, Kind::Trim).await,
+            5 => read(&world, &mut rng).await,
+            6 | 7 => flush(&world, &mut rng).await,
+            8 => match world.subject.maintain().await {
+                Ok(_) | Err(Error::NoSpace) => {}
+                Err(error) => world.judge("maintain", &error),
+            },
+            _ => yield_now().await,
+        }
+        world.made_progress();
+    }
+}

@@ -1,5 +1,6 @@
 //! `pumice serve`
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
@@ -254,6 +255,12 @@ fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
     Ok((unread, pipe))
 }
 
+/// Whether a server answers there. Until its drives are open one can connect, and waits.
+fn greets(socket: &str) -> bool {
+    let mut greeting = [0; 8];
+    UnixStream::connect(socket).is_ok_and(|mut client| client.read_exact(&mut greeting).is_ok())
+}
+
 #[test]
 fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
     let (_unread, pipe) = full_pipe()?;
@@ -268,7 +275,7 @@ fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
     let server = std::cell::RefCell::new(server);
     let ended = || server.borrow_mut().try_wait().is_ok_and(|ended| ended.is_some());
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        wait_until("served", || UnixStream::connect(&socket).is_ok());
+        wait_until("served", || greets(&socket));
         assert_eq!(drive.status()["state"], "online");
         let pid = rustix::process::Pid::from_child(&server.borrow());
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("running");

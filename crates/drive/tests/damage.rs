@@ -432,6 +432,69 @@ fn a_corrupt_node_above_the_leaves_stops_no_write() {
     }
 }
 
+/// It is packed anew with its neighbours, as far as they can be read.
+#[test]
+fn a_write_to_a_full_drive_does_not_need_its_damaged_neighbours() {
+    let (media, drive) = new_drive(32 << 20, 64 << 20);
+    let mut next = 0;
+    let mut fill = || {
+        while let Ok(()) = run(drive.write(next * BLOCK, &random(next, BLOCK as usize), false)) {
+            next += 1;
+        }
+    };
+    fill();
+    run(drive.trim(8 * BLOCK, BLOCK, false)).expect("trim");
+    fill();
+    run(drive.flush()).expect("flush");
+    let image = Image::of(&media);
+    image.flip_bit(image.newest(RecordKind::Data, 9).payload() + 100);
+    let answer = run(drive.write(8 * BLOCK, &random(8, BLOCK as usize), false));
+    assert_eq!(answer, Err(Error::NoSpace));
+    // Only a part of it is overwritten: all of it must be read.
+    let answer = run(drive.write(9 * BLOCK, &random(9, BLOCK as usize / 2), false));
+    assert!(matches!(answer, Err(Error::Corrupt(_))), "{answer:?}");
+}
+
+/// What lies under a node that cannot be loaded comes first where leaves are loaded for accounting: it has most changes. The others
+/// have their turn all the same.
+#[test]
+fn leaves_that_cannot_be_loaded_keep_no_others_from_being_accounted_for() {
+    const LEAF: u64 = 512;
+    // Under another node of level 2.
+    const OTHER: u64 = 512 * 512 * LEAF;
+    // More leaves than are loaded at once.
+    const LOST: u64 = 8300;
+    const KEPT: u64 = 20;
+    let (media, drive) = new_drive(64 << 20, 2 * OTHER * BLOCK);
+    let leaves = |first: u64, count: u64| (0..count).map(move |leaf| first + leaf * LEAF);
+    for first in leaves(0, LOST) {
+        run(drive.write(first * BLOCK, &[7; 2 * BLOCK as usize], false)).expect("write");
+    }
+    for first in leaves(OTHER, KEPT) {
+        (first..first + LEAF).for_each(|block| write(&drive, block));
+    }
+    run(drive.close()).expect("close");
+    run(open(&media, 2).close()).expect("close");
+    let image = Image::of(&media);
+    let drive = open(&media, 3);
+    drive.set_map_budget_bytes(16 << 20);
+    image.flip_bit(image.node(2, 0).payload() + 2);
+    for first in leaves(0, LOST) {
+        run(drive.trim(first * BLOCK, 2 * BLOCK, false)).expect("trim");
+    }
+    let before = drive.status().physical_used_bytes;
+    for first in leaves(OTHER, KEPT) {
+        run(drive.trim(first * BLOCK, BLOCK, false)).expect("trim");
+    }
+    // Idle.
+    (0..60).for_each(|_| drive.tick());
+    for _ in 0..8 {
+        run(drive.maintain()).expect("maintain");
+    }
+    let gone = before.saturating_sub(drive.status().physical_used_bytes);
+    assert!(gone >= KEPT * BLOCK, "{gone} bytes less are used");
+}
+
 #[test]
 fn a_gap_is_noticed_also_when_only_later_segments_tell() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);

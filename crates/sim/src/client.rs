@@ -236,6 +236,7 @@ pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: b
     // Where the map may be most of what is there, the data says little.
     let no_telling = world.config.style == Style::Sparse
         || world.config.trouble.faults.full_pages.is_some()
+        || world.config.trouble.full_on_overwrite_ppm > 0
         || world.lacks_segments();
     let live = || world.oracle.lock().live_bytes_max() + world.annex_bytes;
     if no_telling || live() > nearly_empty {
@@ -361,7 +362,7 @@ pub(crate) async fn zero_once<S: Subject>(
     conclude(world, name, write, fua, poisoned, result.as_ref());
     world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
     let whole_blocks = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
-    let excused = world.lacks_segments() || world.media.counts().full_errors > 0;
+    let excused = world.lacks_segments() || world.was_backing_full();
     if kind == Kind::Trim && whole_blocks && !excused && result == Some(Err(Error::NoSpace)) {
         world.fail(format!("a trim of whole blocks was refused for lack of space: #{write}"));
     }
@@ -386,7 +387,7 @@ fn conclude<S: Subject>(
             world.oracle.lock().acknowledge(write, durable);
         }
         // A server says no more than that.
-        Err(Error::NoSpace) if world.config.is_served() && world.media.counts().full_errors > 0 => {
+        Err(Error::NoSpace) if world.config.is_served() && world.was_backing_full() => {
             world.oracle.lock().fail(write);
         }
         Err(Error::NoSpace) => {

@@ -220,6 +220,17 @@ impl Config {
         self.maintainers = [1, 1, 2, 3][rng.index(4)];
     }
 
+    /// Some backings are full now and then, also for what is written over. Drawn of its own, as above; beside other faults too.
+    pub fn draw_full_on_overwrite(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x0f11_5ace_0f11_5ace;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.style != Style::Large && rng.chance(1, 12) {
+            self.trouble.full_on_overwrite_ppm = 1000 << rng.below(7);
+            // It excuses nothing, so that it must not hide behind this.
+            self.trouble.bad_copy = None;
+        }
+    }
+
     /// Whether anything but power cuts and kills goes wrong.
     pub fn is_faulty(&self) -> bool {
         self.does_damage() || self.trouble.faults.read_error_ppm > 0
@@ -231,7 +242,8 @@ impl Config {
         let errors = [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.bad_page_ppm];
         let damage = [f.rot_ppm, f.misdirect_ppm, f.lost_range_ppm];
         let strikes = errors.iter().chain(&damage).any(|&ppm| ppm > 0);
-        strikes || f.full_pages.is_some() || !self.trouble.bad_bytes.is_empty()
+        let is_full = f.full_pages.is_some() || self.trouble.full_on_overwrite_ppm > 0;
+        strikes || is_full || !self.trouble.bad_bytes.is_empty()
     }
 
     /// Whether dictionaries come and go on this drive, as often as they are trained.

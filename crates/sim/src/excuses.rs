@@ -13,6 +13,7 @@
 use drive::Error;
 use media::{MediaCounts, SimMedia};
 
+use crate::backing::Overwrites;
 use crate::wire::LOST;
 
 /// Failed writes after which a drive may give up writing at one more: both copies of something, or many segments, also of earlier lives.
@@ -29,15 +30,20 @@ pub(crate) struct Struck {
     reads_failed: u64,
     writes_failed: u64,
     writes_ever_failed: u64,
-    writes_ever_failed: u64,
     syncs_failed: u64,
     found_full: u64,
 }
 
 impl Struck {
+    /// What happened on a backing so far. A write that is refused for want of room is one, whatever it was to be written over.
+    pub(crate) fn counts(media: &SimMedia, overwrites: &Overwrites) -> MediaCounts {
+        let counts = media.counts();
+        MediaCounts { full_errors: counts.full_errors + overwrites.refused(), ..counts }
+    }
+
     /// What was done to this backing, of which these were the counts when its life began.
-    pub(crate) fn of(media: &SimMedia, before: &MediaCounts) -> Struck {
-        let now = media.counts();
+    pub(crate) fn of(media: &SimMedia, overwrites: &Overwrites, before: &MediaCounts) -> Struck {
+        let now = Struck::counts(media, overwrites);
         Struck {
             damaged: now.damage() > 0,
             unreadable: media.unreadable_pages() > 0,
@@ -45,7 +51,6 @@ impl Struck {
             writes_failed: now.write_errors + now.bad_page_errors
                 - before.write_errors
                 - before.bad_page_errors,
-            writes_ever_failed: now.write_errors + now.bad_page_errors,
             writes_ever_failed: now.write_errors + now.bad_page_errors,
             syncs_failed: now.sync_errors - before.sync_errors,
             found_full: now.full_errors - before.full_errors,

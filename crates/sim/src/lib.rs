@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backing;
 mod bug;
 pub mod campaign;
 pub mod client;

@@ -11,6 +11,7 @@ mod opening;
 mod scattered;
 mod sliced;
 mod space;
+mod upper;
 mod verify;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicU64;
 use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
+use crate::backing::Overwrites;
 use crate::client::{client, maintenance};
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
@@ -33,6 +35,8 @@ use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
 /// The same for [`Run::looking`].
 const LOOKING: u64 = 0x100c_1e57_100c_1e57;
+/// The same for [`Run::overwrites`].
+const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// What lies before this on a backing is superblocks, which say nothing of the log.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
@@ -106,6 +110,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     config.draw_scattered(seed);
     config.draw_lessons(seed);
     config.draw_maintainers(seed);
+    config.draw_full_on_overwrite(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -146,8 +151,10 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         is_full: false,
         stays_full,
         slices: SLICES_MAX,
+        unreadable: Vec::new(),
         author: None,
         capacity,
+        overwrites: Arc::new(Overwrites::new(SimRng::new(seed ^ OVERWRITES))),
         hiding: SimRng::new(seed ^ HIDING),
         looking: SimRng::new(seed ^ LOOKING),
     };
@@ -204,10 +211,14 @@ struct Run<S> {
     stays_full: bool,
     /// Times that work by itself may still be interrupted.
     slices: u64,
+    /// Pages that cannot be read for now, in bytes.
+    unreadable: Vec<u64>,
     /// What a drive that learns is made to hold, if it is one.
     author: Option<Arc<lessons::Author>>,
     /// What hosts may address, at least.
     capacity: Arc<AtomicU64>,
+    /// Refuses writes, now and then, for want of room.
+    overwrites: Arc<Overwrites>,
     /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
     hiding: SimRng,
     /// Draws who looks at the drive before it is opened. Of its own too.
@@ -267,6 +278,10 @@ impl<S: Subject> Run<S> {
 
     /// Which of two writes to one place arrives last is left to chance.
     fn must_not_overlap(&self) -> Result<(), Stop> {
+        let discards = self.overwrites.discards_over_writes();
+        if discards > 0 {
+            return Err(Stop::Failed(format!("{discards} discards of places with a write in flight")));
+        }
         match self.media.counts().overlapping_writes {
             0 => Ok(()),
             count => Err(Stop::Failed(format!("{count} writes to places with another in flight"))),
@@ -281,6 +296,7 @@ impl<S: Subject> Run<S> {
             faults.bad_page_ppm = 0;
         }
         self.media.set_faults(faults);
+        self.overwrites.set_ppm(self.config.trouble.full_on_overwrite_ppm);
         let order = ORDERS[self.rng.index(ORDERS.len())];
         self.media.set_order(order);
         self.count(match order {
@@ -294,6 +310,7 @@ impl<S: Subject> Run<S> {
             World::new(drive, media, config, self.oracle.clone(), self.counts.clone(), self.verbose);
         world.before = self.before.clone();
         world.capacity = self.capacity.clone();
+        world.overwrites = self.overwrites.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
         let world = Arc::new(world);
         for number in 0..self.config.clients {

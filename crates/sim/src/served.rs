@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use service::{Gate, ThrottleSettings, Unthreaded};
 use tokio::sync::Notify;
 
+use crate::backing::Backing;
 use crate::subject::{Opening, Space};
 use crate::wire::{Command, FLAG_FUA, FLAG_NO_HOLE, Wire};
 use crate::{Bug, Config, Subject};
@@ -31,13 +32,13 @@ const PIPE_BYTES: [usize; 4] = [1 << 10, 16 << 10, 256 << 10, 4 << 20];
 /// A drive, and on some seeds what serves it.
 #[derive(Clone)]
 pub struct Served {
-    drive: Drive<SimMedia>,
+    drive: Drive<Backing>,
     server: Option<Arc<Server>>,
 }
 
 struct Server {
-    shared: Arc<nbd::Shared<Gate<SimMedia>>>,
-    service: Unthreaded<SimMedia>,
+    shared: Arc<nbd::Shared<Gate<Backing>>>,
+    service: Unthreaded<Backing>,
     shutdown: ShutdownTrigger,
     background: Arc<Running>,
     connections: Arc<Running>,
@@ -75,7 +76,7 @@ impl Running {
 }
 
 impl Server {
-    fn start(drive: &Drive<SimMedia>, opening: &Opening, trains: bool) -> Result<Server, Error> {
+    fn start(drive: &Drive<Backing>, opening: &Opening, trains: bool) -> Result<Server, Error> {
         let mut rng = SimRng::new(opening.entropy);
         let settings = ThrottleSettings {
             at_percent: [50.0, 90.0, 99.0][rng.index(3)],
@@ -190,12 +191,12 @@ fn flag(set: bool, flag: u16) -> u16 {
 
 impl Subject for Served {
     async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
-        <Drive<SimMedia> as Subject>::create(media, config).await
+        <Drive<Backing> as Subject>::create(media, config).await
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
         let served = config.is_served() && !opening.read_only && !opening.rescue;
-        let drive = <Drive<SimMedia> as Subject>::open(media, config, opening.clone()).await?;
+        let drive = <Drive<Backing> as Subject>::open(media, config, opening.clone()).await?;
         let server = served.then(|| Server::start(&drive, &opening, config.is_training())).transpose()?;
         Ok(Served { drive, server: server.map(Arc::new) })
     }
@@ -305,15 +306,19 @@ impl Subject for Served {
     }
 
     async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
-        <Drive<SimMedia> as Subject>::wipe(media).await
+        <Drive<Backing> as Subject>::wipe(media).await
     }
 
-    const CAN_WIPE: bool = <Drive<SimMedia> as Subject>::CAN_WIPE;
-    const AVOIDS_BAD_PAGES: bool = <Drive<SimMedia> as Subject>::AVOIDS_BAD_PAGES;
-    const HAS_SPACE: bool = <Drive<SimMedia> as Subject>::HAS_SPACE;
+    const CAN_WIPE: bool = <Drive<Backing> as Subject>::CAN_WIPE;
+    const AVOIDS_BAD_PAGES: bool = <Drive<Backing> as Subject>::AVOIDS_BAD_PAGES;
+    const HAS_SPACE: bool = <Drive<Backing> as Subject>::HAS_SPACE;
 
     fn is_empty(&self) -> bool {
         self.drive.is_empty()
+    }
+
+    fn bad_segments(&self) -> u64 {
+        self.drive.bad_segments()
     }
 
     fn space(&self) -> Option<Space> {

@@ -9,6 +9,7 @@ use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptio
 use media::SimMedia;
 use offload::Offload;
 
+use crate::backing::{Backing, Overwrites};
 use crate::later::{self, Later};
 use crate::{Bug, Config, panics};
 
@@ -29,6 +30,8 @@ pub struct Opening {
     pub may_panic: bool,
     /// Background runner.
     pub spawner: Spawner,
+    /// Refuses writes, now and then, for want of room.
+    pub overwrites: Arc<Overwrites>,
     /// A mistake to make.
     pub bug: Option<Bug>,
 }
@@ -134,6 +137,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         false
     }
+    /// Segments that it has set aside as ones that take no write.
+    fn bad_segments(&self) -> u64 {
+        0
+    }
     /// What it says of its space. Subjects that cannot say so by [`Subject::HAS_SPACE`].
     fn space(&self) -> Option<Space> {
         None
@@ -155,7 +162,7 @@ const FREE_STEPS: usize = 8;
 /// Most runs asked for at once.
 const EXTENTS_MAX: usize = 64;
 
-impl Subject for Drive<SimMedia> {
+impl Subject for Drive<Backing> {
     async fn create(media: &SimMedia, config: &Config) -> Result<(), Error> {
         let options = CreateOptions {
             physical_size_bytes: config.physical_bytes,
@@ -168,7 +175,7 @@ impl Subject for Drive<SimMedia> {
             endurance_bytes: 0,
             keep_allocated: false,
         };
-        Drive::create(media, &options).await
+        Drive::<SimMedia>::create(media, &options).await
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
@@ -192,7 +199,7 @@ impl Subject for Drive<SimMedia> {
         // Less than the beats after which a life that stands still is given up.
         options.full_backing_patience_ticks = opening.entropy % 12;
         options.planted = drive::Planted::new(opening.bug.and_then(Bug::of_drive));
-        Drive::open(media, options).await
+        Drive::open(Arc::new(Backing::new(media, opening.overwrites)), options).await
     }
 
     async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
@@ -303,7 +310,7 @@ impl Subject for Drive<SimMedia> {
     }
 
     async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
-        Drive::wipe(&*media, WipeOptions::default()).await.map(drop)
+        Drive::<SimMedia>::wipe(&*media, WipeOptions::default()).await.map(drop)
     }
 
     const CAN_WIPE: bool = true;
@@ -312,6 +319,10 @@ impl Subject for Drive<SimMedia> {
     fn is_empty(&self) -> bool {
         let status = self.status();
         (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
+    }
+
+    fn bad_segments(&self) -> u64 {
+        self.status().segments_bad_count.into()
     }
 
     fn space(&self) -> Option<Space> {

@@ -9,6 +9,7 @@ use drive::{Error, ReadOnly};
 use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
+use crate::backing::Overwrites;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
@@ -35,6 +36,8 @@ pub struct World<S> {
     pub before: MediaCounts,
     /// What hosts may address, at least. Outlives the drive's lives.
     pub capacity: Arc<AtomicU64>,
+    /// Refuses writes to the backing for want of room.
+    pub overwrites: Arc<Overwrites>,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -69,6 +72,7 @@ impl<S: Subject> World<S> {
             oracle,
             counts,
             capacity,
+            overwrites: Arc::default(),
             annex_bytes: 0,
             before: MediaCounts::default(),
             verbose,
@@ -188,13 +192,18 @@ impl<S: Subject> World<S> {
     /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
     pub fn excuses(&self, doing: &str, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
-        closed || Struck::of(&self.media, &self.before).excuses(doing, error)
+        closed || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
 
     /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
     pub fn lacks_segments(&self) -> bool {
         let media = &self.media;
         media.counts().damage() > 0 || media.bad_pages() > 0 || media.unreadable_pages() > 0
+    }
+
+    /// Whether the backing was ever full.
+    pub fn was_backing_full(&self) -> bool {
+        Struck::counts(&self.media, &self.overwrites).full_errors > 0
     }
 
     /// Counts an error and fails if nothing excuses it.

@@ -84,7 +84,7 @@ impl<M: Media> Drive<M> {
         let mut batch = Batch::take();
         batch.add_range(first, (end - first).min(BLOCKS_A_STEP), entry);
         // What it replaces is known only where the map is loaded.
-        self.0.look_up(&batch).await?;
+        self.0.look_up(&batch).await;
         let reserved = self.0.reserve(units, std::slice::from_ref(&batch), &mut effort).await;
         batch.give_back();
         reserved

@@ -259,8 +259,8 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Loads the leaves that a batch changes. Answers whether any was not known.
-    pub(crate) async fn look_up(&self, batch: &Batch) -> Result<bool, Error> {
+    /// Loads the leaves that a batch changes, as far as they can be read. Answers whether any was not known.
+    pub(crate) async fn look_up(&self, batch: &Batch) -> bool {
         let mut any = false;
         let mut known = None;
         for (first, end) in batch.items.iter().map(Item::blocks) {
@@ -272,12 +272,14 @@ impl<M: Media> Shared<M> {
                 loop {
                     let missing = self.core().map.complete(id).err();
                     let Some(missing) = missing else { break };
-                    self.load(missing).await?;
+                    if self.load(missing).await.is_err() {
+                        break;
+                    }
                     any = true;
                 }
             }
         }
-        Ok(any)
+        any
     }
 
     /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
@@ -308,7 +310,7 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
                     // What it replaces counts, and that is known only where the map is loaded.
-                    let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await?;
+                    let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await;
                     if !news && !self.refine_accounts(effort).await? {
                         return Err(Error::NoSpace);
                     }

@@ -105,6 +105,17 @@ impl<M: Media> Shared<M> {
 
     /// Loads a node into the map, unless somebody else has meanwhile.
     pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
+        let loaded = self.load_image(missing).await;
+        let mut core = self.core();
+        let now = core.ticks;
+        match &loaded {
+            Ok(()) => core.lost.found(missing.id),
+            Err(error) => core.lost.failed(missing.id, now, error),
+        }
+        loaded
+    }
+
+    async fn load_image(&self, missing: Missing) -> Result<(), Error> {
         let (fetch, in_memory, bounds) = {
             let core = self.core();
             if !matches!(core.map.has_image(missing.id, missing.image), Ok(true)) {

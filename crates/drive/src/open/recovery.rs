@@ -20,6 +20,7 @@ use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
 use crate::state::log::Log;
+use crate::state::lost::Lost;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
 use crate::state::policy::policy_of;
@@ -236,6 +237,7 @@ fn recover(
         in_progress: None,
         cleaning: None,
         map_wish: MapWish::default(),
+        lost: Lost::default(),
         accounts_tried: None,
         syncing: false,
         flushing_up_to: 0,

@@ -14,6 +14,7 @@ use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
 use crate::state::full_backing::FullBacking;
 use crate::state::log::{Log, Room};
+use crate::state::lost::Lost;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
 use crate::state::node::Slot;
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     /// The segment that is half cleaned.
     pub(crate) cleaning: Option<Cleaning>,
     pub(crate) map_wish: MapWish,
+    pub(crate) lost: Lost,
     /// The newest pack when accounts were tried to be settled in vain.
     pub(crate) accounts_tried: Option<u64>,
     /// A sync is under way: never two at a time.

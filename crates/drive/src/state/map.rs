@@ -573,9 +573,17 @@ impl Map {
 
     /// Leaves with changes over an image not loaded that are worth loading, in rising order: up to `cleared_max` that
     /// were cleared (they take no more memory when loaded, and may owe most), and up to `max` others, those with most
-    /// changes first.
-    pub(crate) fn overlays_to_load(&self, cleared_max: usize, max: usize) -> Vec<NodeId> {
-        let of = |base: Base| self.nodes.iter().flatten().filter(move |node| node.form.base() == base);
+    /// changes first. Not those to be passed over.
+    pub(crate) fn overlays_to_load(
+        &self,
+        cleared_max: usize,
+        max: usize,
+        passes_over: impl Fn(NodeId) -> bool + Copy,
+    ) -> Vec<NodeId> {
+        let of = |base: Base| {
+            let nodes = self.nodes.iter().flatten();
+            nodes.filter(move |node| node.form.base() == base && !passes_over(node.id))
+        };
         let mut leaves: Vec<NodeId> = of(Base::MediaCleared).map(|node| node.id).take(cleared_max).collect();
         if max > 0 {
             let mut others: Vec<_> =

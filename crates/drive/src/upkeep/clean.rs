@@ -337,9 +337,17 @@ impl<M: Media> Shared<M> {
     }
 
     /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
-    /// the medium answered an error, the batch is left as it is.
+    /// the medium answered an error, a moment ago perhaps, and the batch is left as it is.
     async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
-        match self.load(missing).await {
+        let known = {
+            let core = self.core();
+            core.lost.over(missing.id, core.ticks).filter(|_| !pass.must_move).cloned()
+        };
+        let loaded = match known {
+            Some(error) => Err(error),
+            None => self.load(missing).await,
+        };
+        match loaded {
             Ok(()) => true,
             Err(Error::Corrupt(_)) => {
                 pass.corrupt_nodes.push(missing.id);

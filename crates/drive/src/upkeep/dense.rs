@@ -79,13 +79,14 @@ impl<M: Media> Drive<M> {
             let until = (first + GROUP_BLOCKS).min(capacity);
             let (begin, stop) = (offset.max(first * BLOCK), end.min(until * BLOCK));
             let whole = (begin.div_ceil(BLOCK), stop / BLOCK);
-            let mut group = self.read_group(first, until, whole).await?;
+            let touched = (begin / BLOCK, stop.div_ceil(BLOCK));
+            let mut group = self.read_group((first, until), touched, whole).await?;
             let at = (begin - first * BLOCK) as usize;
             let place = &mut group.contents[at..at + (stop - begin) as usize];
             let new = &data[(begin - offset) as usize..(stop - offset) as usize];
             let same = place == new;
             place.copy_from_slice(new);
-            group.add_to(batch, &recipes, (begin / BLOCK, stop.div_ceil(BLOCK)), same);
+            group.add_to(batch, &recipes, touched, same);
             first = until;
             // Compressing as well as the drive can takes its time.
             yield_now().await;
@@ -93,16 +94,27 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Reads a group. Of its blocks those from `whole.0` to before `whole.1` are overwritten: they need not be readable.
-    async fn read_group(&self, first: u64, until: u64, whole: (u64, u64)) -> Result<Group, Error> {
+    /// Reads a group (its first block, and the one behind). Of the blocks that are `touched`, those of `whole` are overwritten: they
+    /// need not be readable. Others that are not stay as they are.
+    async fn read_group(
+        &self,
+        (first, until): (u64, u64),
+        touched: (u64, u64),
+        whole: (u64, u64),
+    ) -> Result<Group, Error> {
         let mut contents = vec![0; (until - first) as usize * BLOCK_BYTES];
         let seen = match self.0.read_blocks(first, &mut contents).await {
             Ok(seen) => seen,
             Err(_) => {
                 let mut seen = Vec::new();
                 for (block, bytes) in (first..).zip(contents.chunks_exact_mut(BLOCK_BYTES)) {
-                    if !(whole.0..whole.1).contains(&block) {
-                        seen.push(self.0.read_block(block, bytes).await?);
+                    if (whole.0..whole.1).contains(&block) {
+                        continue;
+                    }
+                    match self.0.read_block(block, bytes).await {
+                        Ok(what) => seen.push(what),
+                        Err(error) if (touched.0..touched.1).contains(&block) => return Err(error),
+                        Err(_) => {}
                     }
                 }
                 seen

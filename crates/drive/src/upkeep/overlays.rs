@@ -1,5 +1,6 @@
 //! Leaves of which only changes are in memory are loaded, so that what died under them is accounted for.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use layout::NodeId;
@@ -39,7 +40,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// Loads some leaves of which only changes are in memory: those that take up to so much more memory, and cleared ones. Fails if
-    /// there are any and none could be loaded.
+    /// there are any and none could be loaded. What lies under nodes that cannot be read is passed over for a while.
     pub(crate) async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
         // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
         const AT_ONCE: usize = 16;
@@ -54,9 +55,18 @@ impl<M: Media> Shared<M> {
             // for it.
             let spare = core.spare_for_leaves();
             let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
-            let leaves = core.map.overlays_to_load(LEAVES_A_ROUND, max);
-            if leaves.is_empty() && spare == 0 {
-                return Err(Error::NoSpace);
+            let why = Cell::new(None);
+            let leaves = core.map.overlays_to_load(LEAVES_A_ROUND, max, |leaf| {
+                let error = core.lost.over(leaf, core.ticks);
+                why.set(error.or(why.get()));
+                error.is_some()
+            });
+            if leaves.is_empty() {
+                return match why.get() {
+                    _ if spare == 0 => Err(Error::NoSpace),
+                    Some(error) => Err(error.clone()),
+                    None => Ok(()),
+                };
             }
             (leaves, core.map.dirty_bytes(), spare)
         };

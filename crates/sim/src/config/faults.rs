@@ -16,6 +16,8 @@ pub struct Trouble {
     pub tear_bytes: usize,
     /// The backing stays as full as it is also while nothing else goes wrong.
     pub stays_full: bool,
+    /// Of a million writes, so many find no room, and some after them, also over what is there.
+    pub full_on_overwrite_ppm: u32,
     /// Pages that take no write from the beginning, in bytes of the backing. Superblocks and checkpoints are spared.
     pub bad_bytes: Vec<u64>,
     /// A page of one copy of superblock or checkpoints that takes no write once the drive is made: which, of all of them.

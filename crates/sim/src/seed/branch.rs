@@ -12,6 +12,7 @@ use media::SimRng;
 use parking_lot::Mutex;
 
 use super::{Run, Stop, executor};
+use crate::excuses::Struck;
 use crate::oracle::LifeEnd;
 use crate::{Counts, Subject, panics};
 
@@ -50,14 +51,16 @@ impl<S: Subject> Run<S> {
             verbose: self.verbose,
             drive: None,
             counted: Vec::new(),
-            media_counted: self.media.counts(),
-            before: self.media.counts(),
+            media_counted: Struck::counts(&self.media, &self.overwrites),
+            before: Struck::counts(&self.media, &self.overwrites),
             wiping: None,
             ledger: self.ledger.clone(),
             is_full: self.is_full,
             stays_full: self.stays_full,
             slices: 0,
+            unreadable: self.unreadable.clone(),
             author: self.author.clone(),
+            overwrites: Arc::new(self.overwrites.branch()),
             capacity: Arc::new(AtomicU64::new(self.capacity.load(Ordering::Relaxed))),
             hiding: self.hiding.fork(),
             looking: self.looking.fork(),

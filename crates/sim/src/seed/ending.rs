@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drive::Error;
 
 use super::{Run, Stop, executor};
+use crate::excuses::Struck;
 use crate::oracle::LifeEnd;
 use crate::{Subject, World, panics};
 
@@ -96,7 +97,8 @@ impl<S: Subject> Run<S> {
             });
         }
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
-        self.before = self.media.counts();
+        self.overwrites.forget();
+        self.before = Struck::counts(&self.media, &self.overwrites);
         self.tell(|| if kill { "killed".into() } else { "power cut".into() });
         self.count(if kill { "life: killed" } else { "life: power cut" });
     }
@@ -118,7 +120,7 @@ impl<S: Subject> Run<S> {
 
     pub(super) fn count_media(&mut self) {
         self.drop_drive();
-        let (media, before) = (self.media.counts(), &self.media_counted);
+        let (media, before) = (Struck::counts(&self.media, &self.overwrites), &self.media_counted);
         let mut counts = self.counts.lock();
         for (name, times) in [
             ("media: read", media.reads - before.reads),

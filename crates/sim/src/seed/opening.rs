@@ -44,6 +44,7 @@ impl<S: Subject> Run<S> {
             may_offload: self.config.style != Style::Large,
             may_panic: self.config.panics(),
             spawner: self.executor.spawner(),
+            overwrites: self.overwrites.clone(),
             bug: self.bug,
         }
     }
@@ -68,7 +69,7 @@ impl<S: Subject> Run<S> {
             let opened = self.executor.block_on(&self.media, &NoPulse, cut, open);
             panics::arm(None);
             self.must_not_overlap()?;
-            self.media.hide(&[]);
+            self.media.hide(&self.unreadable);
             match opened {
                 Ok(Err(Error::Io(_))) if hidden => {
                     self.count("restart: refused, copies cannot be read just now");
@@ -128,8 +129,10 @@ impl<S: Subject> Run<S> {
             return Ok(false);
         }
         copies.retain(|_| self.hiding.chance(1, 2));
+        let hidden = !copies.is_empty();
+        copies.extend(&self.unreadable);
         self.media.hide(&copies);
-        Ok(!copies.is_empty())
+        Ok(hidden)
     }
 
     /// Wipes the drive, which is not open, or pulls the plug on the way.

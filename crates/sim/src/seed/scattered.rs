@@ -35,10 +35,10 @@ const WIDE_TRIMS_MAX: u64 = 4;
 const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
 /// What became of a request for each of some blocks.
-type Answers = Vec<(u64, Result<(), Error>)>;
+pub(super) type Answers = Vec<(u64, Result<(), Error>)>;
 
 /// Blocks that may hold something.
-type Written = BTreeSet<u64>;
+pub(super) type Written = BTreeSet<u64>;
 
 impl<S: Subject> Run<S> {
     /// The whole of a seed of this kind.
@@ -57,6 +57,9 @@ impl<S: Subject> Run<S> {
             self.trim_scattered(&mut written, share)?;
             self.change_life()?;
             self.read_scattered(&written)?;
+            if self.rng.chance(1, 2) {
+                self.lose_upper_node(&mut written)?;
+            }
         }
         self.check(true)?;
         self.trim_scattered(&mut written, 100)?;
@@ -76,24 +79,9 @@ impl<S: Subject> Run<S> {
     }
 
     fn fill_scattered(&mut self, written: &mut Written) -> Result<(), Stop> {
-        let blocks = self.config.logical_bytes / BLOCK_BYTES;
         let mut refused = 0;
         while refused < REFUSALS {
-            let some: Vec<u64> = (0..REQUESTS_AT_ONCE).map(|_| self.rng.below(blocks)).collect();
-            let (oracle, config) = (self.oracle.clone(), self.config.clone());
-            let write = move |drive: S, block: u64| {
-                let (oracle, config) = (oracle.clone(), config.clone());
-                async move {
-                    let sectors = (config.record_bytes / SECTOR_BYTES) as u64;
-                    let first = block * BLOCK_SECTORS;
-                    let write = oracle.lock().begin_write(Kind::Write, first, sectors, Filler::Random);
-                    let data = contents(block, write, config.record_bytes);
-                    let answer = drive.write(block * BLOCK_BYTES, &data, false).await;
-                    conclude(&oracle, write, !config.write_cache, answer)
-                }
-            };
-            written.extend(&some);
-            let Some(answers) = self.carry_out("scattered writes", some, write)? else { continue };
+            let Some(answers) = self.write_scattered(written, REQUESTS_AT_ONCE)? else { continue };
             for (_, answer) in answers {
                 match answer {
                     Ok(()) => {}
@@ -104,6 +92,30 @@ impl<S: Subject> Run<S> {
         }
         self.count("scattered: filled to refusal");
         if self.rng.chance(1, 2) { self.maintenance_must_end() } else { Ok(()) }
+    }
+
+    /// Writes so many blocks, anywhere.
+    pub(super) fn write_scattered(
+        &mut self,
+        written: &mut Written,
+        count: usize,
+    ) -> Result<Option<Answers>, Stop> {
+        let blocks = self.config.logical_bytes / BLOCK_BYTES;
+        let some: Vec<u64> = (0..count).map(|_| self.rng.below(blocks)).collect();
+        let (oracle, config) = (self.oracle.clone(), self.config.clone());
+        let write = move |drive: S, block: u64| {
+            let (oracle, config) = (oracle.clone(), config.clone());
+            async move {
+                let sectors = (config.record_bytes / SECTOR_BYTES) as u64;
+                let first = block * BLOCK_SECTORS;
+                let write = oracle.lock().begin_write(Kind::Write, first, sectors, Filler::Random);
+                let data = contents(block, write, config.record_bytes);
+                let answer = drive.write(block * BLOCK_BYTES, &data, false).await;
+                conclude(&oracle, write, !config.write_cache, answer)
+            }
+        };
+        written.extend(&some);
+        self.carry_out("scattered writes", some, write)
     }
 
     /// Trims so many percent of the blocks, in no order.
@@ -174,6 +186,7 @@ impl<S: Subject> Run<S> {
         request: impl Fn(S, u64) -> F + Send + Sync + 'static,
     ) -> Result<Option<Answers>, Stop> {
         let upkeep = self.rng.chance(3, 4);
+        let may_fail = !self.unreadable.is_empty();
         let answers = self.do_in_slices(what, move |drive| async move {
             let over = Arc::new(AtomicBool::new(false));
             let requests = async {
@@ -187,7 +200,11 @@ impl<S: Subject> Run<S> {
             };
             let maintenance = async {
                 while upkeep && !over.load(Ordering::Relaxed) {
-                    drive.maintain().await?;
+                    match drive.maintain().await {
+                        Ok(_) => {}
+                        Err(Error::Io(_)) if may_fail => {}
+                        Err(error) => return Err(error),
+                    }
                     a_turn().await;
                 }
                 Ok(())

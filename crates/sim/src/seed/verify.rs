@@ -26,7 +26,9 @@ const PROBLEMS_SHOWN_MAX: usize = 6;
 impl<S: Subject> Run<S> {
     /// What was done to the backing.
     pub(super) fn struck(&self) -> Struck {
-        Struck::of(&self.media, &self.before)
+        let mut struck = Struck::of(&self.media, &self.overwrites, &self.before);
+        struck.unreadable |= !self.unreadable.is_empty();
+        struck
     }
 
     /// Something the drive had made durable is no longer what it wrote.
@@ -42,6 +44,7 @@ impl<S: Subject> Run<S> {
     /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
     pub(super) fn calm(&mut self) {
         self.media.set_order(SimOrder::Random);
+        self.overwrites.set_ppm(0);
         let faults = &self.config.trouble.faults;
         let full_pages = faults.full_pages.filter(|_| self.stays_full);
         self.media.set_faults(Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() });
@@ -156,6 +159,7 @@ impl<S: Subject> Run<S> {
         self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;
+        self.no_segment_is_bad_without_cause()?;
         self.observe_all()?;
         match self.wiping.take() {
             None => {
@@ -165,6 +169,17 @@ impl<S: Subject> Run<S> {
             Some(wiping) => self.settle_wipe(wiping, end)?,
         }
         self.read_annex()
+    }
+
+    /// A segment is set aside as one that takes no write only where a write has failed, and not for want of room.
+    pub(super) fn no_segment_is_bad_without_cause(&self) -> Result<(), Stop> {
+        let counts = self.media.counts();
+        let failed = counts.write_errors + counts.bad_page_errors + counts.sync_errors;
+        let bad = self.drive.as_ref().map_or(0, S::bad_segments);
+        if bad > 0 && failed == 0 && !self.is_damaged() {
+            return Err(Stop::Failed(format!("{bad} segments are bad, and no write has failed")));
+        }
+        Ok(())
     }
 
     /// Shows the oracle everything that was ever written.

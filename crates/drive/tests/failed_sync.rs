@@ -271,3 +271,33 @@ fn an_opening_without_room_to_write_the_log_again_sets_nothing_aside() {
     }
     assert!((5..200).contains(&refused), "{refused}");
 }
+
+/// What answers with an error has not wiped; what was wiped says so, whatever it lacked room for.
+#[test]
+fn a_wipe_without_room_is_done_or_not_as_it_says() {
+    let media = Arc::new(Caching::new(PHYSICAL));
+    run(Drive::create(
+        &*media,
+        &CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, BLOCKS * BLOCK) },
+    ))
+    .expect("create");
+    let drive = open(&media, 1).expect("open");
+    for block in 0..BLOCKS {
+        run(drive.write(block * BLOCK, &contents(block, 2), true)).expect("write");
+    }
+    run(drive.close()).expect("close");
+    let mut answers = Vec::new();
+    for room in 0..12 {
+        let full = media.fork();
+        full.room.store(room, SeqCst);
+        let answer = run(Drive::wipe(&*full, WipeOptions::default()));
+        // Somebody made room.
+        let (_, versions) = open_sound(&full.fork(), 3, &format!("room for {room} writes"));
+        let left = versions.iter().filter(|(_, version)| **version == 2).count() as u64;
+        assert_eq!(left, if answer.is_ok() { 0 } else { BLOCKS }, "room for {room} writes: {answer:?}");
+        answers.push(answer.map(|wiped| wiped.not_taken.len()));
+    }
+    assert_eq!(answers.first(), Some(&Err(Error::BackingFull)));
+    assert_eq!(answers.last(), Some(&Ok(0)));
+    assert!(answers.iter().flatten().any(|not_taken| *not_taken > 1), "{answers:?}");
+}

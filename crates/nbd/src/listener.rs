@@ -34,12 +34,12 @@ const GUARD_POLL: Duration = Duration::from_millis(1);
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// When a silent TCP client is asked whether it is there, how often again, and when it counts as gone: what it holds (a
-/// place, a drive that is to be opened again) is free within two minutes.
+/// place, a drive that is to be opened again) is free within two minutes. While something that was sent to it is unacknowledged,
+/// it is TCP that sends again and gives up, after a quarter of an hour. `TCP_USER_TIMEOUT` would make that less, and also end
+/// clients that are there and take nothing for a while, as a machine that is stopped.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
-/// How long a TCP client may leave unacknowledged what was sent to it. As long as the probes take: it counts for them, too.
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -194,8 +194,7 @@ fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(listener, true)?;
     sockopt::set_tcp_keepidle(listener, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(listener, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)?;
-    sockopt::set_tcp_user_timeout(listener, UNACKNOWLEDGED_MAX.as_millis() as u32)
+    sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)
 }
 
 /// Keeps the file of a Unix socket.

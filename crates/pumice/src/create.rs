@@ -61,7 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         true => open_existing(args)?,
         false => (create_file(args)?, None),
     };
-    let created = run_here(IoChoice::Auto, |_| create_on(args, &media, existed))
+    if existed && !args.force {
+        // Before the file was locked another command may have made its drive there: that stays as it is.
+        run_here(IoChoice::Auto, |_| refuse_contents(&args.path, &media))??;
+    }
+    let created = run_here(IoChoice::Auto, |_| create_on(args, &media))
         .map_err(anyhow::Error::from)
         .and_then(|created| created);
     if created.is_err() {
@@ -200,14 +204,17 @@ pub(crate) fn smallest_physical_bytes(segment_bytes: Option<u32>) -> Option<u64>
     (1..=LIMIT_MIB).map(|mib| mib << 20).find(|size| Geometry::new(*size, segment_bytes).is_ok())
 }
 
-async fn create_on(args: &Args, media: &AnyMedia, existed: bool) -> Result<CreateOptions> {
-    let path = args.path.display();
-    if existed
-        && !args.force
-        && let Some(what) = signatures::find(media).await.with_context(|| path.to_string())?
-    {
-        bail!("{path}: holds {what}; choose another, or overwrite it with --force");
+/// Fails where a file or device holds something.
+async fn refuse_contents(path: &Path, media: &AnyMedia) -> Result<()> {
+    let path = path.display();
+    match signatures::find(media).await.with_context(|| path.to_string())? {
+        Some(what) => bail!("{path}: holds {what}; choose another, or overwrite it with --force"),
+        None => Ok(()),
     }
+}
+
+async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
+    let path = args.path.display();
     let physical = args.size.map_or(media.size_bytes(), |size| size.0);
     if physical > media.size_bytes() {
         bail!("{path}: has {} bytes, fewer than --size {physical}; choose a smaller one", media.size_bytes());

@@ -124,7 +124,7 @@ pub(crate) async fn write_superblock<M: Media>(
 }
 
 /// Writes both copies of something, durably, one after the other, `first` first: one is whole at any time. One is enough: answers
-/// for each why the medium did not take it, if it did not. Where there is no room, nothing says that the place is bad: that is an
+/// for each why the medium did not take it, if it did not. Where there is no room for the first, nothing has changed: that is an
 /// error.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
@@ -142,13 +142,21 @@ pub(crate) async fn write_copies<M: Media>(
             sync(media).await
         };
         errors[at] = match written.await {
-            Err(Error::BackingFull) => return Err(Error::BackingFull),
+            Err(Error::BackingFull) if at == first => return Err(Error::BackingFull),
             written => written.err(),
         };
     }
     match errors {
         [Some(error), Some(_)] => Err(error),
         errors => Ok(errors),
+    }
+}
+
+/// Of an answer of [`write_copies`]: where there was no room for a copy, nothing says that its place is bad.
+pub(crate) fn with_room(answers: [Option<Error>; 2]) -> Result<[Option<Error>; 2], Error> {
+    match answers.contains(&Some(Error::BackingFull)) {
+        true => Err(Error::BackingFull),
+        false => Ok(answers),
     }
 }
 

@@ -171,12 +171,14 @@ impl<M: Media> Shared<M> {
         for copy in 0..SUPERBLOCK_COPIES {
             let offset = Geometry::superblock_offset(copy);
             let answer = self.write_to_end(offset, page.clone()).await;
-            self.core().note_copy(offset, answer.is_ok());
-            match answer {
-                Ok(()) => written += 1,
-                Err(error @ Error::ReadOnly(_)) => return Err(error),
+            match &answer {
+                Err(error @ Error::ReadOnly(_)) => return Err(error.clone()),
                 // Nothing has changed.
                 Err(Error::BackingFull) if copy == 0 => return Err(Error::BackingFull),
+                _ => self.core().note_copy(offset, answer.is_ok()),
+            }
+            match answer {
+                Ok(()) => written += 1,
                 Err(error) => {
                     let why = format!("a copy of the superblock cannot be written: {error}");
                     let mut core = self.core();

@@ -12,7 +12,7 @@ use layout::{Checkpoint, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{sync, write, write_copies, write_superblock};
+use crate::open::create::{sync, with_room, write, write_copies, write_superblock};
 use crate::open::replay::PackPlace;
 use crate::open::slots::read_pages;
 use crate::shared::Shared;
@@ -53,8 +53,8 @@ pub(crate) async fn rewrite<M: Media>(
     checkpoint: (&Checkpoint, usize),
     packs: &[PackPlace],
 ) -> Result<Rewritten, Error> {
-    let of_superblock = write_superblock(media, superblock).await?;
-    let of_checkpoint = rewrite_checkpoint(media, superblock, checkpoint).await?;
+    let of_superblock = with_room(write_superblock(media, superblock).await?)?;
+    let of_checkpoint = with_room(rewrite_checkpoint(media, superblock, checkpoint).await?)?;
     let mut not_taken = Vec::new();
     let mut pending = vec![(0, packs.len())];
     while let Some((from, until)) = pending.pop() {

@@ -13,7 +13,7 @@ use layout::{Features, PAGE_BYTES, SegmentRow, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{empty_checkpoint, sync, write_copies, write_superblock};
+use crate::open::create::{empty_checkpoint, sync, with_room, write_copies, write_superblock};
 use crate::open::recovery::is_outdated;
 use crate::open::rewrite::rewrite_checkpoint;
 use crate::open::slots::{
@@ -92,6 +92,8 @@ impl<M: Media> Drive<M> {
         // Of each one copy is enough.
         let geometry = superblock.geometry;
         let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), 0, checkpoint).await?;
+        let of_checkpoint = with_room(of_checkpoint)?;
+        // From the first copy on it is wiped, also where there is no room for the second.
         let of_superblock = write_superblock(media, &superblock).await?;
         let page = IoBuf::zeroed(PAGE_BYTES);
         let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), 0, page).await {

@@ -635,6 +635,11 @@ impl Log {
         self.host_filled
     }
 
+    /// Whether hosts wrote nothing that a cut does not cover.
+    pub(crate) fn host_is_behind(&self, cut: u64) -> bool {
+        self.host_filled <= cut && self.host_pack() == self.host_sealed()
+    }
+
     /// Which of the host's packs of this run, counted from 1, holds what was appended last.
     pub(crate) fn host_pack(&self) -> u64 {
         let open = self.heads[Head::Host as usize].open.as_ref();

@@ -31,7 +31,12 @@ impl Lost {
         if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(&node) {
             return;
         }
-        let ticks = self.nodes.get(&node).map_or(0, |failure| failure.ticks * 2).clamp(TICKS.0, TICKS.1);
+        let before = self.nodes.get(&node).map_or(0, |failure| failure.ticks);
+        // Several may have tried at once.
+        if self.over(node, now).is_some() {
+            return;
+        }
+        let ticks = (before * 2).clamp(TICKS.0, TICKS.1);
         self.nodes.insert(node, Failure { until_tick: now + ticks, ticks, error: error.clone() });
     }
 
@@ -68,6 +73,7 @@ mod tests {
         assert_eq!((lost.over(leaf, 14).is_some(), lost.over(leaf, 15).is_some()), (true, false));
         assert!(lost.over(other, 5).is_none());
         lost.failed(above, 15, &error);
+        lost.failed(above, 16, &error);
         assert_eq!((lost.over(leaf, 34).is_some(), lost.over(leaf, 35).is_some()), (true, false));
         lost.found(above);
         assert!(lost.over(leaf, 15).is_none());

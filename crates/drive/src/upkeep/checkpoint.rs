@@ -233,7 +233,7 @@ impl Core {
             sequence: progress.sequence,
             root: self.map.root_image(),
             // Not if somebody writes while the drive is being closed.
-            clean: progress.clean && self.log.host_filled() <= progress.sequence,
+            clean: progress.clean && self.log.host_is_behind(progress.sequence),
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
             mix: progress.mix,
@@ -374,14 +374,21 @@ impl<M: Media> Shared<M> {
             };
             match step {
                 Step::More => yield_now().await,
-                Step::Missing(missing) => match self.load(missing).await {
-                    Err(Error::Io(_) | Error::Corrupt(_)) => {
-                        if let Some(progress) = &mut self.core().in_progress {
-                            progress.unreadable.insert(missing.id);
+                Step::Missing(missing) => {
+                    let is_lost = {
+                        let core = self.core();
+                        core.lost.over(missing.id, core.ticks).is_some()
+                    };
+                    let loaded = if is_lost { Ok(false) } else { self.load(missing).await.map(|()| true) };
+                    match loaded {
+                        Ok(false) | Err(Error::Io(_) | Error::Corrupt(_)) => {
+                            if let Some(progress) = &mut self.core().in_progress {
+                                progress.unreadable.insert(missing.id);
+                            }
                         }
+                        loaded => _ = loaded?,
                     }
-                    loaded => loaded?,
-                },
+                }
                 Step::Wait => {
                     self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
                         true => Some(Ok(())),
@@ -390,7 +397,7 @@ impl<M: Media> Shared<M> {
                     .await?;
                 }
                 // What readers still have becomes free.
-                Step::NoSegment if self.wait_for_readers().await => {}
+                Step::NoSegment if self.wait_for_readers().await => self.core().writable()?,
                 Step::NoSegment if is_extra => {
                     self.core().abandon_checkpoint();
                     return Err(Error::NoSpace);

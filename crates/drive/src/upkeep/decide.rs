@@ -17,6 +17,9 @@ use crate::upkeep::clean::Cleaned;
 /// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 
+/// Checkpoints that are tried as the last, while others write.
+const CLEAN_CHECKPOINTS_MAX: u32 = 4;
+
 /// The right to do maintenance; one has it at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
 
@@ -276,7 +279,16 @@ impl<M: Media> Drive<M> {
         if self.0.core().in_progress.is_some() {
             self.0.write_checkpoint(false).await?;
         }
-        self.0.write_checkpoint(true).await?;
+        // Requests that are still under way may write meanwhile. A drive that never comes to rest opens as after a crash.
+        for _ in 0..CLEAN_CHECKPOINTS_MAX {
+            self.0.write_checkpoint(true).await?;
+            let mut core = self.0.core();
+            if core.log.host_is_behind(core.cut_committed) {
+                core.closed = true;
+                return Ok(());
+            }
+        }
+        self.0.write_checkpoint(false).await?;
         self.0.core().closed = true;
         Ok(())
     }

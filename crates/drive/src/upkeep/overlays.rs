@@ -94,6 +94,13 @@ impl<M: Media> Shared<M> {
         for _ in 0..LOADS_MAX {
             let missing = self.core().map.overlay_image(leaf);
             let Some(missing) = missing else { break };
+            {
+                let core = self.core();
+                // Of another leaf's path, perhaps, just now.
+                if let Some(error) = core.lost.over(missing.id, core.ticks) {
+                    return Err(error.clone());
+                }
+            }
             self.load(missing).await?;
         }
         Ok(())

@@ -118,7 +118,8 @@ async fn tcp_clients_that_vanish_are_noticed() {
     let interval = sockopt::tcp_keepintvl(&stream).expect("asked");
     let silent = idle + interval * sockopt::tcp_keepcnt(&stream).expect("asked");
     assert_eq!(silent.as_secs(), 120);
-    assert_eq!(sockopt::tcp_user_timeout(&stream).expect("asked"), 120_000);
+    // It would end clients that are there and take nothing for a while.
+    assert_eq!(sockopt::tcp_user_timeout(&stream).expect("asked"), 0);
 }
 
 fn greeting(mut stream: impl Read + Write) -> bool {

@@ -341,3 +341,20 @@ fn a_drive_full_of_flushed_writes_is_overwritten_in_place() {
         assert_sound(&drive);
     }
 }
+
+/// Zeroes that stay allocated take some of the map, and give back far more than that.
+#[test]
+fn zeroes_over_data_are_taken_by_a_full_drive() {
+    let mut full = Full::new(RANDOM);
+    run(full.drive.flush()).expect("flush");
+    // The map is not in memory then: what is replaced is not known.
+    full.crash();
+    let result = run(full.drive.write_zeroes(0, ELSEWHERE, true, true));
+    assert_eq!(result, Ok(()), "{:?}", full.drive.status());
+    let mut back = vec![1; BLOCK as usize];
+    for block in [0, 8, 511, 513, ELSEWHERE / BLOCK - 1] {
+        run(full.drive.read(block * BLOCK, &mut back)).expect("read");
+        assert!(back.iter().all(|byte| *byte == 0), "block {block}");
+    }
+    assert_sound(&full.drive);
+}

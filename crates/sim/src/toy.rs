@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use drive::{Error, PlantedBug};
+use drive::{Error, PlantedBug, ReadOnly};
 use futures::channel::oneshot;
 use futures::lock::Mutex as Gate;
 use media::{Media, PAGE_BYTES, SimMedia};
@@ -60,7 +60,8 @@ struct State {
     durable: u64,
     unwritten: BTreeSet<u64>,
     waiting: Vec<Waker>,
-    poison: Option<String>,
+    /// Why it takes no changes any more.
+    ended: Option<ReadOnly>,
     /// A block as it was at the last snapshot, for [`PlantedBug::ApplyStaleMove`].
     stale: Option<(u64, Vec<u8>)>,
     snapshots: u64,
@@ -68,12 +69,16 @@ struct State {
 
 impl State {
     fn usable(&self) -> Result<(), Error> {
-        self.poison.clone().map_or(Ok(()), |why| Err(Error::ReadOnly(drive::ReadOnly::Poisoned(why))))
+        self.ended.clone().map_or(Ok(()), |why| Err(Error::ReadOnly(why)))
+    }
+
+    fn end(&mut self, why: ReadOnly) {
+        self.ended.get_or_insert(why);
+        self.wake();
     }
 
     fn poison(&mut self, why: String) {
-        self.poison.get_or_insert(why);
-        self.wake();
+        self.end(ReadOnly::Poisoned(why));
     }
 
     fn wake(&mut self) {
@@ -151,7 +156,11 @@ impl Inner {
         state.unwritten.insert(entry.number);
         let inner = self.clone();
         (self.opening.spawner)(Box::pin(async move {
-            let result = inner.media.write(position, buf).await;
+            let mut result = inner.media.write(position, buf.clone()).await;
+            if result.is_err() {
+                // Nobody gives up after one.
+                result = inner.media.write(position, buf).await;
+            }
             let mut state = inner.state.lock();
             match result {
                 Ok(()) => _ = state.unwritten.remove(&entry.number),
@@ -166,7 +175,7 @@ impl Inner {
         let last = self.state.lock().next - 1;
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
-            if state.poison.is_some() || state.unwritten.first().is_none_or(|&first| first > last) {
+            if state.ended.is_some() || state.unwritten.first().is_none_or(|&first| first > last) {
                 return Poll::Ready(());
             }
             state.waiting.push(context.waker().clone());
@@ -183,7 +192,7 @@ impl Inner {
             let result = inner.media.sync().await;
             let mut state = inner.state.lock();
             match result {
-                Ok(()) if state.poison.is_none() => state.durable = state.durable.max(last),
+                Ok(()) if state.ended.is_none() => state.durable = state.durable.max(last),
                 Ok(()) => {}
                 Err(error) => state.poison(format!("a sync failed: {error}")),
             }
@@ -305,7 +314,7 @@ impl Inner {
 
     async fn flush(self: &Arc<Self>) -> Result<(), Error> {
         if self.is_read_only {
-            return Err(Error::ReadOnly(drive::ReadOnly::Requested));
+            return Err(Error::ReadOnly(ReadOnly::Requested));
         }
         self.state.lock().usable()?;
         if self.has(PlantedBug::SkipFlush) { Ok(()) } else { self.sync().await }
@@ -331,7 +340,7 @@ impl Subject for Toy {
             state: Mutex::new(state),
         });
         if inner.is_read_only {
-            inner.state.lock().poison("by request".into());
+            inner.state.lock().end(ReadOnly::Requested);
         } else {
             // What follows the last good entry shall never follow it again.
             inner.snapshot().await?;
@@ -385,8 +394,10 @@ impl Subject for Toy {
 
     async fn close(&self) -> Result<(), Error> {
         let _gate = self.0.gate.lock().await;
-        self.0.flush().await?;
-        self.0.state.lock().poison("closed".into());
+        if !self.0.is_read_only {
+            self.0.flush().await?;
+        }
+        self.0.state.lock().end(ReadOnly::Closed);
         Ok(())
     }
 

@@ -39,7 +39,8 @@ pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>
 pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, faults: &mut Faults) {
     let (superblocks, checkpoints) = find_copies(media).await;
     let newest = newest(&checkpoints);
-    let closed = newest.is_some_and(|newest| newest.clean);
+    // Of a drive that was just wiped the second copy of the superblock may be the one before: the wipe was cut short.
+    let closed = newest.is_some_and(|newest| newest.clean && !newest.first);
     let update = self::newest(&superblocks).map_or(0, |newest| newest.number);
     for found in &superblocks {
         let expected = if closed { update } else { 0 };
@@ -54,7 +55,10 @@ pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, fault
         for found in &checkpoints {
             let current = newest % SLOTS as u64 == found.slot as u64;
             let number = if current { newest } else { newest - 1 };
+            // A wipe that was cut short before it wrote a superblock has written over the slot before the newest.
+            let by_wipe = !current && matches!(found.state, CopyState::Obsolete);
             if (!first || current)
+                && !by_wipe
                 && let Some(why) = found.state.fault(number)
             {
                 let what = format!("copy {} of checkpoint {number} {why}", found.copy);

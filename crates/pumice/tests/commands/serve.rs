@@ -255,6 +255,27 @@ fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
     Ok((unread, pipe))
 }
 
+#[test]
+fn a_limit_on_the_size_of_files_ends_no_server() -> Outcome {
+    use std::os::unix::process::ExitStatusExt;
+    if !needs(&["qemu-io", "bash"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let data = drive.file("data");
+    std::fs::write(&data, codec::testdata::random(1, 32 << 20))?;
+    let mut command = std::process::Command::new("bash");
+    // In units of 1024 bytes.
+    let serve = "ulimit -f 16384; exec \"$0\" serve \"$1\"";
+    command.args(["-c", serve, env!("CARGO_BIN_EXE_pumice"), &text(&drive.path())]);
+    let server = drive.start(command, 1);
+    let run = in_time("qemu-io", &["-f", "raw", "-c", &format!("write -s {data} 0 32M"), server.uri()]);
+    assert_ne!(run.code, Some(0), "{run:?}");
+    drive.status();
+    assert_eq!(server.stop().signal(), None);
+    Ok(())
+}
+
 /// Whether a server answers there. Until its drives are open one can connect, and waits.
 fn greets(socket: &str) -> bool {
     let mut greeting = [0; 8];

@@ -171,20 +171,23 @@ impl<M: Media> Shared<M> {
         for copy in 0..SUPERBLOCK_COPIES {
             let offset = Geometry::superblock_offset(copy);
             let answer = self.write_to_end(offset, page.clone()).await;
-            match &answer {
-                Err(error @ Error::ReadOnly(_)) => return Err(error.clone()),
+            let error = match answer {
                 // Nothing has changed.
+                Err(error @ Error::ReadOnly(_)) => return Err(error),
                 Err(Error::BackingFull) if copy == 0 => return Err(Error::BackingFull),
-                _ => self.core().note_copy(offset, answer.is_ok()),
-            }
-            match answer {
-                Ok(()) => written += 1,
-                Err(error) => {
-                    let why = format!("a copy of the superblock cannot be written: {error}");
-                    let mut core = self.core();
-                    match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
-                        true => core.poison(why),
-                        false => core.note(why),
+                answer => answer.err(),
+            };
+            {
+                let mut core = self.core();
+                core.note_copy(offset, error.is_none());
+                match error {
+                    None => written += 1,
+                    Some(error) => {
+                        let why = format!("a copy of the superblock cannot be written: {error}");
+                        match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
+                            true => core.poison(why),
+                            false => core.note(why),
+                        }
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! The log: three heads that packs are appended to, in one order.
 
 mod failed;
+mod in_memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use media::IoBuf;
 use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
 use self::failed::FailedPack;
+pub(crate) use self::in_memory::InMemory;
 use crate::state::segments::{Claim, Segments, State};
 
 /// A batch is divided between two segments where at least so much goes into the first.
@@ -559,24 +561,6 @@ impl Log {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
     }
 
-    /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a
-    /// pack still open, a copy of the record's bytes.
-    pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
-        let position = entry.position_bytes();
-        for state in &self.heads {
-            if let Some(open) = &state.open {
-                let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
-                if (start..start + open.used as u64).contains(&position) {
-                    let at = (position - start) as usize;
-                    return Some(InMemory::Copy(open.buf[at..at + entry.len_bytes()].into()));
-                }
-            }
-        }
-        let (start, buf) = self.in_memory.range(..=position).next_back()?;
-        let at = (position - start) as usize;
-        (at < buf.len()).then(|| InMemory::Pack(buf.clone(), at))
-    }
-
     /// Where the heads stand (nothing may be open): for a checkpoint.
     pub(crate) fn positions(&self) -> [HeadPosition; HEADS] {
         std::array::from_fn(|i| {
@@ -669,24 +653,6 @@ impl Log {
 
     pub(crate) fn tag(&self) -> u32 {
         self.tag
-    }
-}
-
-/// Where the bytes of a record that is not on the medium yet are.
-pub(crate) enum InMemory {
-    /// In a sealed pack, at this offset.
-    Pack(Arc<IoBuf>, usize),
-    /// A copy out of an open pack.
-    Copy(Box<[u8]>),
-}
-
-impl InMemory {
-    /// The record's bytes.
-    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        match self {
-            InMemory::Pack(buf, at) => &buf[*at..at + len],
-            InMemory::Copy(bytes) => bytes,
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use layout::{Entry, Head, NodeId, RecordHeader, RecordKind};
 use media::Media;
-use space::UNWRITTEN_MAX_BYTES;
+use space::{UNWRITTEN_MAX_BYTES, with_ends};
 
 use crate::error::Error;
 use crate::medium::decode::decode_verified;
@@ -19,7 +19,6 @@ use crate::state::found::{Found, find_all};
 use crate::state::map::Missing;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Gain, State};
-use space::with_ends;
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;

@@ -16,7 +16,6 @@ use crate::upkeep::clean::Cleaned;
 
 /// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
-
 /// Checkpoints that are tried as the last, while others write.
 const CLEAN_CHECKPOINTS_MAX: u32 = 4;
 

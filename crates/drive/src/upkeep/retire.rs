@@ -144,8 +144,8 @@ impl Core {
     }
 }
 
-/// The dictionaries to do without, and what they were retired at at most, if any were retired: those that were retired first, so many that there is place for as many as
-/// one training may bring.
+/// The dictionaries to do without, if any were retired, and when the last of them was: those that were retired first, so many
+/// that there is place for as many as one training may bring.
 fn in_the_way(catalog: &Catalog) -> Option<(Vec<u16>, u64)> {
     let mut retired: Vec<(u64, u16)> = catalog
         .slots

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use log_limit::LogLimit;
 use tokio::sync::Semaphore;
 
 use crate::config::CONNECTION_RESERVE_BYTES;
@@ -19,17 +20,30 @@ const UNIT_BYTES: usize = 4096;
 pub(crate) struct Budget {
     units: Semaphore,
     waiting: AtomicUsize,
+    stalled: LogLimit,
 }
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { units: Semaphore::new(units), waiting: AtomicUsize::new(0) }
+        Self { units: Semaphore::new(units), waiting: AtomicUsize::new(0), stalled: LogLimit::new() }
     }
 
     /// Whether connections wait for memory that others hold.
     pub(crate) fn is_contended(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// A client is ended that held so many bytes and moved nothing.
+    pub(crate) fn log_stalled(&self, held_bytes: usize) {
+        if let Some(held_back) = self.stalled.pass() {
+            tracing::warn!(
+                held_back,
+                held_bytes,
+                waiting = self.waiting.load(Ordering::Relaxed),
+                "a client held memory for request data that others wait for, and moved nothing: it is disconnected"
+            );
+        }
     }
 
     async fn acquire(&self, units: u32) {

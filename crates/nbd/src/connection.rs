@@ -189,6 +189,7 @@ where
             } else {
                 let since = *stalled_since.get_or_insert(now);
                 if now - since >= config.stall_timeout && shared.budget.is_contended() {
+                    shared.budget.log_stalled(transmission.held_bytes());
                     return Poll::Ready(Err(ConnectionError::Stalled));
                 }
             }

@@ -37,6 +37,8 @@ const DRAIN_BYTES_MAX: u32 = 2 * MAX_PAYLOAD_BYTES;
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Memory charged for the answer to a BLOCK_STATUS with many extents.
 const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
+/// Such requests in flight at a time: their replies, of up to 32 KiB, wait for the client uncharged.
+const LISTINGS_MAX: usize = 8;
 
 /// What the next received bytes are.
 enum Receiving {
@@ -62,6 +64,8 @@ pub(crate) struct Transmission<'a, S, D, F> {
     /// The last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
+    /// How many of them answer with many extents.
+    listings: usize,
     output: Output,
     needs_flush: bool,
     pool: BufferPool,
@@ -75,10 +79,15 @@ pub(crate) struct Transmission<'a, S, D, F> {
     moved_bytes: u64,
 }
 
+/// Whether the answer may have many extents.
+fn is_listing(operation: &Operation) -> bool {
+    matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
+}
+
 /// Memory to charge for a request while it is in flight.
 fn charge_bytes(operation: &Operation) -> usize {
     match operation {
-        Operation::BlockStatus { max_extents, .. } if *max_extents > 1 => EXTENTS_BYTES,
+        listing if is_listing(listing) => EXTENTS_BYTES,
         other => buffers::footprint_bytes(other.buffer_bytes()),
     }
 }
@@ -107,6 +116,7 @@ where
             receiving: Receiving::Header,
             expect_large: false,
             slots: Slots::new(requests_max),
+            listings: 0,
             output: Output::default(),
             needs_flush: false,
             pool: BufferPool::default(),
@@ -134,6 +144,11 @@ where
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty() && self.output.is_empty() && matches!(self.receiving, Receiving::Header)
+    }
+
+    /// Bytes of request data held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.lease.held_bytes()
     }
 
     /// Whether memory is held that only the client can set free.
@@ -182,18 +197,22 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, output, pool, lease, session, broken, .. } = self;
+        let Self { slots, listings, output, pool, lease, session, broken, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
+            *listings -= usize::from(is_listing(&finished.request.operation));
             push_reply(output, pool, lease, *session, *broken, finished);
         });
         progress
     }
 
     fn start(&mut self, request: Request, buffer: Buffer) {
+        let listing = usize::from(is_listing(&request.operation));
+        self.listings += listing;
         let future = (self.execute)(self.device, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
+            self.listings -= listing;
             let Self { output, pool, lease, session, broken, .. } = self;
             push_reply(output, pool, lease, *session, *broken, finished);
         }
@@ -229,6 +248,7 @@ where
                         return true;
                     }
                     if self.slots.is_full()
+                        || is_listing(&request.operation) && self.listings >= LISTINGS_MAX
                         || self.lease.poll_take(cx, charge_bytes(&request.operation)).is_pending()
                     {
                         self.receiving = Receiving::Admission(request);

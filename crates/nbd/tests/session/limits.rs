@@ -43,6 +43,25 @@ async fn requests_in_flight_are_limited() {
     assert!(started.elapsed() >= Duration::from_millis(390), "eight at a time");
 }
 
+#[tokio::test]
+async fn block_status_in_flight_is_limited() {
+    let device = Arc::new(device());
+    let mut session = connect_to(&shared_of(&device, ServerConfig::default()), &device, 64 << 10);
+    session.client.greet().await;
+    session.client.negotiate_structured().await;
+    session.client.go("").await;
+    session.device.delay_by(Duration::from_millis(200));
+    let started = std::time::Instant::now();
+    for _ in 0..16 {
+        session.client.request(CMD_BLOCK_STATUS, 0, 0, 256 << 10).await;
+    }
+    for _ in 0..16 {
+        let (header, _) = session.client.chunk().await;
+        assert_eq!(header.kind, REPLY_TYPE_BLOCK_STATUS);
+    }
+    assert!(started.elapsed() >= Duration::from_millis(390), "eight at a time");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_no_replies_is_not_read_from() {
     let device = Arc::new(device());

@@ -25,7 +25,7 @@ pub(super) fn watch() -> Result<Signals> {
     let mut interrupt = listen(SignalKind::interrupt())?;
     let reload = listen(SignalKind::hangup())?;
     // A write beyond the size that files may have (`ulimit -f`, `LimitFSIZE=`) fails, and ends no server.
-    listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+    drop(listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let trigger = ShutdownTrigger::new();
     let stop = trigger.subscribe();
     tokio::spawn(async move {

@@ -313,10 +313,10 @@ pub(crate) async fn write_once<S: Subject>(
     content::fill(&mut data, first, write, filler);
     let offset = first * SECTOR_BYTES as u64;
     world.tell(|| format!("write #{write}: {count} sectors at {first}, {filler:?}, fua {fua}"));
-    let poisoned = world.is_poisoned();
+    let began = Began::now(world);
     let request = world.subject.write(offset, &data, fua);
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
-    conclude(world, "write", write, fua, poisoned, result.as_ref());
+    conclude(world, "write", write, fua, &began, result.as_ref());
     world.count("op: write");
     world.count(filler.kind());
     if result == Some(Err(Error::NoSpace)) {
@@ -349,7 +349,7 @@ pub(crate) async fn zero_once<S: Subject>(
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
     world.tell(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
-    let poisoned = world.is_poisoned();
+    let began = Began::now(world);
     let (name, result) = if kind == Kind::Trim {
         world.count("op: trim");
         let request = world.subject.trim(offset, len, fua);
@@ -359,7 +359,7 @@ pub(crate) async fn zero_once<S: Subject>(
         let request = world.subject.write_zeroes(offset, len, no_hole, fua);
         ("write zeroes", perhaps(world, rng, world.config.drops, "op: write zeroes given up", request).await)
     };
-    conclude(world, name, write, fua, poisoned, result.as_ref());
+    conclude(world, name, write, fua, &began, result.as_ref());
     world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
     let whole_blocks = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
     let excused = world.lacks_segments() || world.was_backing_full();
@@ -368,18 +368,30 @@ pub(crate) async fn zero_once<S: Subject>(
     }
 }
 
+/// How things stood when a request began.
+struct Began {
+    poisoned: bool,
+    bad_segments: u64,
+}
+
+impl Began {
+    fn now<S: Subject>(world: &World<S>) -> Began {
+        Began { poisoned: world.is_poisoned(), bad_segments: world.subject.bad_segments() }
+    }
+}
+
 fn conclude<S: Subject>(
     world: &World<S>,
     name: &str,
     write: u32,
     fua: bool,
-    poisoned: bool,
+    began: &Began,
     result: Option<&Result<(), Error>>,
 ) {
     world.tell(|| format!("{name} #{write}: {result:?}"));
     let Some(result) = result else { return world.oracle.lock().drop_write(write) };
     match result {
-        Ok(()) if poisoned => {
+        Ok(()) if began.poisoned => {
             world.fail(format!("{name} #{write} was acknowledged after a sync of the backing failed"));
         }
         Ok(()) => {
@@ -392,8 +404,9 @@ fn conclude<S: Subject>(
         }
         Err(Error::NoSpace) => {
             world.set_full(true);
+            let lost_some = world.subject.bad_segments() > began.bad_segments;
             let mut oracle = world.oracle.lock();
-            match world.lacks_segments() && oracle.is_divided(write) {
+            match (lost_some || world.lacks_segments()) && oracle.is_divided(write) {
                 // It may have run out of segments on the way.
                 true => oracle.fail(write),
                 false => world.hold(oracle.refuse(write)),

@@ -107,7 +107,7 @@ pub use config::{CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, Serve
 pub use connection::serve_connection;
 pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
-pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener, SocketGuard};
+pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{TlsConfig, TlsError};

@@ -4,17 +4,15 @@
 //! [`Admitted`] can go to the runtime of another thread before it is registered there.
 
 use std::io;
+use std::net;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use std::{fs, net};
+use std::path::Path;
+use std::time::Duration;
 
 use device::Device;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
+use socket_file::SocketFile;
 
 use crate::address::Address;
 use crate::admission::{Admission, Peer};
@@ -25,10 +23,6 @@ use crate::export::Shared;
 use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
-
-/// How long others are waited for that bind sockets in the same directory, which takes them a moment, and how often.
-const GUARD_PATIENCE: Duration = Duration::from_secs(10);
-const GUARD_POLL: Duration = Duration::from_millis(1);
 
 /// Send buffer of Unix sockets, in bytes. TCP sizes its own.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
@@ -45,10 +39,8 @@ const KEEPALIVE_PROBES: u32 = 4;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ListenError {
-    #[error("{0}: another server is listening there")]
-    InUse(Address),
-    #[error("{0}: exists and is not a socket: choose another path, or remove it")]
-    NotASocket(Address),
+    #[error("{0}: {1}")]
+    Socket(Address, socket_file::Error),
     #[error("{0}: anyone on the network could use the drive: configure TLS, or use --insecure")]
     Insecure(Address),
     #[error("{0}: {1}")]
@@ -56,44 +48,9 @@ pub enum ListenError {
 }
 
 enum Socket {
-    Unix(UnixListener, SocketFile),
+    /// The file goes first.
+    Unix(SocketFile, UnixListener),
     Tcp(TcpListener),
-}
-
-/// The file of a Unix socket, removed when dropped.
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode, so that the socket of a successor is left alone.
-    identity: Option<(u64, u64)>,
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.identity.is_some() && self.identity == identity(&self.path) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Locks the directory of a socket: one that another server has bound and does not listen at yet looks dead, and must not be
-/// removed. `None` where the lock cannot be had; then there is nothing better than to go on.
-fn guard(path: &Path) -> Option<fs::File> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = fs::File::open(dir).ok()?;
-    let since = Instant::now();
-    loop {
-        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(dir),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < GUARD_PATIENCE => {
-                std::thread::sleep(GUARD_POLL);
-            }
-            Err(_) => return None,
-        }
-    }
 }
 
 /// A bound socket that clients can already connect to, to be accepted later.
@@ -121,32 +78,9 @@ impl Listener {
     /// [`ListenError`] when something else is at `path`, a server answers there, or the system refuses.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         let address = Address::Unix(path.to_owned());
-        let _guard = guard(path);
-        match fs::symlink_metadata(path) {
-            Ok(file) if !file.file_type().is_socket() => return Err(ListenError::NotASocket(address)),
-            Ok(_) => match UnixStream::connect(path) {
-                Ok(_) => return Err(ListenError::InUse(address)),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    fs::remove_file(path).map_err(|error| ListenError::Io(address.clone(), error))?;
-                }
-                Err(error) => return Err(ListenError::Io(address, error)),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(ListenError::Io(address, error)),
-        }
-        let bound = || -> io::Result<_> {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-            let file = SocketFile { path: path.to_owned(), identity: identity(path) };
-            // Nobody can connect between binding and listening, so nobody slips in before the mode is set.
-            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(Socket::Unix(UnixListener::from(socket), file))
-        };
-        match bound() {
-            Ok(socket) => Ok(Self { socket, address }),
-            Err(error) => Err(ListenError::Io(address, error)),
+        match socket_file::listen(path, BACKLOG) {
+            Ok((listener, file)) => Ok(Self { socket: Socket::Unix(file, listener), address }),
+            Err(error) => Err(ListenError::Socket(address, error)),
         }
     }
 
@@ -180,8 +114,8 @@ impl Listener {
     /// When the runtime cannot.
     pub fn register(self) -> io::Result<Acceptor> {
         Ok(match self.socket {
-            Socket::Unix(listener, file) => {
-                Acceptor::Unix(tokio::net::UnixListener::from_std(listener)?, SocketGuard(file))
+            Socket::Unix(file, listener) => {
+                Acceptor::Unix(file, tokio::net::UnixListener::from_std(listener)?)
             }
             Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
         })
@@ -197,13 +131,10 @@ fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(listener, KEEPALIVE_PROBES)
 }
 
-/// Keeps the file of a Unix socket.
-pub struct SocketGuard(#[allow(dead_code, reason = "kept for its drop")] SocketFile);
-
 /// A listener within a runtime.
 pub enum Acceptor {
-    /// On a Unix socket.
-    Unix(tokio::net::UnixListener, SocketGuard),
+    /// On a Unix socket. Its file goes first.
+    Unix(SocketFile, tokio::net::UnixListener),
     /// On a TCP port.
     Tcp(tokio::net::TcpListener),
 }
@@ -215,7 +146,7 @@ impl Acceptor {
     /// Those of `accept(2)`: the listener stays usable; [`crate::AcceptFailures`] says what to do.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
+            Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
             Self::Tcp(listener) => {
                 let stream = listener.accept().await?.0;
                 stream.set_nodelay(true)?;

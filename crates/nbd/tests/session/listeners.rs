@@ -46,7 +46,7 @@ fn a_dead_socket_is_replaced() {
     drop(UnixListener::bind(&path).expect("bound"));
     assert!(path.exists());
     let first = Listener::unix(&path).expect("replaces the dead");
-    assert!(matches!(Listener::unix(&path), Err(ListenError::InUse(_))));
+    assert!(matches!(Listener::unix(&path), Err(ListenError::Socket(_, socket_file::Error::InUse))));
     drop(first);
 }
 
@@ -69,7 +69,10 @@ fn a_socket_that_is_bound_and_not_listened_at_yet_is_not_dead() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     rustix::net::listen(&socket, 1).expect("listens");
     drop(guard);
-    assert!(matches!(second.join().expect("no panic"), Err(ListenError::InUse(_))));
+    assert!(matches!(
+        second.join().expect("no panic"),
+        Err(ListenError::Socket(_, socket_file::Error::InUse))
+    ));
     assert!(path.exists());
 }
 
@@ -90,7 +93,7 @@ fn other_files_are_never_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s");
     std::fs::write(&path, "precious").expect("written");
-    assert!(matches!(Listener::unix(&path), Err(ListenError::NotASocket(_))));
+    assert!(matches!(Listener::unix(&path), Err(ListenError::Socket(_, socket_file::Error::NotASocket))));
     assert!(path.exists());
 }
 

@@ -10,20 +10,17 @@
 //!
 //! The answer to anything that failed is `{"error": "..."}`.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use socket_file::SocketFile;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixSocket, UnixStream};
-use tokio::task::JoinHandle;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
 
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
@@ -43,12 +40,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
-/// How long a server waits for others that bind or remove sockets in the same directory, which takes them a moment, and how
-/// often it looks.
-const GUARD_PATIENCE: Duration = Duration::from_secs(10);
-const GUARD_POLL: Duration = Duration::from_millis(1);
 /// Connections waiting to be accepted.
-const BACKLOG: u32 = 64;
+const BACKLOG: i32 = 64;
 
 #[derive(Deserialize, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
@@ -117,18 +110,11 @@ enum Answer {
 
 /// A listening admin socket; removed when dropped.
 pub struct AdminSocket {
-    path: PathBuf,
-    accepting: JoinHandle<()>,
+    /// Goes before the listener.
+    file: SocketFile,
+    _accepting: JoinSet<()>,
     /// Clients may stay connected for long: they keep no drive that is closed, and its backing could not be opened again.
     _drives: Drives,
-}
-
-impl Drop for AdminSocket {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        // Gone already is as good.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 impl AdminSocket {
@@ -138,17 +124,17 @@ impl AdminSocket {
     /// [`ServiceError::Admin`], also when another server listens there.
     pub fn listen(path: &Path, drives: impl Into<Drives>) -> Result<AdminSocket, ServiceError> {
         let failed = |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
-        let _guard = guard(path, GUARD_PATIENCE);
-        remove_if_stale(path).map_err(failed("replace"))?;
-        let socket = UnixSocket::new_stream().map_err(failed("make"))?;
-        socket.bind(path).map_err(failed("make"))?;
-        // Nobody can connect before it listens, so nobody slips in before the mode is set.
-        let private = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(path, private).map_err(failed("protect"))?;
-        let listener = socket.listen(BACKLOG).map_err(failed("listen at"))?;
+        let (listener, file) = socket_file::listen(path, BACKLOG)
+            .map_err(|error| match error {
+                socket_file::Error::Io(error) => error,
+                error => io::Error::new(io::ErrorKind::AddrInUse, error),
+            })
+            .map_err(failed("listen at"))?;
+        let listener = UnixListener::from_std(listener).map_err(failed("listen at"))?;
         let drives = drives.into();
         let answered = drives.downgrade();
-        let accepting = tokio::spawn(async move {
+        let mut accepting = JoinSet::new();
+        accepting.spawn(async move {
             let failures = LogLimit::new();
             loop {
                 match listener.accept().await {
@@ -169,7 +155,7 @@ impl AdminSocket {
                 }
             }
         });
-        Ok(AdminSocket { path: path.to_path_buf(), accepting, _drives: drives })
+        Ok(AdminSocket { file, _accepting: accepting, _drives: drives })
     }
 
     /// Listens for questions about `drive` where [`find_served`] looks.
@@ -202,7 +188,7 @@ impl AdminSocket {
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 
@@ -212,41 +198,6 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
         action: "make a directory for",
         source,
     })
-}
-
-/// Locks the directory of a socket. A socket that a server has bound and does not listen at yet looks like one that was left
-/// behind: servers hold the lock until they listen, and nobody removes a socket without it. `None`: somebody else has it, for
-/// longer than `patience`, or the directory cannot be locked.
-fn guard(socket: &Path, patience: Duration) -> Option<File> {
-    let dir = socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = File::open(dir).ok()?;
-    let since = Instant::now();
-    loop {
-        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(dir),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < patience => {
-                std::thread::sleep(GUARD_POLL);
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
-/// Removes a socket that nobody listens at; fails if somebody does, or if it is no socket.
-fn remove_if_stale(path: &Path) -> io::Result<()> {
-    match StdUnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
-            std::fs::remove_file(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// Answers requests until the client leaves or the socket is gone.
@@ -373,7 +324,7 @@ fn odd_answer(socket: &Path) -> ServiceError {
 
 fn ask(socket: &Path, request: &Request, timeout: Duration) -> Result<Answer, ServiceError> {
     let ask = || -> io::Result<Answer> {
-        let mut stream = StdUnixStream::connect(socket)?;
+        let mut stream = socket_file::connect(socket, TIMEOUT)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let mut line = serde_json::to_vec(request)?;
@@ -411,12 +362,7 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
         for socket in sockets {
             match ask_status(&socket) {
                 Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
-                // Stale ones go; if that fails, they stay for the next one to try.
-                Err(_) => {
-                    if guard(&socket, Duration::ZERO).is_some() {
-                        let _ = remove_if_stale(&socket);
-                    }
-                }
+                Err(_) => socket_file::remove_if_dead(&socket),
             }
         }
     }

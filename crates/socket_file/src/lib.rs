@@ -1,0 +1,223 @@
+//! Unix sockets of servers, for their owner only.
+//!
+//! A server that ends in bad order leaves the file of its socket behind, and the next one replaces it. A socket that is bound and
+//! not listened at yet looks just as dead. So who binds a socket, and who removes one, has a lock on its directory while it does.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// How long others are waited for that bind sockets in the same directory, which takes them a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a lock, or a place among the clients of a server, is tried for.
+const POLL: Duration = Duration::from_millis(1);
+
+/// A socket that cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Error {
+    #[error("another server is listening there")]
+    InUse,
+    #[error("exists and is not a socket: choose another path, or remove it")]
+    NotASocket,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The file of a socket that this process listens at; removed when dropped. To be dropped before the listener: from then on
+/// others may take the path, and the inode too.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: a socket that another server made in its place is left alone.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && self.identity == identity(&self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Listens at `path`, for this user only (mode 0600); the listener does not block. A socket that a dead server left is replaced.
+///
+/// # Errors
+/// When something else is at `path`, a server answers there, or the system refuses.
+pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), Error> {
+    // Where the directory cannot be locked there is nothing better than to go on.
+    let _lock = lock_directory(path, LOCK_PATIENCE);
+    remove_dead(path)?;
+    let socket = unix_socket()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(io::Error::from)?)
+        .map_err(io::Error::from)?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path) };
+    // Nobody can connect before it is listened at, so nobody slips in before the mode is set.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, backlog).map_err(io::Error::from)?;
+    Ok((UnixListener::from(socket), file))
+}
+
+/// Connects to the server at `path`, which may have more clients waiting than it takes.
+///
+/// # Errors
+/// When nobody listens there, or takes a client within `patience`.
+pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let since = Instant::now();
+    loop {
+        let socket = unix_socket()?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(Errno::AGAIN | Errno::INTR) if since.elapsed() < patience => sleep(POLL),
+            Err(Errno::AGAIN | Errno::INTR) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Removes the socket at `path` if nobody listens there. Nothing is done while a server may be about to.
+pub fn remove_if_dead(path: &Path) {
+    if let Some(_lock) = lock_directory(path, Duration::ZERO) {
+        // If that fails, the next one tries.
+        let _ = remove_dead(path);
+    }
+}
+
+fn remove_dead(path: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => return Err(Error::NotASocket),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    match connect(path, Duration::ZERO) {
+        Ok(_) => Err(Error::InUse),
+        // More clients wait than it takes: it is alive.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Error::InUse),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unix_socket() -> io::Result<rustix::fd::OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Locks the directory of a socket. `None`: somebody else has it, for longer than `patience`, or it cannot be locked.
+fn lock_directory(socket: &Path, patience: Duration) -> Option<File> {
+    let dir = socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = File::open(dir).ok()?;
+    let since = Instant::now();
+    loop {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(dir),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < patience => sleep(POLL),
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a directory")
+    }
+
+    #[test]
+    fn a_socket_is_for_its_owner_and_goes_with_its_server() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        let (_listener, file) = listen(&path, 8).expect("listen");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        connect(&path, Duration::ZERO).expect("connect");
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        drop(UnixListener::bind(&path).expect("bind"));
+        let (_listener, file) = listen(&path, 8).expect("replaced");
+        assert!(matches!(listen(&path, 8), Err(Error::InUse)));
+        remove_if_dead(&path);
+        assert!(path.exists(), "somebody listens");
+        std::mem::forget(file);
+    }
+
+    #[test]
+    fn a_server_with_no_place_for_clients_is_alive() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        let _server = listen(&path, 0).expect("listen");
+        let clients: Vec<_> = std::iter::from_fn(|| connect(&path, Duration::ZERO).ok()).collect();
+        assert!(!clients.is_empty());
+        let refused = connect(&path, Duration::from_millis(5)).expect_err("no place");
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        assert!(matches!(listen(&path, 8), Err(Error::InUse)));
+    }
+
+    #[test]
+    fn a_successors_socket_stays() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        let (_listener, file) = listen(&path, 8).expect("listen");
+        fs::remove_file(&path).expect("removed by hand");
+        let _successor = listen(&path, 8).expect("the place is free");
+        drop(file);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn nothing_is_removed_while_a_server_binds() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        drop(UnixListener::bind(&path).expect("bind"));
+        let lock = lock_directory(&path, Duration::ZERO).expect("lock");
+        remove_if_dead(&path);
+        assert!(path.exists());
+        drop(lock);
+        remove_if_dead(&path);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn other_files_stay() {
+        let dir = dir();
+        let path = dir.path().join("a.sock");
+        fs::write(&path, "notes").expect("write");
+        assert!(matches!(listen(&path, 8), Err(Error::NotASocket)));
+        remove_if_dead(&path);
+        assert!(path.exists());
+    }
+}

@@ -5,6 +5,7 @@ mod common;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{exercise, now};
 use media::{Direct, FileMedia, Media, MediaError};
@@ -52,12 +53,21 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A file of [`SIZE`] in a directory of its own.
-fn disk_file() -> (tempfile::TempDir, PathBuf) {
+/// A temporary directory, and the right to be the only test. A process that another test forks holds every device that is open
+/// here until it executes its program: a device that was just closed would still be in use.
+struct Alone {
+    dir: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Creates a file of [`SIZE`] in a new directory.
+fn disk_file() -> (Alone, PathBuf) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("temporary directory");
     let file = dir.path().join("disk");
     File::create(&file).and_then(|file| file.set_len(SIZE)).expect("disk file");
-    (dir, file)
+    (Alone { dir, _turn: turn }, file)
 }
 
 /// What a machine without loop devices lets the test do: nothing.
@@ -103,7 +113,7 @@ fn exclude_each_other(one: &Path, other: &Path) {
 
 #[test]
 fn a_block_device_is_a_backing() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     std::fs::write(&file, vec![7; SIZE as usize]).expect("disk file");
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     let media = FileMedia::open(&device.0, false, Direct::Auto).expect("open");
@@ -122,7 +132,7 @@ fn a_block_device_is_a_backing() {
 
 #[test]
 fn a_loop_device_and_its_file_are_one_backing() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     exclude_each_other(&file, &device.0);
     let _held = write(&file).expect("the file");
@@ -132,7 +142,7 @@ fn a_loop_device_and_its_file_are_one_backing() {
 
 #[test]
 fn two_loop_devices_on_a_file_are_one_backing() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let one = or_skip!(LoopDevice::attach(&file, &[]));
     let other = or_skip!(LoopDevice::attach(&file, &[]));
     exclude_each_other(&one.0, &other.0);
@@ -140,7 +150,7 @@ fn two_loop_devices_on_a_file_are_one_backing() {
 
 #[test]
 fn a_chain_of_loop_devices_is_one_backing() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let lower = or_skip!(LoopDevice::attach(&file, &[]));
     let upper = or_skip!(LoopDevice::attach(&lower.0, &[]));
     exclude_each_other(&file, &upper.0);
@@ -149,7 +159,7 @@ fn a_chain_of_loop_devices_is_one_backing() {
 
 #[test]
 fn parts_of_a_file_are_backings_of_their_own() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let half = (SIZE / 2).to_string();
     let first = or_skip!(LoopDevice::attach(&file, &["--sizelimit", &half]));
     let second = or_skip!(LoopDevice::attach(&file, &["--offset", &half]));
@@ -167,7 +177,7 @@ fn parts_of_a_file_are_backings_of_their_own() {
 
 #[test]
 fn partitions_of_a_loop_device_are_backings_of_their_own() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     let first = or_skip!(device.partition(1, 1 << 20, 2 << 20));
     let second = or_skip!(device.partition(2, 4 << 20, 2 << 20));
@@ -183,10 +193,10 @@ fn partitions_of_a_loop_device_are_backings_of_their_own() {
 
 #[test]
 fn a_backing_file_that_was_renamed_is_found() {
-    let (dir, file) = disk_file();
+    let (alone, file) = disk_file();
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     for name in ["other", "with a\nbreak and  spaces", "not (deleted)"] {
-        let renamed = dir.path().join(name);
+        let renamed = alone.dir.path().join(name);
         std::fs::rename(text(&file), &renamed).expect("renamed");
         exclude_each_other_quietly(&renamed, &device.0);
         std::fs::rename(&renamed, &file).expect("renamed back");
@@ -204,7 +214,7 @@ fn exclude_each_other_quietly(one: &Path, other: &Path) {
 
 #[test]
 fn a_backing_file_that_is_deleted_is_warned_of() {
-    let (_dir, file) = disk_file();
+    let (_alone, file) = disk_file();
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     std::fs::remove_file(&file).expect("deleted");
     // Another file by its name is none of the device's concern.

@@ -2,6 +2,7 @@
 
 mod reload;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result};
 use device::Device;
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
 use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers, shown};
+use tokio::task::JoinSet;
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::printer::Printer;
@@ -136,15 +138,37 @@ impl Daemon {
     /// Opens the drives of the configuration. A drive of a file that cannot be opened is down,
     /// and the others are served; a drive that the command line names ends the server.
     async fn open_all(&mut self) -> Result<()> {
+        let tolerant = self.source.file.is_some() && self.source.overrides.paths.is_empty();
+        // An opening keeps a worker busy. One at a time where the first that fails is the end: the others stay untouched.
+        let most = if tolerant { self.workers.count() } else { 1 };
+        let (configs, mut openings) = (self.config.drives.clone(), JoinSet::new());
+        let mut to_open = configs.iter().enumerate();
+        // In the order of the configuration, whichever is open first.
+        let (mut opened, mut next) = (BTreeMap::new(), 0);
         let mut last = None;
-        for config in self.config.drives.clone() {
-            match self.open_drive(config.clone(), None).await {
-                Ok(()) => {}
-                Err(error) if self.source.file.is_some() && self.source.overrides.paths.is_empty() => {
-                    self.down(&config, &error);
-                    last = Some(error);
+        loop {
+            for (at, config) in to_open.by_ref().take(most - openings.len()) {
+                let opening = self.opening(config);
+                openings.spawn(async move { (at, opening.await) });
+            }
+            // A panic ends the process.
+            let Some(Ok((at, drive))) = openings.join_next().await else { break };
+            opened.insert(at, drive);
+            while let Some(drive) = opened.remove(&next) {
+                let config = &configs[next];
+                next += 1;
+                let offered = match drive {
+                    Ok(drive) => self.offer(config.clone(), drive, None).await,
+                    Err(error) => Err(error),
+                };
+                match offered {
+                    Ok(()) => {}
+                    Err(error) if tolerant => {
+                        self.down(config, &error);
+                        last = Some(error);
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
         }
         match last {
@@ -155,9 +179,27 @@ impl Daemon {
 
     /// Opens a drive and offers it; `own` is where it alone was offered before, if it was.
     async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
-        let settings = config.options.open();
+        let drive = self.opening(&config).await?;
+        self.offer(config, drive, own).await
+    }
+
+    /// The opening of a drive, on the next worker.
+    fn opening(
+        &mut self,
+        config: &DriveConfig,
+    ) -> impl Future<Output = Result<Arc<ServedDrive>>> + Send + 'static {
+        let (path, settings, workers) = (config.path.clone(), config.options.open(), self.workers.clone());
+        let index = self.openings;
         self.openings += 1;
-        let drive = ServedDrive::open(&config.path, &settings, &self.workers, self.openings - 1).await?;
+        async move { Ok(ServedDrive::open(&path, &settings, &workers, index).await?) }
+    }
+
+    async fn offer(
+        &mut self,
+        config: DriveConfig,
+        drive: Arc<ServedDrive>,
+        own: Option<Exports>,
+    ) -> Result<()> {
         let direct = drive.report().server.is_some_and(|server| server.direct_io);
         let io = self.workers.backend().name();
         tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");

@@ -185,3 +185,31 @@ fn a_stop_does_not_wait_for_a_reload() {
     assert!(failed() < FILES, "the reload went on to its end");
     assert_eq!(drive.status()["recovery"]["clean"], true);
 }
+
+/// Several are opened at a time.
+#[test]
+fn drives_are_served_in_the_order_of_the_configuration() {
+    if !needs(&["curl"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut paths: Vec<String> = ["f", "b", "missing", "e", "c", "d"].map(|name| drive.file(name)).to_vec();
+    for path in paths.iter().filter(|path| !path.ends_with("missing")) {
+        let run = drive.pumice(&["create", path, "--size", "32M"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    paths.insert(3, text(&drive.path()));
+    let tables: String = paths.iter().map(|path| format!("[[drive]]\npath = \"{path}\"\n")).collect();
+    let server = drive.serve_config(&format!("[server]\nhttp = \"127.0.0.1:0\"\n{tables}"), 6);
+    let url = format!("{}status", server.http().trim_end_matches("metrics"));
+    let answer: Value = serde_json::from_str(&succeed("curl", &["-sS", &url])).expect("JSON");
+    let drives = answer["drives"].as_array().expect("drives");
+    let in_state = |state: &str| -> Vec<&str> {
+        let found = drives.iter().filter(|drive| drive["state"] == state);
+        found.map(|drive| drive["path"].as_str().expect("a path")).collect()
+    };
+    assert_eq!(in_state("down"), [&paths[2]]);
+    paths.remove(2);
+    assert_eq!(in_state("online"), paths);
+    assert!(server.stop().success());
+}

@@ -11,7 +11,7 @@ use codec::{
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const BLOCK: usize = 4096;
-/// More than a branch predictor can learn by heart.
+/// More than a branch predictor can learn.
 const BLOCKS: usize = 1024;
 
 const POLICIES: [Policy; 6] =

@@ -1,11 +1,12 @@
-//! What frames, zstd blocks within them, levels, parameters and dictionaries make of a corpus:
+//! Measures frames, zstd blocks within them, levels, parameters and dictionaries on a corpus:
 //! `cargo run --release -p codec --example sweep -- DIR [--mib N] [--kinds] [--dictionaries K] [SECTION...]`.
 //!
-//! DIR holds one file a kind of data (scripts/corpus.sh makes it). Of each, N MiB (8 unless given) in pieces of
-//! 128 KiB, evenly drawn, are compressed in every way and read back at random, block by block. Ratios are of all
-//! kinds pooled, each with as many bytes. A dictionary is trained for each kind on 4 MiB of blocks that are not
-//! among those measured; with `--dictionaries K`, up to K are trained for all kinds together, and each frame takes
-//! the one that fits, if any. Times are CPU times of this thread.
+//! DIR holds one file per kind of data (scripts/corpus.sh creates it). From each file, N MiB (default 8) in
+//! pieces of 128 KiB, evenly drawn, are compressed in every way and read back at random, block by block.
+//! Ratios are of all kinds pooled, each with the same number of bytes. A dictionary is trained for each kind
+//! on 4 MiB of blocks that are not among those measured. With `--dictionaries K`, up to K dictionaries are
+//! trained for all kinds together, and each frame takes the one that fits, if any. Times are CPU times of
+//! this thread.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -19,7 +20,7 @@ use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat, R
 const BLOCK: usize = 4096;
 const PIECE: usize = 128 << 10;
 const UNIT: usize = 16;
-/// What a drive stores besides a payload: a record's header, and a map entry a block.
+/// Bytes that a drive stores in addition to a payload: a header per record, and a map entry per block.
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 8;
 const DICTIONARY_BYTES: usize = 60 << 10;
@@ -30,7 +31,7 @@ struct Kind {
     pieces: Vec<Vec<u8>>,
     /// One for this kind, or several for all kinds.
     dictionaries: Vec<Dictionary>,
-    /// Blocks to train on.
+    /// Blocks for training.
     samples: Vec<Vec<u8>>,
 }
 
@@ -39,7 +40,7 @@ struct Way {
     label: String,
     level: i32,
     frame: usize,
-    /// Bytes a zstd block.
+    /// Bytes per zstd block.
     split: usize,
     dictionary: bool,
     parameters: Vec<CParameter>,
@@ -87,7 +88,7 @@ impl Sums {
 const HEAD: &str = "| way | ratio, bare | with headers | 4 KiB sectors | compress MB/s | decompress MB/s | random 4 KiB read us |\n\
      | --- | --- | --- | --- | --- | --- | --- |";
 
-/// CPU time of this thread so far.
+/// CPU time of this thread since its start.
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -123,10 +124,10 @@ fn load(path: &Path, mib: usize) -> Result<Kind, Box<dyn Error>> {
     Ok(Kind { name, pieces, dictionaries: trained.into_iter().collect(), samples })
 }
 
-/// A frame, the dictionary it took, and its payload unless it is raw.
+/// A frame, the index of its dictionary, and its payload unless it is raw.
 type Frame<'a> = (&'a [u8], Option<usize>, Option<Vec<u8>>);
 
-/// Compresses and reads back one kind one way.
+/// Compresses one kind in one way and reads it back.
 fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
     let zstd = |code| zstd_safe::get_error_name(code);
     let dictionaries = if way.dictionary { &kind.dictionaries[..] } else { &[] };
@@ -134,7 +135,7 @@ fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
         .iter()
         .map(|dictionary| (CDict::create(dictionary.bytes(), way.level), DDict::create(dictionary.bytes())))
         .collect();
-    // One is used for everything, of several the one that fits.
+    // A single dictionary is used for everything, of several the one that fits.
     let choose = |frame: &[u8]| match dictionaries.len() {
         0 => None,
         1 => Some(0),
@@ -232,7 +233,7 @@ fn run(kind: &Kind, way: &Way) -> Result<Sums, Box<dyn Error>> {
     Ok(sums)
 }
 
-/// Start and end of the zstd block of that number.
+/// Start and end of the zstd block with this number, counted from 1.
 fn cut(payload: &[u8], number: usize) -> Option<(usize, usize)> {
     let mut end = 2;
     for counted in 1.. {
@@ -275,7 +276,7 @@ fn settled() -> Vec<Way> {
     ways
 }
 
-/// What drives do, or might: the rows to look at.
+/// The most relevant ways: those that drives use, or could use.
 fn chosen() -> Vec<Way> {
     let with_dictionary = [(1, 4, 4), (3, 16, 8), (6, 4, 4), (6, 16, 8), (6, 32, 8), (9, 32, 8)];
     let without = [(1, 4, 4), (1, 64, 16), (6, 16, 8), (6, 32, 8), (9, 32, 8)];
@@ -286,7 +287,7 @@ fn chosen() -> Vec<Way> {
         .collect()
 }
 
-/// What could make the foreground's ratio better at no loss of speed.
+/// Ways that could improve the foreground's ratio without loss of speed.
 fn foreground() -> Vec<Way> {
     use CParameter::{ChainLog, HashLog, MinMatch, Strategy as Use, WindowLog};
     let mut ways = vec![way(1, 32, 32, false)];
@@ -331,7 +332,7 @@ fn foreground() -> Vec<Way> {
     ways
 }
 
-/// What the test for incompressible blocks gives up, what that loses, and how long it takes.
+/// Measures the test for incompressible blocks: the share it gives up, the space lost by that, and its time.
 fn detect(kinds: &[Kind]) -> Result<(), Box<dyn Error>> {
     println!(
         "\ndetect\n\n| kind | given up | lost by it | ns a block | ns a block given up | zstd 1 on those, ns |\n\
@@ -398,7 +399,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     paths.sort();
     let mut kinds: Vec<Kind> = paths.iter().map(|path| load(path, mib)).collect::<Result<_, _>>()?;
     if several > 0 {
-        // As much for each as for one kind, from all kinds.
+        // As many samples for each dictionary as for one kind, drawn from all kinds.
         let step = kinds.len().div_ceil(several);
         let samples = kinds.iter().flat_map(|kind| kind.samples.iter().step_by(step));
         let samples: Vec<&[u8]> = samples.map(Vec::as_slice).collect();

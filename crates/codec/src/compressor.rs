@@ -1,16 +1,16 @@
 use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, zstd};
 
-/// Longest input that [`Compressor::compress`] is made for, in bytes: a frame of 16 blocks.
+/// Longest input of [`Compressor::compress`], in bytes: a frame of 16 blocks.
 pub const FRAME_BYTES_MAX: usize = 65536;
 
-/// Granularity of records in bytes: a payload that does not save one unit is not worth decompressing.
+/// Granularity of records in bytes. A payload that does not save one unit is not worth decompressing.
 pub const UNIT_BYTES: usize = 16;
 
-/// Compression state of one thread; after the first call it allocates nothing.
+/// Compression state of one thread. It allocates nothing after the first call.
 pub struct Compressor {
     engine: Engine,
-    /// Where the codec writes before the payload is appended: its length is the limit that makes the codec
-    /// give up.
+    /// Target of the codec before the payload is appended. Its length is the limit at which the codec gives
+    /// up.
     scratch: Vec<u8>,
 }
 
@@ -22,13 +22,13 @@ enum Engine {
 }
 
 impl Compressor {
-    /// A compressor for one policy.
+    /// Creates a compressor for one policy.
     pub fn new(policy: Policy) -> Compressor {
         Compressor::make(policy, true)
     }
 
-    /// As [`Compressor::new`], but zstd cuts the input into as few blocks as it likes: what others make of
-    /// large units, who do not mean to read a part of one.
+    /// As [`Compressor::new`], but zstd cuts the input into as few blocks as it chooses. This shows what
+    /// programs achieve on large units that they do not read in parts.
     pub fn uncut(policy: Policy) -> Compressor {
         Compressor::make(policy, false)
     }
@@ -44,14 +44,14 @@ impl Compressor {
     }
 
     /// Compresses `input` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
-    /// zstd uses the dictionary, if there is one; it is needed again to decompress. The other codecs know
-    /// none, and their payloads do not depend on it.
+    /// zstd uses the dictionary, if one is given; the same dictionary is needed to decompress. The other
+    /// codecs ignore it.
     ///
-    /// Returns [`CodecId::Raw`] and appends nothing when storing the input as it came is better: the data is
-    /// incompressible, or compressing it saves less than [`UNIT_BYTES`]. So a payload is never longer than
-    /// `input.len() - UNIT_BYTES`.
+    /// Returns [`CodecId::Raw`] and appends nothing if the input should be stored unchanged: it is
+    /// incompressible, or compression saves less than [`UNIT_BYTES`]. A payload is therefore at most
+    /// `input.len() - UNIT_BYTES` bytes long.
     ///
-    /// The compressor holds on to the dictionary it used last.
+    /// The compressor keeps a reference to the dictionary that it used last.
     pub fn compress(&mut self, input: &[u8], dictionary: Option<&Dictionary>, out: &mut Vec<u8>) -> CodecId {
         if matches!(self.engine, Engine::None) || looks_incompressible(input) {
             return CodecId::Raw;
@@ -59,8 +59,8 @@ impl Compressor {
         self.compress_tested(input, dictionary, out)
     }
 
-    /// As [`Compressor::compress`], of data that is known not to [look incompressible](looks_incompressible): whoever put a
-    /// frame together has asked of each block.
+    /// As [`Compressor::compress`], for data that is known not to [look
+    /// incompressible](looks_incompressible), because each block was tested when the frame was composed.
     pub fn compress_tested(
         &mut self,
         input: &[u8],

@@ -7,18 +7,18 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// A decompressor.
+    /// Creates a decompressor.
     pub fn new() -> Decompressor {
         Decompressor { zstd: zstd::Decoder::new(), deflate: deflate::Decoder::default() }
     }
 
-    /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies. `dictionary` is the one
-    /// that it was compressed with; codecs other than zstd pay no regard to it.
+    /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies. `dictionary` is the
+    /// one that it was compressed with. Codecs other than zstd ignore it.
     ///
     /// # Errors
-    /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload is anything but a compressed
-    /// `out.len()` bytes, however malformed; the contents of `out` are unspecified then. With a dictionary
-    /// that is not the one it was compressed with, an error or other bytes.
+    /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload does not decompress to `out.len()`
+    /// bytes, however malformed it is. The contents of `out` are unspecified then. With a dictionary other
+    /// than the one used for compression, the result is an error or wrong bytes.
     pub fn decompress(
         &mut self,
         id: CodecId,
@@ -43,13 +43,13 @@ impl Decompressor {
         Ok(())
     }
 
-    /// Decompresses no more of a frame than its first `wanted_bytes`, or little more: they are right when this
-    /// returns, and the rest of `out` is unspecified. `out` has the length of the whole frame, and
-    /// `wanted_bytes` beyond it are taken for all of it.
+    /// Decompresses the first `wanted_bytes` of a frame, or little more. These bytes are valid on return, and
+    /// the rest of `out` is unspecified. `out` has the length of the whole frame. A larger `wanted_bytes`
+    /// means the whole frame.
     ///
     /// # Errors
-    /// As [`Decompressor::decompress`], except that damage behind the wanted bytes and a frame that is longer
-    /// than `out` may go unnoticed.
+    /// As [`Decompressor::decompress`], except that damage after the wanted bytes and a frame that is longer
+    /// than `out` may not be detected.
     pub fn decompress_prefix(
         &mut self,
         id: CodecId,

@@ -1,4 +1,4 @@
-//! DEFLATE (RFC 1951) without any wrapper, through libdeflate: what hardware compresses to.
+//! DEFLATE (RFC 1951) without a wrapper, through libdeflate. This is the format of compression hardware.
 
 use libdeflater::{CompressionLvl, DecompressionError};
 
@@ -10,26 +10,26 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Levels from 1 to 12; one out of range is zlib's usual, 6.
+    /// Creates a compressor for a level from 1 to 12. A level out of range becomes zlib's default, 6.
     pub(crate) fn new(level: u8) -> Encoder {
         let level = CompressionLvl::new(level.into()).unwrap_or_default();
         Encoder { compressor: libdeflater::Compressor::new(level) }
     }
 
-    /// Bytes written to `out`, or `None` if they do not fit.
+    /// Compresses `block`. Returns the number of bytes written to `out`, or `None` if they do not fit.
     pub(crate) fn compress(&mut self, block: &[u8], out: &mut [u8]) -> Option<usize> {
         self.compressor.deflate_compress(block, out).ok().filter(|&bytes| bytes > 0)
     }
 }
 
-/// Decompression state, made when first used: few drives hold any DEFLATE.
+/// Decompression state, created on first use: few drives hold DEFLATE data.
 #[derive(Default)]
 pub(crate) struct Decoder {
     decompressor: Option<libdeflater::Decompressor>,
 }
 
 impl Decoder {
-    /// Bytes written to `out`.
+    /// Decompresses `payload`. Returns the number of bytes written to `out`.
     pub(crate) fn decompress(&mut self, payload: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
         let decompressor = self.decompressor.get_or_insert_with(libdeflater::Decompressor::new);
         decompressor.deflate_decompress(payload, out).map_err(|error| CodecError::Corrupt {

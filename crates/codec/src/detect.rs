@@ -1,25 +1,26 @@
-/// Bytes judged together: one block.
+/// Bytes tested together: one block.
 const PIECE_BYTES: usize = 4096;
-/// Samples of a piece, spread evenly over it, and their length.
+/// Number of samples of a piece, spread evenly over it, and their length.
 const SAMPLES: usize = 32;
 const SAMPLE_BYTES: usize = 16;
 
-/// Pairs of equal bytes among the 512 sampled from which on a block is worth compressing.
+/// Number of pairs of equal bytes among the 512 sampled bytes from which a block is worth compressing.
 ///
 /// The sum of squared byte counts is 512 + 2 * pairs, so this is a sum of 1732. Random bytes have 511 pairs
-/// on average with a standard deviation of 22.6: 4.4 deviations away, one random block in 15 000 is
-/// compressed in vain.
+/// on average, with a standard deviation of 22.6. The limit is 4.4 deviations away, so one random block in 15
+/// 000 is compressed in vain.
 const PAIRS_MIN: u32 = (1732 - 512) / 2;
-/// Pairs within a sample of one byte repeated.
+/// Number of pairs within a sample of one repeated byte.
 const PAIRS_OF_SAMPLE: u32 = (SAMPLE_BYTES * (SAMPLE_BYTES - 1) / 2) as u32;
 
-/// Quick test whether a block is not worth compressing: its bytes are spread as evenly as random ones.
+/// Quick test whether a block is not worth compressing, because its byte values are distributed as evenly as
+/// random ones.
 ///
-/// About 160 ns for 4 KiB of random data (zstd level 1 takes 2400 to find out), less for others. Not true for
-/// data that entropy coding shrinks by 2.5 % or more, or with 8 % or more in runs (floats, weights, camera
-/// noise, tables of hashes with keys). It does not see repetition of something random at a distance (a random
-/// 2 KiB twice): such a block is stored raw, which loses space and nothing else. A frame is only called
-/// incompressible if every block in it is, and a block under 512 bytes never.
+/// It takes about 160 ns for 4 KiB of random data (zstd level 1 takes 2400 ns to find out), and less for
+/// other data. It is false for data that entropy coding shrinks by 2.5 % or more, or with 8 % or more in runs
+/// (floats, weights, camera noise, tables of hashes with keys). It does not detect random data that repeats
+/// at a distance (a random 2 KiB twice). Such a block is stored raw, which only costs space. A frame is
+/// called incompressible only if every block in it is, and a block under 512 bytes never.
 pub fn looks_incompressible(block: &[u8]) -> bool {
     if block.len() < SAMPLES * SAMPLE_BYTES {
         return false;
@@ -28,22 +29,23 @@ pub fn looks_incompressible(block: &[u8]) -> bool {
 }
 
 fn is_even(piece: &[u8]) -> bool {
-    // One table of bytes, and pairs counted as they come: no pass over the table at the end, and most
-    // compressible data is recognised after a few samples. Faster than interleaved tables on all but random
-    // data, and as fast there. A count stays far under 256: 36 of one byte are 630 pairs, and a sample adds
-    // 16 at most before the limit is looked at.
+    // One table of bytes, and pairs counted as they occur: this avoids a pass over the table at the end, and
+    // most compressible data is recognised after a few samples. It is faster than interleaved tables on all
+    // but random data, and as fast there. A count stays far below 256: 36 of one byte are 630 pairs, and a
+    // sample adds at most 16 before the limit is checked.
     let mut counts = [0_u8; 256];
     let mut pairs = 0;
     let step = piece.len() / SAMPLES;
     for number in 0..SAMPLES {
-        // Not in their order: data is often compressible at one end only, or in a part of each sector, and is known
-        // sooner. 13 and 32 have no common divisor, so each comes once.
+        // The samples are not taken in order: data is often compressible only at one end, or in a part of
+        // each sector, and is then recognised sooner. 13 and 32 have no common divisor, so each sample is
+        // taken once.
         let start = number * 13 % SAMPLES * step;
         let Some(sample) = piece[start..].first_chunk::<SAMPLE_BYTES>() else {
             unreachable!("a whole sample")
         };
         if *sample == [sample[0]; SAMPLE_BYTES] {
-            // As below for each of them; counting the same byte again and again is slow.
+            // Has the effect of the loop below. Counting the same byte repeatedly is slow.
             let count = &mut counts[usize::from(sample[0])];
             pairs += u32::from(*count) * SAMPLE_BYTES as u32 + PAIRS_OF_SAMPLE;
             *count += SAMPLE_BYTES as u8;
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
     use crate::testdata;
 
-    /// Pairs of equal bytes, by counting all of them.
+    /// Reference implementation: counts all pairs of equal bytes.
     fn plainly(piece: &[u8]) -> bool {
         let step = piece.len() / SAMPLES;
         let sampled: Vec<u8> =
@@ -79,7 +81,7 @@ mod tests {
     fn the_order_of_samples_changes_nothing() {
         let mut even = 0;
         for seed in 0..400 {
-            // Runs here and there in random bytes, so many that it is close.
+            // Runs in random bytes, as many as bring the count near the limit.
             let mut piece = testdata::random(seed, PIECE_BYTES - seed as usize % 3 * 512);
             let runs = seed as usize % 12;
             for run in 0..runs {

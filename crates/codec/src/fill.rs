@@ -1,17 +1,16 @@
-/// Bytes compared before looking whether they differed: a whole number of vectors, small enough to bail out
-/// early.
+/// Bytes compared before the result is checked: a whole number of vectors, small enough to stop early.
 const STRIDE_BYTES: usize = 64;
 
-/// The word if the block is one 32-bit little-endian word repeated; a zero block gives `Some(0)`.
+/// Returns the word if the block is one 32-bit little-endian word repeated. A zero block gives `Some(0)`.
 ///
-/// `None` for a block that is empty or no whole number of words. Looks at 8 bytes of most blocks that are no
-/// fill.
+/// `None` for a block that is empty or not a whole number of words. Of most blocks that are not a fill, it
+/// reads only 8 bytes.
 #[inline]
 pub fn fill_word(block: &[u8]) -> Option<u32> {
     let (first, _) = block.split_first_chunk::<4>()?;
     let (_, last) = block.split_last_chunk::<4>()?;
-    // The last word first: data often begins with a run (headers, padding), and seldom ends with the same
-    // one.
+    // The last word is compared first: data often begins with a run (headers, padding), and seldom ends with
+    // the same one.
     if last != first || !block.len().is_multiple_of(4) {
         return None;
     }
@@ -30,13 +29,13 @@ pub fn fill_word(block: &[u8]) -> Option<u32> {
     strides.remainder().chunks_exact(4).all(|four| four == first).then_some(word)
 }
 
-/// Fills `out` with a little-endian word, repeated; the opposite of [`fill_word`]. A rest under 4 bytes gets
-/// the word's start.
+/// Fills `out` with a repeated little-endian word; the inverse of [`fill_word`]. A rest under 4 bytes gets
+/// the beginning of the word.
 #[inline]
 pub fn fill(out: &mut [u8], word: u32) {
     let bytes = word.to_le_bytes();
     if bytes == [bytes[0]; 4] {
-        // memset: what zero blocks come down to.
+        // Compiles to memset. This is the case of zero blocks.
         out.fill(bytes[0]);
         return;
     }

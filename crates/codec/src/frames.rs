@@ -1,20 +1,21 @@
-//! Which adjacent blocks are compressed together: the one rule for all who write, and for those who predict.
+//! The rule for which adjacent blocks are compressed together. It is the same for all writers and for
+//! predictions.
 
 use crate::{fill_word, looks_incompressible};
 
-/// What a block looks like before it is compressed.
+/// Class of a block before it is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One 32-bit word repeated.
     Fill(u32),
-    /// [`looks_incompressible`]: stored as it came.
+    /// [`looks_incompressible`]: stored unchanged.
     Incompressible,
     /// To be compressed.
     Other,
 }
 
 impl Kind {
-    /// Looks at a block.
+    /// Classifies a block.
     pub fn of(block: &[u8]) -> Kind {
         match fill_word(block) {
             Some(word) => Kind::Fill(word),
@@ -24,10 +25,11 @@ impl Kind {
     }
 }
 
-/// How many blocks go into one frame, the first of which is block `first` of a drive and `kinds[0]`: the largest power of
-/// two up to `most` (itself one) that `first` is a multiple of, none of the blocks a fill or incompressible. At least 1, also
-/// for a block that is no frame's. If compressing them together saves nothing, the first is stored by itself and the rule is
-/// asked again behind it.
+/// Returns the number of blocks in one frame. Its first block is block `first` of a drive, described by
+/// `kinds[0]`. The result is the largest power of two up to `most` (itself one) that divides `first`, such
+/// that none of the blocks is a fill or incompressible. It is at least 1, also for a block that does not
+/// belong in a frame. If compressing them together saves nothing, the caller stores the first block alone and
+/// applies the rule again to the rest.
 pub fn frame_blocks(first: u64, kinds: &[Kind], most: u64) -> usize {
     let alike = kinds.iter().take(most as usize).take_while(|kind| **kind == Kind::Other).count();
     let mut blocks = most;

@@ -2,17 +2,17 @@ use std::fmt;
 
 use crate::CodecError;
 
-/// What a record's codec byte says. Values are on-disk format: never renumber.
+/// Codec byte of a record. The values are part of the on-disk format: never renumber them.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodecId {
-    /// The block as it came.
+    /// The block unchanged.
     Raw = 0,
-    /// One LZ4 block (`lz4_Block_format.md`), no frame around it.
+    /// One LZ4 block (`lz4_Block_format.md`) without a frame.
     Lz4 = 1,
     /// One Zstandard frame (RFC 8878) without magic number, content size, checksum and dictionary id.
     Zstd = 2,
-    /// One DEFLATE stream (RFC 1951), no zlib or gzip wrapper around it.
+    /// One DEFLATE stream (RFC 1951) without a zlib or gzip wrapper.
     Deflate = 3,
 }
 
@@ -20,7 +20,7 @@ impl TryFrom<u8> for CodecId {
     type Error = CodecError;
 
     /// # Errors
-    /// [`CodecError::UnknownCodec`] for a byte that no codec has.
+    /// [`CodecError::UnknownCodec`] for a byte that is not assigned to a codec.
     fn try_from(byte: u8) -> Result<Self, Self::Error> {
         match byte {
             0 => Ok(CodecId::Raw),

@@ -1,8 +1,8 @@
-//! Compression engines behind one interface.
+//! Compression codecs behind one interface.
 //!
 //! A [`Compressor`] turns a block (4096 bytes) or a frame of adjacent blocks (up to [`FRAME_BYTES_MAX`]) into
-//! a payload and says with which [`CodecId`]; a [`Decompressor`] turns it back. Both keep their contexts:
-//! keep one a thread, or let [`with_compressor`] and [`with_decompressor`] do that. Nothing here knows
+//! a payload and returns its [`CodecId`]. A [`Decompressor`] restores the data. Both keep their contexts:
+//! keep one per thread, or use [`with_compressor`] and [`with_decompressor`]. This crate does not know
 //! headers, addresses or checksums.
 //!
 //! ```

@@ -1,7 +1,7 @@
 //! LZ4 blocks through lz4-sys.
 //!
 //! `LZ4_compress_fast_extState` clears its 16 KiB table on each call. The `_fastReset` variant would gain
-//! nothing: it clears the table as well from 4 KiB of input on (`LZ4_prepareTable` of lz4 1.10).
+//! nothing: from 4 KiB of input on it clears the table as well (`LZ4_prepareTable` of lz4 1.10).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -9,7 +9,7 @@ use lz4_sys::LZ4_decompress_safe;
 
 use crate::{CodecError, CodecId};
 
-/// 1 is the best ratio of the fast compressor.
+/// 1 gives the best ratio of the fast compressor.
 const ACCELERATION: c_int = 1;
 
 // Part of liblz4's stable interface (lz4.h, "Advanced Functions"), which lz4-sys builds and links but does
@@ -33,7 +33,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Compression state. Words, because liblz4 wants it aligned to 8 bytes.
+/// Compression state. Words, because liblz4 requires an alignment of 8 bytes.
 pub(crate) struct Encoder {
     state: Box<[u64]>,
 }
@@ -45,13 +45,13 @@ impl Encoder {
         Encoder { state: vec![0; (state_bytes as usize).div_ceil(8)].into_boxed_slice() }
     }
 
-    /// Bytes written to `out`, or `None` if they do not fit.
+    /// Compresses `block`. Returns the number of bytes written to `out`, or `None` if they do not fit.
     pub(crate) fn compress(&mut self, block: &[u8], out: &mut [u8]) -> Option<usize> {
         let source_bytes = c_int::try_from(block.len()).ok()?;
         let destination_bytes = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-        // SAFETY: `state` has LZ4_sizeofState() bytes aligned to 8, as liblz4 asks, and is initialised by the
-        // call itself. Source and destination are live slices that cannot overlap, each passed with no more
-        // than its own length, and liblz4 writes no byte beyond the destination length given.
+        // SAFETY: `state` has LZ4_sizeofState() bytes aligned to 8, as liblz4 requires, and is initialised by
+        // the call itself. Source and destination are live slices that cannot overlap, each passed with at
+        // most its own length, and liblz4 writes no byte beyond the destination length given.
         let written = unsafe {
             LZ4_compress_fast_extState(
                 self.state.as_mut_ptr().cast(),
@@ -62,15 +62,15 @@ impl Encoder {
                 ACCELERATION,
             )
         };
-        // Zero is liblz4's word for "does not fit".
+        // Zero means "does not fit".
         usize::try_from(written).ok().filter(|&bytes| bytes > 0)
     }
 }
 
-/// Bytes written to `out`.
+/// Decompresses `payload`. Returns the number of bytes written to `out`.
 pub(crate) fn decompress(payload: &[u8], out: &mut [u8]) -> Result<usize, CodecError> {
     let (source_bytes, destination_bytes) = lengths(payload, out)?;
-    // SAFETY: both are live slices that cannot overlap, each passed with no more than its own length.
+    // SAFETY: both are live slices that cannot overlap, each passed with at most its own length.
     // LZ4_decompress_safe is made for hostile input: it neither reads beyond the source length nor writes
     // beyond the destination length.
     let written = unsafe {
@@ -79,7 +79,8 @@ pub(crate) fn decompress(payload: &[u8], out: &mut [u8]) -> Result<usize, CodecE
     usize::try_from(written).map_err(|_| corrupt(payload, "not a sound LZ4 block of the expected size"))
 }
 
-/// Bytes written to `out`: `wanted_bytes`, which are at most its length, or less if the payload holds less.
+/// Decompresses the first `wanted_bytes` of `payload`, or all of it if it holds less. Returns the number of
+/// bytes written to `out`.
 pub(crate) fn decompress_prefix(
     payload: &[u8],
     out: &mut [u8],
@@ -87,7 +88,7 @@ pub(crate) fn decompress_prefix(
 ) -> Result<usize, CodecError> {
     let (source_bytes, destination_bytes) = lengths(payload, out)?;
     let wanted_bytes = c_int::try_from(wanted_bytes).unwrap_or(c_int::MAX).min(destination_bytes);
-    // SAFETY: as in `decompress`; what is wanted is no more than the destination's length.
+    // SAFETY: as in `decompress`; `wanted_bytes` is at most the destination's length.
     let written = unsafe {
         LZ4_decompress_safe_partial(
             payload.as_ptr().cast(),

@@ -1,38 +1,38 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a drive compresses new blocks.
+/// Compression of new blocks on a drive.
 ///
-/// As text (`--codec`, status): `auto`, `lz4`, `zstd`, `zstd:LEVEL`, `deflate`, `deflate:LEVEL` or `none`. `zstd`
-/// alone is level 1, the best trade at 4 KiB: level 3 gains 1 % of ratio there and costs a fifth of the speed.
-/// `deflate` alone is level 1 too.
+/// Its text form (`--codec`, status) is `auto`, `lz4`, `zstd`, `zstd:LEVEL`, `deflate`, `deflate:LEVEL` or
+/// `none`. `zstd` without a level is level 1, the best compromise at 4 KiB: level 3 gains 1 % of ratio there
+/// and costs a fifth of the speed. `deflate` without a level is level 1 too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// What is best in general: zstd level 1 today.
+    /// The best choice in general: currently zstd level 1.
     #[default]
     Auto,
     /// LZ4.
     Lz4,
     /// Zstandard at a level from -5 to 19.
     Zstd(i8),
-    /// DEFLATE at a level from 1 to 12, by libdeflate. Slower than zstd at the same ratio: for drives whose
-    /// compression hardware does, or may one day do.
+    /// DEFLATE at a level from 1 to 12, by libdeflate. Slower than zstd at the same ratio. It is meant for
+    /// drives whose data is compressed or decompressed by hardware, now or later.
     Deflate(u8),
-    /// Stored as it came (zero and fill blocks still take no payload).
+    /// Stored unchanged (zero and fill blocks still take no payload).
     None,
 }
 
-/// The level of [`Policy::Auto`] and of `zstd` without a level.
+/// Level of [`Policy::Auto`] and of `zstd` without a level.
 const ZSTD_LEVEL_DEFAULT: i8 = 1;
 const ZSTD_LEVEL_MIN: i8 = -5;
 const ZSTD_LEVEL_MAX: i8 = 19;
-/// The level of `deflate` without a level.
+/// Level of `deflate` without a level.
 const DEFLATE_LEVEL_DEFAULT: u8 = 1;
 const DEFLATE_LEVEL_MIN: u8 = 1;
 const DEFLATE_LEVEL_MAX: u8 = 12;
 
 impl Policy {
-    /// The policy spelled out: `Auto` becomes what it stands for today, and a level out of range the nearest
+    /// Resolves the policy: `Auto` becomes what it currently means, and a level out of range the nearest one
     /// in range.
     pub(crate) fn resolve(self) -> Policy {
         match self {
@@ -43,7 +43,8 @@ impl Policy {
         }
     }
 
-    /// The zstd level that stands for this policy: where one is needed whatever the policy is.
+    /// Returns the zstd level of this policy. Other policies give the default level, for code that always
+    /// requires one.
     pub(crate) fn zstd_level(self) -> i8 {
         match self.resolve() {
             Policy::Zstd(level) => level,
@@ -52,7 +53,7 @@ impl Policy {
     }
 }
 
-/// Text that names no [`Policy`].
+/// Text that is not a valid [`Policy`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown codec {0:?}: expected auto, lz4, zstd, zstd:LEVEL ({ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}), deflate, deflate:LEVEL ({DEFLATE_LEVEL_MIN} to {DEFLATE_LEVEL_MAX}) or none"

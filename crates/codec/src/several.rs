@@ -1,25 +1,27 @@
-//! Dictionaries for data of several kinds, which one dictionary would have too little room for.
+//! Dictionaries for data of several kinds, for which one dictionary is too small.
 
 use crate::train::fit;
 use crate::{CodecId, Dictionary, Policy, TrainError, UNIT_BYTES, train, with_compressor};
 
-/// Samples of a kind below which it gets no dictionary of its own: too few to learn from, and too rare to matter.
+/// Fewest samples of a kind for a dictionary of its own. Fewer are not enough for training, and too rare to
+/// matter.
 const SAMPLES_MIN: usize = 64;
-/// Rounds of sorting by byte counts; it hardly changes after a few.
+/// Rounds of grouping by byte counts. Further ones change little.
 const ROUNDS: usize = 8;
-/// Byte counts of a sample are scaled to this sum.
+/// Sum to which the byte counts of a sample are scaled.
 const SCALE: u32 = 1 << 16;
-/// A sample belongs to a dictionary if that saves one byte in this many.
+/// A sample belongs to a dictionary if that saves at least one byte in this many.
 const SAVES_FROM: usize = 32;
 
-/// Trains up to `count_max` dictionaries, each for a kind of data that is found among the samples: sorted by their
-/// byte counts first (k-means), then by which dictionary serves them best, and trained anew. The same samples in
-/// the same order give the same dictionaries. What [`train`] says of samples, length and level holds for each.
+/// Trains up to `count_max` dictionaries, each for one kind of data found among the samples. The samples are
+/// grouped by their byte counts first (k-means). They are then regrouped by the dictionary that compresses
+/// them best, and the dictionaries are trained again. The same samples in the same order give the same
+/// dictionaries. The requirements of [`train`] on samples, length and level apply to each.
 ///
-/// [`choose`](crate::choose) says which of them fits a block.
+/// [`choose`](crate::choose) selects among them for a block.
 ///
 /// # Errors
-/// [`TrainError`] if not one dictionary could be made.
+/// [`TrainError`] if no dictionary could be made.
 pub fn train_several(
     samples: &[&[u8]],
     count_max: usize,
@@ -41,7 +43,7 @@ pub fn train_several(
     Ok(second)
 }
 
-/// Trains a dictionary for each group that is large enough; `groups` says for each sample which one it is of.
+/// Trains a dictionary for each group that is large enough. `groups` holds the group of each sample.
 fn trained(
     samples: &[&[u8]],
     groups: &[Option<usize>],
@@ -55,13 +57,13 @@ fn trained(
         if members.len() < SAMPLES_MIN {
             return None;
         }
-        // A group that gives none goes without.
+        // A group that gives no dictionary is left out.
         train(&members, max_bytes, level).ok()
     };
     (0..count).filter_map(dictionary).collect()
 }
 
-/// For each sample the dictionary that makes it smallest, if any is worth it.
+/// Returns, for each sample, the dictionary that makes it smallest, if it saves enough.
 fn served(samples: &[&[u8]], dictionaries: &[Dictionary]) -> Vec<Option<usize>> {
     with_compressor(Policy::Auto, |compressor, out| {
         let mut bytes = |sample: &[u8], dictionary: Option<&Dictionary>| {
@@ -71,7 +73,7 @@ fn served(samples: &[&[u8]], dictionaries: &[Dictionary]) -> Vec<Option<usize>> 
                 _ => out.len(),
             }
         };
-        // By dictionary in the outer loop: a compressor is loath to change.
+        // The outer loop is over dictionaries, because a change of dictionary is expensive for a compressor.
         let mut best: Vec<(usize, Option<usize>)> = samples
             .iter()
             .map(|sample| {
@@ -93,8 +95,8 @@ fn served(samples: &[&[u8]], dictionaries: &[Dictionary]) -> Vec<Option<usize>> 
 
 type Counts = [u32; 256];
 
-/// Groups of samples with like byte counts: k-means (Lloyd, 1982) begun as k-means++ does (Arthur and Vassilvitskii,
-/// 2007), with distances as sums of absolute differences.
+/// Groups samples with similar byte counts: k-means (Lloyd, 1982), initialised as in k-means++ (Arthur and
+/// Vassilvitskii, 2007), with sums of absolute differences as distances.
 fn sorted(samples: &[&[u8]], count: usize) -> Vec<Option<usize>> {
     let points: Vec<Counts> = samples.iter().map(|sample| counts(sample)).collect();
     let mut random = 0x70_75_6d_69_63_65_u64;
@@ -103,7 +105,7 @@ fn sorted(samples: &[&[u8]], count: usize) -> Vec<Option<usize>> {
     while centres.len() < count {
         let newest = centres[centres.len() - 1];
         for (nearest, point) in nearest.iter_mut().zip(&points) {
-            // Squared: the farther, the likelier.
+            // Squared: samples far from all centres are more likely to be drawn.
             *nearest = (*nearest).min(distance(point, &newest).pow(2) >> 8);
         }
         let sum: u64 = nearest.iter().sum();

@@ -14,7 +14,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Even enough below any bound used here.
+    /// Uniform enough for all bounds used here.
     fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -26,16 +26,16 @@ impl SplitMix64 {
     }
 }
 
-/// `len` random bytes: what encrypted or already compressed data looks like.
+/// Returns `len` random bytes, like encrypted or already compressed data.
 pub fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     SplitMix64(seed).fill(&mut out);
     out
 }
 
-/// What fio writes with `buffer_compress_percentage=percent`, `buffer_compress_chunk=4096`,
+/// Returns data as fio writes it with `buffer_compress_percentage=percent`, `buffer_compress_chunk=4096`,
 /// `refill_buffers=1`: each 4096 bytes begin with `100 - percent` per cent of random bytes, and the rest is
-/// zeros. Any codec comes near `100 / (100 - percent)`.
+/// zeros. Any codec comes near a ratio of `100 / (100 - percent)`.
 pub fn fio_like(seed: u64, len: usize, percent: u32) -> Vec<u8> {
     let mut random = SplitMix64(seed);
     let mut out = vec![0; len];
@@ -46,12 +46,12 @@ pub fn fio_like(seed: u64, len: usize, percent: u32) -> Vec<u8> {
     out
 }
 
-/// The made-up language of [`text_like`] has `2^OCTAVES - 1` words, by rank.
+/// The artificial language of [`text_like`] has `2^OCTAVES - 1` words, ordered by rank.
 const OCTAVES: u64 = 12;
 
-/// A mix of log lines, prose, CSV rows and binary table rows, in runs of 512 bytes to 6 KiB: about 2.3:1 with
-/// zstd level 1 and 1.6:1 with lz4 on 4 KiB blocks. Words and phrases are drawn Zipf-like, times go up, and
-/// numbers and identifiers carry real entropy.
+/// Returns a mix of log lines, prose, CSV rows and binary table rows, in runs of 512 bytes to 6 KiB. It
+/// compresses about 2.3:1 with zstd level 1 and 1.6:1 with lz4 on 4 KiB blocks. Words and phrases follow a
+/// Zipf-like distribution, times increase, and numbers and identifiers have real entropy.
 pub fn text_like(seed: u64, len: usize) -> Vec<u8> {
     let mut writer =
         Writer { random: SplitMix64(seed), out: Vec::with_capacity(len + 256), clock: 1_760_000_000_000 };
@@ -79,11 +79,11 @@ struct Writer {
 
 impl Writer {
     fn text(&mut self, text: std::fmt::Arguments<'_>) {
-        // A Vec takes whatever is written to it.
+        // Writing to a Vec does not fail.
         let _ = self.out.write_fmt(text);
     }
 
-    /// A rank from 1 to `2^octaves - 1`. Every octave is as likely as any other, so rank r is drawn about in
+    /// Returns a rank from 1 to `2^octaves - 1`. All octaves are equally likely, so rank r is drawn about in
     /// proportion to 1/r (Zipf), without floating-point functions, which differ from machine to machine.
     fn rank(&mut self, octaves: u64) -> u64 {
         let octave = self.random.below(octaves);
@@ -95,8 +95,8 @@ impl Writer {
         self.spell(rank);
     }
 
-    /// The word of that rank. Its spelling hangs on the rank alone, so all seeds speak one language; frequent
-    /// words are short.
+    /// Writes the word of a rank. Its spelling depends only on the rank, so all seeds share one language.
+    /// Frequent words are short.
     fn spell(&mut self, rank: u64) {
         let mut spelling = SplitMix64(rank ^ 0x70_75_6d_69_63_65);
         let syllables = 1 + u64::from(rank > 30) + spelling.below(2) + u64::from(rank > 1000);
@@ -109,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// A phrase of 2 to 5 words; like words, some are far more frequent than others.
+    /// Writes a phrase of 2 to 5 words. As with words, some phrases are far more frequent than others.
     fn phrase(&mut self, octaves: u64) {
         let mut words = SplitMix64(self.rank(octaves) ^ 0x72_6f_63_6b);
         for at in 0..2 + words.below(4) {
@@ -153,7 +153,7 @@ impl Writer {
         self.text(format_args!("{state}\n"));
     }
 
-    /// Fixed fields as a database page has them: a key that counts up, flags, a float, a short string.
+    /// Writes fixed fields as in a database page: an increasing key, flags, a float, a short string.
     fn table_row(&mut self) {
         self.clock += self.random.below(40);
         let value = (self.random.below(2_000_000) as f64 / 1000.0).to_le_bytes();

@@ -1,11 +1,12 @@
-//! Contexts kept per thread. They are taken out while they are used, so a closure may call in here again.
+//! Contexts kept per thread. They are removed from the thread-local while in use, so a closure may call these
+//! functions again.
 
 use std::cell::{Cell, RefCell};
 
 use crate::{Compressor, Decompressor, Policy};
 
-/// Policies kept a thread; a drive has one, so this is the number of differently set drives one thread serves
-/// without rebuilds.
+/// Number of policies kept per thread. A drive has one, so this is the number of drives with different
+/// policies that one thread serves without rebuilding contexts.
 const KEPT_MAX: usize = 4;
 
 struct Kept {
@@ -19,11 +20,11 @@ thread_local! {
     static DECOMPRESSOR: Cell<Option<Box<Decompressor>>> = const { Cell::new(None) };
 }
 
-/// Calls `work` with this thread's compressor for `policy` and an empty buffer that keeps its capacity from
-/// call to call.
+/// Calls `work` with this thread's compressor for `policy` and an empty buffer that keeps its capacity
+/// between calls.
 pub fn with_compressor<R>(policy: Policy, work: impl FnOnce(&mut Compressor, &mut Vec<u8>) -> R) -> R {
     let policy = policy.resolve();
-    // A thread that is ending has no thread-locals any more: it works with a fresh context.
+    // A thread that is ending has no thread-locals any more and uses a fresh context.
     let kept = COMPRESSORS.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         let at = kept.iter().rposition(|kept| kept.policy == policy)?;
@@ -36,7 +37,7 @@ pub fn with_compressor<R>(policy: Policy, work: impl FnOnce(&mut Compressor, &mu
     });
     kept.scratch.clear();
     let result = work(&mut kept.compressor, &mut kept.scratch);
-    // Forgetting the context of an ending thread loses nothing.
+    // It is harmless to lose the context of an ending thread.
     let _ = COMPRESSORS.try_with(|others| {
         let mut others = others.borrow_mut();
         if others.len() >= KEPT_MAX {

@@ -1,4 +1,4 @@
-//! Making dictionaries from samples, and judging them.
+//! Training of dictionaries from samples, and evaluation of them.
 
 use std::ffi::{CStr, c_void};
 
@@ -12,39 +12,41 @@ use crate::{
     with_compressor,
 };
 
-/// Why samples gave no dictionary.
+/// Reason why samples gave no dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
-    /// zstd refused them: too few or too short, or nothing in them repeats.
+    /// zstd refused them: they are too few or too short, or nothing in them repeats.
     #[error("{samples} samples of {bytes} bytes together make no dictionary: {reason}")]
     Samples {
-        /// How many there were.
+        /// Number of samples.
         samples: usize,
-        /// Their length together.
+        /// Total length of the samples in bytes.
         bytes: usize,
-        /// zstd's own words.
+        /// zstd's own message.
         reason: &'static str,
     },
-    /// There is no use in one so small.
+    /// The requested length is below the smallest useful one.
     #[error("a dictionary of at most {0} bytes was asked for: it takes {TRAINED_BYTES_MIN} at least")]
     Room(usize),
 }
 
-/// zstd makes none smaller (`ZDICT_DICTSIZE_MIN`).
+/// zstd makes no smaller ones (`ZDICT_DICTSIZE_MIN`).
 const TRAINED_BYTES_MIN: usize = 256;
 
-/// Samples looked at, in bytes: zstd counts them in 32 bits, and more only takes longer.
+/// Most sample bytes used: zstd counts them in 32 bits, and more only takes longer.
 const SAMPLES_BYTES_MAX: usize = 256 << 20;
 
-/// Trains a dictionary of at most `max_bytes` (cut to [`DICTIONARY_BYTES_MAX`]) by zstd's fastCover on samples:
-/// blocks, drawn evenly from everything the dictionary is for. `level` is the one it will be used with.
+/// Trains a dictionary of at most `max_bytes` (limited to [`DICTIONARY_BYTES_MAX`]) with zstd's fastCover.
+/// The samples are blocks, drawn evenly from all data that the dictionary is for. `level` is the level that
+/// it will be used with.
 ///
-/// Samples that repeat one word or look incompressible are left out. The same samples in the same order give the same bytes. A hundred times the dictionary's length is a good
-/// amount of samples; what lies beyond 256 MiB is left out.
+/// Samples that repeat one word or look incompressible are left out. The same samples in the same order give
+/// the same bytes. A good amount of samples is a hundred times the dictionary's length; samples beyond 256
+/// MiB are left out.
 ///
 /// # Errors
-/// [`TrainError`] if the samples are too few or too much alike, or `max_bytes` too small. Nothing is lost:
-/// compress without one.
+/// [`TrainError`] if the samples are too few or too much alike, or `max_bytes` is too small. Compress without
+/// a dictionary then.
 pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, TrainError> {
     let max_bytes = max_bytes.min(DICTIONARY_BYTES_MAX);
     if max_bytes < TRAINED_BYTES_MIN {
@@ -63,12 +65,14 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
         return Err(refused("nothing to train on"));
     }
     let mut parameters = ZDICT_fastCover_params_t {
-        // Segments as long as `steps` tries from 50 to 2000 bytes find best, by substrings of 8 bytes.
+        // 0: zstd tries `steps` segment lengths from 50 to 2000 bytes and takes the best. Substrings have 8
+        // bytes (`d`).
         k: 0,
         d: 8,
         f: 20,
         steps: 4,
-        // This thread: more would give the same bytes, but spoil a simulation.
+        // Only the calling thread: more threads would give the same bytes, but make a simulation
+        // nondeterministic.
         nbThreads: 1,
         splitPoint: 0.75,
         accel: 1,
@@ -103,21 +107,22 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
     Ok(dictionary)
 }
 
-/// Whether a sample says anything: blocks that no dictionary has a part in would crowd out the others.
+/// Whether a sample is useful. Blocks that cannot profit from a dictionary would displace others.
 pub(crate) fn fit(sample: &[u8]) -> bool {
     fill_word(sample).is_none() && !looks_incompressible(sample)
 }
 
-/// How much longer `samples` get at a zstd level if they are compressed without the dictionary: 1.05 is 5 per
-/// cent of ratio gained, 1.0 or less is nothing. Each sample counts as it is stored, in whole units, and the
-/// dictionary's own bytes do not count.
+/// Returns the size of `samples` compressed without the dictionary divided by their size with it, at a zstd
+/// level: 1.05 is a gain of 5 per cent in ratio, 1.0 or less is none. Each sample counts as it is stored, in
+/// whole units. The dictionary's own bytes do not count.
 ///
-/// Only samples that it was not trained on say something.
+/// The result is meaningful only for samples that the dictionary was not trained on.
 pub fn gain(dictionary: &Dictionary, samples: &[&[u8]], level: i8) -> f64 {
     gain_by(samples, level, |_| Some(dictionary))
 }
 
-/// As [`gain`], of several dictionaries: each sample gets the one that [`choose`](crate::choose) finds, if any.
+/// As [`gain`], for several dictionaries: each sample uses the one that [`choose`] returns, if
+/// any.
 pub fn gain_of_several(dictionaries: &[Dictionary], samples: &[&[u8]], level: i8) -> f64 {
     gain_by(samples, level, |sample| choose(dictionaries, sample))
 }

@@ -1,5 +1,5 @@
-//! Zstandard through zstd-safe: frames without magic number, content size, checksum and dictionary id, so
-//! that a 4 KiB block carries 5 bytes of overhead. The record header has all of that.
+//! Zstandard through zstd-safe. Frames have no magic number, content size, checksum and dictionary id, so
+//! that a 4 KiB block carries 5 bytes of overhead. The record header holds all of that.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use zstd_safe::{CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, ResetDir
 
 use crate::{CodecError, CodecId, Dictionary};
 
-/// Bytes of input that [`Encoder`] puts into one zstd block: a strongly compressed frame is cut, so that a reader of its
-/// first part need not decode the rest ([`Decoder::decompress_prefix`]).
+/// Returns the number of input bytes that [`Encoder`] puts into one zstd block. A strongly compressed frame
+/// is cut, so that a reader of its first part does not have to decode the rest
+/// ([`Decoder::decompress_prefix`]).
 ///
-/// At least 8 KiB: smaller ones cost more and gain little (docs/codec.md). Of a frame of 32 KiB, quarters cost 1.0 per cent
-/// of ratio and take a fifth off a read. What is compressed strongly has ratio to spare, and is read more often than it is
-/// written. At low levels the tables that each zstd block brings cost a tenth of the speed, so those frames stay whole.
+/// At least 8 KiB: smaller blocks cost more and gain little (docs/codec.md). Cutting a frame of 32 KiB into
+/// quarters costs 1.0 per cent of ratio and makes a read a fifth faster. Strongly compressed data has ratio
+/// to spare, and is read more often than it is written. At low levels the tables of each zstd block cost a
+/// tenth of the speed, so those frames are not cut.
 fn cut_bytes(frame_bytes: usize, level: i8) -> usize {
     if level < CUT_FROM_LEVEL {
         return BLOCK_BYTES_MAX;
@@ -21,24 +23,24 @@ fn cut_bytes(frame_bytes: usize, level: i8) -> usize {
     (frame_bytes / 4).next_multiple_of(4096).max(8192)
 }
 
-/// From this level on frames are cut.
+/// Lowest level at which frames are cut.
 const CUT_FROM_LEVEL: i8 = 6;
 
 /// zstd's largest block (`ZSTD_BLOCKSIZE_MAX`).
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 
-/// A compression context with its parameters set; `ZSTD_compress2` keeps them from call to call and adapts
-/// tables and window to the size of each input.
+/// A compression context with its parameters set. `ZSTD_compress2` keeps them between calls and adapts tables
+/// and window to the size of each input.
 ///
-/// Nothing else is set because nothing else pays at 4 KiB (zstd 1.5.7, level 1): a source size hint, window,
-/// hash table or block size for 4 KiB, minimum match 6 and the block splitter off are all within noise;
-/// acceleration (target length 1) makes text no faster, since it gives up Huffman coding of literals: the
-/// ratio falls from 2.30 to 1.72.
+/// No other parameters are set, because none improves results at 4 KiB (zstd 1.5.7, level 1). A source size
+/// hint, window, hash table or block size for 4 KiB, minimum match 6 and disabling the block splitter are all
+/// within noise. Acceleration (target length 1) does not make text faster, because it gives up Huffman coding
+/// of literals: the ratio falls from 2.30 to 1.72.
 pub(crate) struct Encoder {
-    // First, so that it goes before the tables that it refers to.
+    // The first field, so that it is dropped before the tables that it refers to.
     context: CCtx<'static>,
     level: i8,
-    /// Whether frames are cut, and the length of zstd blocks set now.
+    /// Whether frames are cut, and the currently set length of zstd blocks.
     cut: bool,
     block_bytes: usize,
     /// The dictionary that `context` refers to, and its tables.
@@ -55,15 +57,15 @@ impl Encoder {
             CParameter::ChecksumFlag(false),
             CParameter::DictIdFlag(false),
         ] {
-            // Only a parameter out of range fails, and these are constants within it (the level is clamped
-            // before).
+            // This fails only for a parameter out of range, and these are valid constants (the level is
+            // clamped before).
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?}");
         }
         Encoder { context, level, cut, block_bytes: usize::MAX, dictionary: None }
     }
 
-    /// Bytes written to `out`, or `None` if they do not fit.
+    /// Compresses `block`. Returns the number of bytes written to `out`, or `None` if they do not fit.
     pub(crate) fn compress(
         &mut self,
         block: &[u8],
@@ -88,7 +90,7 @@ impl Encoder {
         self.context.compress2(out, block).ok()
     }
 
-    /// Ends a compression that failed for want of room, which stands in the way of other parameters.
+    /// Ends a compression that failed for lack of space in the output. Parameters cannot be changed before.
     fn reset(&mut self) -> Option<()> {
         self.context.reset(ResetDirective::SessionOnly).ok().map(|_| ())
     }
@@ -100,9 +102,9 @@ impl Encoder {
         self.dictionary = None;
         if let Some(dictionary) = dictionary {
             let tables = dictionary.writing(self.level)?;
-            // SAFETY: the tables live in the Arc that is kept in `self.dictionary` if `context` takes them, and go
-            // nowhere before it: they are let go of above, after `context` was made to forget them, and with
-            // the encoder itself, whose fields are dropped in order, `context` first.
+            // SAFETY: if `context` takes the tables, their Arc is kept in `self.dictionary` and outlives that
+            // reference. It is released only above, after `context` was made to forget them, or with the
+            // encoder itself, whose fields are dropped in order, `context` first.
             let lasting: &'static CDict<'static> = unsafe { &*Arc::as_ptr(&tables) };
             self.context.ref_cdict(lasting).ok()?;
             self.dictionary = Some((dictionary.clone(), tables));
@@ -114,7 +116,7 @@ impl Encoder {
 /// A decompression context.
 pub(crate) struct Decoder {
     context: DCtx<'static>,
-    /// The start of a payload, its last block marked as such.
+    /// Beginning of a payload, whose last block is marked as the last one.
     prefix: Vec<u8>,
 }
 
@@ -126,7 +128,7 @@ impl Decoder {
         Decoder { context, prefix: Vec::new() }
     }
 
-    /// Bytes written to `out`.
+    /// Decompresses `payload`. Returns the number of bytes written to `out`.
     pub(crate) fn decompress(
         &mut self,
         payload: &[u8],
@@ -136,8 +138,8 @@ impl Decoder {
         run(&mut self.context, payload, dictionary, out)
     }
 
-    /// Bytes written to `out`: at least `wanted_bytes` if the payload holds as many. Stops as soon as it has
-    /// them, give or take a zstd block.
+    /// Decompresses at least the first `wanted_bytes` of `payload`, if it holds as many, and stops at the end
+    /// of a zstd block. Returns the number of bytes written to `out`.
     pub(crate) fn decompress_prefix(
         &mut self,
         payload: &[u8],
@@ -145,7 +147,8 @@ impl Decoder {
         out: &mut [u8],
         wanted_bytes: usize,
     ) -> Result<usize, CodecError> {
-        // As if its zstd blocks were of one length. One that gives too little is decoded whole.
+        // Assumes that all zstd blocks have the same length. If that yields too little, the whole frame is
+        // decoded.
         let cut_bytes = out.len().div_ceil(blocks_count(payload).max(1)).max(1);
         if let Some(last) = last_block(payload, wanted_bytes.div_ceil(cut_bytes)) {
             self.prefix.clear();
@@ -177,30 +180,31 @@ fn run(
     })
 }
 
-/// The bit of a block's header that says it is the last one (RFC 8878, 3.1.1.2).
+/// Bit of a block header that marks the last block (RFC 8878, 3.1.1.2).
 const LAST_BLOCK: u8 = 1;
 
-/// Where the block of that number (from 1) lies in a frame, its header included; `None` if the frame has no
-/// more blocks than that, or another header than [`Encoder`] makes it write.
+/// Range of the block with this number (from 1) in a frame, including its header. `None` if it is the last
+/// block or does not exist, or if the frame header differs from the one that [`Encoder`] produces.
 fn last_block(payload: &[u8], number: usize) -> Option<Range<usize>> {
     blocks(payload).nth(number.max(1) - 1).filter(|(_, last)| !last).map(|(range, _)| range)
 }
 
-/// zstd blocks in a frame, as far as it is one that [`Encoder`] makes.
+/// Number of zstd blocks in a frame. Only frames as [`Encoder`] produces them are recognised.
 fn blocks_count(payload: &[u8]) -> usize {
     blocks(payload).count()
 }
 
-/// The blocks of a frame, headers included, and whether each is the last.
+/// The blocks of a frame, including their headers, and whether each is the last.
 fn blocks(payload: &[u8]) -> impl Iterator<Item = (Range<usize>, bool)> {
-    // Frame header: a descriptor that says there is a window descriptor and nothing else, and that.
+    // Frame header: a descriptor that announces only a window descriptor, and the window descriptor.
     let known = payload.split_first_chunk::<2>().is_some_and(|(&[descriptor, _window], _)| descriptor == 0);
     let mut next = known.then_some(2);
     std::iter::from_fn(move || {
         let start = next.take()?;
         let &[low, middle, high] = payload.get(start..)?.first_chunk::<3>()?;
         let header = u32::from_le_bytes([low, middle, high, 0]);
-        // A block of one byte repeated (type 1) has that byte only; all others have as many as they say.
+        // A block of one repeated byte (type 1) stores only that byte. All others store as many bytes as
+        // their header states.
         let bytes = if header >> 1 & 3 == 1 { 1 } else { (header >> 3) as usize };
         let end = start + 3 + bytes;
         if end > payload.len() {

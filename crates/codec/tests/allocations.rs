@@ -1,4 +1,4 @@
-//! The hot path allocates nothing: contexts and buffers are made once and kept.
+//! The hot path allocates nothing: contexts and buffers are created once and kept.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,11 +8,11 @@ use codec::{CodecId, Dictionary, Policy, testdata, train, with_compressor, with_
 struct Counting;
 
 thread_local! {
-    /// Allocations of this thread. Const, so that asking for it allocates nothing itself.
+    /// Number of allocations of this thread. Const, so that reading it allocates nothing.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything to the system's allocator and only counts.
+// SAFETY: passes all calls to the system's allocator and only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -29,8 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations that Rust code makes in `work`. Those inside the C libraries are not seen; contexts are theirs to
-/// keep.
+/// Counts the allocations of Rust code in `work`. Those inside the C libraries are not counted.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
     work();
@@ -65,11 +64,11 @@ fn compressing_and_decompressing_allocates_nothing() {
             }
         }
     };
-    // The first time makes contexts, tables and buffers.
+    // The first round creates contexts, tables and buffers.
     policies.into_iter().for_each(&mut round);
     for policy in policies {
         assert_eq!(allocations(|| (0..3).for_each(|_| round(policy))), 0, "{policy}");
     }
-    // The counter counts.
+    // Checks that the counter works.
     assert!(allocations(|| drop(std::hint::black_box(vec![0_u8; 100]))) > 0);
 }

@@ -1,4 +1,4 @@
-//! Dictionaries: what they gain, that nothing is lost with one, and that a bad one does no harm.
+//! Dictionaries: their gain, lossless compression with them, and refusal of invalid ones.
 
 use codec::{
     CodecId, Compressor, DICTIONARY_BYTES_MAX, Decompressor, Dictionary, DictionaryError, Policy, TrainError,
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const BLOCK: usize = 4096;
 
-/// Blocks to train on and blocks to try on.
+/// Blocks for training and blocks for evaluation.
 fn samples(data: &[u8]) -> (Vec<&[u8]>, Vec<&[u8]>) {
     let (mut training, mut holdout) = (Vec::new(), Vec::new());
     for (number, block) in data.chunks_exact(BLOCK).enumerate() {
@@ -39,7 +39,7 @@ fn a_dictionary_gains_on_what_it_was_trained_for() {
         let gained = gain(&dictionary, &holdout, level);
         assert!(gained > 1.03, "{gained} at level {level}");
     }
-    // Nothing on what has nothing in common with it.
+    // No gain on data that has nothing in common with the samples.
     let other: Vec<u8> = testdata::random(1, 1 << 20).into_iter().map(|byte| byte & 0x3f).collect();
     assert!(gain(&dictionary, &other.chunks(BLOCK).collect::<Vec<_>>(), 1) < 1.01);
     assert_eq!(gain(&dictionary, &[], 1), 1.0);
@@ -68,7 +68,7 @@ fn what_is_no_dictionary_is_refused() {
         assert_eq!(error, DictionaryError::Length { id: 2, bytes: len });
         assert_eq!(error.to_string().lines().count(), 1);
     }
-    // The tables behind magic number and id.
+    // Cuts or damages the tables after magic number and id.
     assert_eq!(Dictionary::new(9, &bytes[..20]).expect_err("cut"), DictionaryError::Corrupt(9));
     let mut damaged = bytes;
     damaged[8..40].fill(0xff);
@@ -88,7 +88,8 @@ fn too_few_samples_are_an_error() {
     let all: Vec<&[u8]> = text.chunks(BLOCK).collect();
     assert_eq!(train(&all, 255, 1), Err(TrainError::Room(255)));
     assert!(train(&all, usize::MAX, 1).expect("cut to the limit").len() <= DICTIONARY_BYTES_MAX);
-    // Nothing in them repeats: an error or a useless one, which is kept from use by its gain.
+    // Nothing in them repeats. The result is an error or a useless dictionary, which its low gain keeps out
+    // of use.
     let random = testdata::random(1, 1 << 20);
     if let Ok(bytes) = train(&random.chunks(BLOCK).collect::<Vec<_>>(), 16 << 10, 1) {
         let dictionary = Dictionary::new(1, bytes).expect("sound");
@@ -105,7 +106,7 @@ fn a_compressor_goes_from_dictionary_to_dictionary() {
     let choices = [None, Some(&one), Some(&two), Some(&one), None, None, Some(&two)];
     let mut lengths = Vec::new();
     for dictionary in choices {
-        // One that failed for want of room stands in nobody's way.
+        // A compression that fails for lack of space must not affect the next.
         let mut short = testdata::random(1, 100);
         short[..20].fill(0);
         compressor.compress(&short, dictionary, &mut Vec::new());
@@ -115,14 +116,14 @@ fn a_compressor_goes_from_dictionary_to_dictionary() {
         let mut back = vec![0; BLOCK];
         decompressor.decompress(id, &payload, dictionary, &mut back).expect("its own dictionary");
         assert_eq!(back, block);
-        // As a compressor does it that never saw another.
+        // The result equals that of a compressor that has used no other dictionary.
         let mut fresh = Vec::new();
         Compressor::new(Policy::Zstd(1)).compress(&block, dictionary, &mut fresh);
         assert_eq!(payload, fresh);
         lengths.push(payload.len());
     }
     assert!(lengths[1] < lengths[0] && lengths[3] == lengths[1] && lengths[4] == lengths[0]);
-    // The dictionary may go before its users.
+    // The dictionary may be dropped before its users.
     drop((one, two));
     assert_eq!(compressor.compress(&block, None, &mut Vec::new()), CodecId::Zstd);
 }
@@ -141,7 +142,8 @@ fn other_codecs_know_no_dictionary() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes that came from a medium: whatever they are, what was compressed with them comes back with them.
+    /// Any bytes from a medium: if they are accepted as a dictionary, data compressed with them is restored
+    /// with them.
     #[test]
     fn any_bytes_that_are_taken_serve(
         trained_first: bool,
@@ -171,7 +173,7 @@ proptest! {
             let mut decompressor = Decompressor::new();
             decompressor.decompress(id, &payload, Some(&dictionary), &mut back).expect("its own dictionary");
             prop_assert_eq!(&back, &data);
-            // Without it: an error or other bytes, and no harm.
+            // Without the dictionary: an error or wrong bytes, but no panic.
             let _ = decompressor.decompress(id, &payload, None, &mut back);
         }
     }

@@ -1,4 +1,5 @@
-//! Whatever a damaged medium returns: an error or other bytes (the record's checksum tells), never a panic.
+//! Arbitrary data from a damaged medium gives an error or wrong bytes (which the record's checksum detects),
+//! never a panic.
 
 use codec::{CodecError, CodecId, Compressor, Decompressor, Policy, testdata};
 use proptest::prelude::*;
@@ -39,10 +40,10 @@ proptest! {
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; block.len()];
         let result = decompressor.decompress(id, &payload, None, &mut out);
-        // One that lost its end, and is sound otherwise, holds too little.
+        // A payload that was only truncated holds too little.
         prop_assert!(!cut_only || result.is_err());
 
-        // The context is as good as new after an error.
+        // The context must be usable after an error.
         payload.clear();
         let id = Compressor::new(policy).compress(&block, None, &mut payload);
         decompressor.decompress(id, &payload, None, &mut out).expect("sound payload");

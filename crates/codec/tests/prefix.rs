@@ -1,4 +1,4 @@
-//! The first part of a frame is read without the rest.
+//! Decompression of the first part of a frame without the rest.
 
 use codec::{CodecError, CodecId, Compressor, Decompressor, Dictionary, Policy, testdata, train};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ static DICTIONARY: std::sync::LazyLock<Dictionary> = std::sync::LazyLock::new(||
     Dictionary::new(1, train(&samples, 16 << 10, 1).expect("enough")).expect("sound")
 });
 
-/// Blocks of all kinds, one behind the other.
+/// Blocks of the given kinds, one after the other.
 fn frame(kinds: &[u8], seed: u64) -> Vec<u8> {
     let mut frame = Vec::new();
     for (number, kind) in (0..).zip(kinds) {
@@ -64,7 +64,7 @@ proptest! {
         expected in 0..70_000_usize,
         wanted in 0..70_000_usize,
     ) {
-        // With the header that our frames begin with, more of them get as far as the blocks.
+        // With the frame header that the encoder writes, more of these bytes are parsed as far as the blocks.
         let payload = if header { [&[0, 0x30], &payload[..]].concat() } else { payload };
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; expected];
@@ -96,8 +96,8 @@ proptest! {
     }
 }
 
-/// What lies behind the wanted blocks is not looked at: that is how a test can see that decoding stops early. zstd's low
-/// levels do not cut frames.
+/// Damage after the wanted blocks is not noticed, which shows that decoding stops early. zstd's low levels do
+/// not cut frames.
 #[test]
 fn decoding_stops_early() {
     let frame = testdata::text_like(8, 8 * BLOCK);

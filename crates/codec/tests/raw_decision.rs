@@ -1,17 +1,18 @@
-//! What is stored raw: what no codec shrinks, and nothing else.
+//! The decision to store blocks raw: taken for blocks that no codec shrinks, and for no others.
 
 use codec::{CodecId, Compressor, Policy, looks_incompressible, testdata};
 
 const BLOCK: usize = 4096;
 
-/// Share of blocks that the quick test gives up on.
+/// Share of blocks that the quick test considers incompressible.
 fn given_up(data: &[u8]) -> f64 {
     let blocks = data.chunks_exact(BLOCK);
     let all = blocks.len() as f64;
     blocks.filter(|block| looks_incompressible(block)).count() as f64 / all
 }
 
-/// Roughly normal bytes around 128: a sum of uniform ones, as sensors and weights have them.
+/// Bytes with a roughly normal distribution around 128, a sum of uniform ones, like data of sensors and
+/// weights.
 fn noise(seed: u64, len: usize, amplitude: i32) -> Vec<u8> {
     let random = testdata::random(seed, len * 8);
     let level = |eight: &[u8]| eight.iter().map(|&byte| i32::from(byte) - 128).sum::<i32>();
@@ -72,7 +73,7 @@ fn a_frame_is_worth_it_if_one_block_is() {
 
 #[test]
 fn saving_less_than_a_unit_is_raw() {
-    // Between incompressible and not: never a payload that would not save a unit.
+    // At the border of compressibility, a payload always saves at least one unit.
     for zeros in 0..64 {
         let mut block = testdata::random(7, 512);
         block[..zeros].fill(0);

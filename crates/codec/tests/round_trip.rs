@@ -1,4 +1,5 @@
-//! What goes in comes out, for every policy and size, and a payload always saves at least one unit.
+//! Compression and decompression restore the input, for every policy and size, and a payload always saves at
+//! least one unit.
 
 use codec::{CodecId, Compressor, Decompressor, FRAME_BYTES_MAX, Policy, UNIT_BYTES, testdata};
 use proptest::prelude::*;
@@ -9,12 +10,12 @@ fn policy() -> impl Strategy<Value = Policy> {
         Just(Policy::Lz4),
         Just(Policy::None),
         prop::sample::select(&[1_u8, 6, 12]).prop_map(Policy::Deflate),
-        // High levels are slow, and differ from each other in strategy only.
+        // High levels are slow, and differ from each other only in strategy.
         prop::sample::select(&[-5_i8, -1, 1, 3, 6, 9, 13, 19]).prop_map(Policy::Zstd),
     ]
 }
 
-/// Sizes around what is really used, and any other.
+/// Sizes around those in real use, and any other.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![1..=64_usize, Just(4096), Just(FRAME_BYTES_MAX), 1..=FRAME_BYTES_MAX]
 }
@@ -25,7 +26,7 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
         1 => testdata::fio_like(seed, len, (seed % 101) as u32),
         2 => testdata::random(seed, len),
         3 => vec![seed as u8; len],
-        // Only entropy coding shrinks this.
+        // Compressible by entropy coding only.
         _ => testdata::random(seed, len).into_iter().map(|byte| byte & 0x3f).collect(),
     })
 }
@@ -49,7 +50,7 @@ proptest! {
             } else {
                 prop_assert!(!payload.is_empty() && payload.len() + UNIT_BYTES <= block.len());
                 decompressor.decompress(id, payload, None, &mut back).expect("sound payload");
-                // Another length than the block's is an error, whichever way.
+                // An expected length other than the block's is an error in both directions.
                 let mut longer = vec![0; block.len() + 1];
                 prop_assert!(decompressor.decompress(id, payload, None, &mut longer).is_err());
                 prop_assert!(decompressor.decompress(id, payload, None, &mut longer[..block.len() - 1]).is_err());

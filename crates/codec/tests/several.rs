@@ -1,4 +1,4 @@
-//! Several dictionaries: found by themselves, and chosen by what is written.
+//! Several dictionaries: kinds of data are found automatically, and each block finds its dictionary.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use codec::{Dictionary, TrainError, choose, gain, testdata, train, train_several
 const BLOCK: usize = 4096;
 const EACH: usize = 1 << 20;
 
-/// Records with words of their own: three kinds that have nothing in common.
+/// Records of one of three kinds, with separate words, that have nothing in common.
 fn kind(number: u64, seed: u64) -> Vec<u8> {
-    // Six bits a byte: random bytes would look incompressible.
+    // Six bits per byte: random bytes would look incompressible.
     let words = testdata::random(1000 + number, 256 * 12);
     let words: Vec<u8> = words.into_iter().map(|byte| byte & 0x3f | (number as u8) << 5).collect();
     let words: Vec<&[u8]> = words.chunks(12).collect();
@@ -25,7 +25,7 @@ fn kind(number: u64, seed: u64) -> Vec<u8> {
     data
 }
 
-/// Kinds by turns, as a drive's reservoir holds them.
+/// Blocks of all kinds in turn, as in the reservoir of a drive.
 fn mixed(kinds: &[Vec<u8>]) -> Vec<&[u8]> {
     (0..EACH / BLOCK).flat_map(|at| kinds.iter().map(move |kind| &kind[at * BLOCK..][..BLOCK])).collect()
 }
@@ -84,12 +84,12 @@ fn one_kind_of_data_is_one_dictionary_or_more_and_never_none() {
         assert_eq!(trained, [train(&samples, 8 << 10, 1).expect("enough")]);
     }
     assert!(!train_several(&samples, 5, 8 << 10, 1).expect("enough").is_empty());
-    // The same block over and over, and too few.
+    // The same block repeatedly, and too few samples.
     assert!(!train_several(&vec![samples[0]; 500], 5, 8 << 10, 1).is_ok_and(|trained| trained.is_empty()));
     assert!(matches!(train_several(&[], 5, 8 << 10, 1), Err(TrainError::Samples { .. })));
 }
 
-/// Pages of a database: each begins with what is the page's own, and like records follow.
+/// Pages as in a database: each begins with bytes unique to the page, and similar records follow.
 #[test]
 fn what_each_page_begins_with_does_not_hide_what_follows() {
     let pages = |seed| {

@@ -1,23 +1,24 @@
-//! What front-ends (NBD and others to come) and drives agree on: a block device with asynchronous operations.
+//! The interface between front-ends (NBD, others later) and drives: a block device with asynchronous
+//! operations.
 
 use std::future::Future;
 
-/// The shape of a block device as a host sees it.
+/// Properties of a block device as a host sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Size in bytes, a multiple of `sector_bytes`.
     pub capacity_bytes: u64,
     /// Smallest addressable unit: 512 or 4096 bytes.
     pub sector_bytes: u32,
-    /// Best alignment and size for requests, in bytes.
+    /// Preferred alignment and size of requests, in bytes.
     pub preferred_bytes: u32,
     /// Largest single read or write, in bytes.
     pub max_transfer_bytes: u32,
-    /// Refuses everything that changes data.
+    /// Whether everything that changes data is refused.
     pub read_only: bool,
 }
 
-/// What a range of the device holds, as `base:allocation` tells it.
+/// Content of a range of the device, as in `base:allocation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Holds data.
@@ -28,28 +29,28 @@ pub enum ExtentKind {
     Hole,
 }
 
-/// A run of bytes of one kind.
+/// A run of bytes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Length in bytes, a multiple of the sector size.
     pub len: u64,
-    /// What the run holds.
+    /// Content of the run.
     pub kind: ExtentKind,
 }
 
-/// Why a request failed. Nothing was changed by a request that failed before reaching the medium.
+/// Reason why a request failed. A request that failed before it reached the medium has changed nothing.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
     /// Offset or length beyond the capacity, or not a multiple of the sector size.
     #[error("invalid request: {0}")]
     Invalid(String),
-    /// Physical space cannot hold the write; nothing was changed.
+    /// Not enough physical space for the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
-    /// The drive is read-only, by request or because it is poisoned by a failed write or flush.
+    /// The drive is read-only: it was opened so, or it is poisoned by a failed write or flush.
     #[error("the drive is read-only: {0}")]
     ReadOnly(String),
-    /// The medium failed, or what it returned is not what was written.
+    /// The medium failed, or returned data that differs from what was written.
     #[error("input/output error: {0}")]
     Io(String),
     /// The drive is shutting down.
@@ -59,17 +60,17 @@ pub enum DeviceError {
 
 /// A block device. All offsets and lengths are in bytes and multiples of the sector size.
 ///
-/// Requests may run concurrently and finish in any order. A future, once polled, should be driven to its end;
-/// one dropped early leaves its range as if the request were still in flight: old, new or (over 256 KiB) a
-/// mixture of 256 KiB units of both.
+/// Requests may run concurrently and finish in any order. A future, once polled, should be driven to its end.
+/// One that is dropped early leaves its range as if the request were still in flight: old, new or (over 256
+/// KiB) a mixture of old and new units of 256 KiB.
 pub trait Device: Send + Sync + 'static {
-    /// The shape of the device now (capacity can grow while it is served).
+    /// Current properties of the device (the capacity can grow while it is served).
     fn geometry(&self) -> Geometry;
 
     /// Fills `buf` from `offset`.
     fn read(&self, offset: u64, buf: &mut [u8]) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// Writes `data` at `offset`; with `fua` it is durable before this returns.
+    /// Writes `data` at `offset`. With `fua`, the data is durable before this returns.
     fn write(
         &self,
         offset: u64,
@@ -80,11 +81,12 @@ pub trait Device: Send + Sync + 'static {
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// Gives the range up: whole 4 KiB blocks in it read as zeros from now on; sectors of blocks only partly
-    /// covered are zeroed too.
+    /// Discards the range. It reads as zeros from now on: whole 4 KiB blocks, and the sectors of blocks that
+    /// are only partly covered.
     fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// Makes the range read as zeros; with `no_hole` it stays allocated. Always fast (no payload is written).
+    /// Makes the range read as zeros. With `no_hole` it stays allocated. Always fast, because no payload is
+    /// written.
     fn write_zeroes(
         &self,
         offset: u64,
@@ -93,8 +95,8 @@ pub trait Device: Send + Sync + 'static {
         fua: bool,
     ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// What the range holds, as runs from `offset` on: at least one, at most `max`, together no longer than
-    /// `len` (shorter when `max` ends it).
+    /// Returns the content of the range as runs from `offset` on: at least one, at most `max`, together at
+    /// most `len` bytes (fewer if `max` runs do not reach the end).
     fn extents(
         &self,
         offset: u64,

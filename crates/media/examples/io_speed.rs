@@ -1,4 +1,4 @@
-//! Random 4 KiB reads of a file or block device, to set beside fio:
+//! Measures random 4 KiB reads of a file or block device, for comparison with fio:
 //!
 //! ```text
 //! cargo run --release -p media --example io_speed -- PATH [DEPTH [SECONDS [ring|plain]]]
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads random pages one after the other; the latency of each, in microseconds.
+/// Reads random pages one after the other. Returns the latency of each in microseconds.
 async fn read_until(media: Arc<FileMedia>, lane: u64, until: Instant) -> std::io::Result<Vec<u32>> {
     let pages = media.size_bytes() / 4096;
     let mut state = (lane + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -71,7 +71,7 @@ async fn read_until(media: Arc<FileMedia>, lane: u64, until: Instant) -> std::io
     Ok(latencies_us)
 }
 
-/// Time this thread has been on a CPU (`/proc/thread-self/schedstat`, first field, nanoseconds).
+/// CPU time of this thread in seconds (`/proc/thread-self/schedstat`, first field, nanoseconds).
 fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds: u64 = text.split_whitespace().next().ok_or("empty schedstat")?.parse()?;

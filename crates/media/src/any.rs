@@ -1,11 +1,12 @@
-//! One type for whatever backing a drive was opened on.
+//! One type for all kinds of backing that a server opens.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::{FileMedia, IoBuf, Media, MemoryMedia};
 
-/// A backing chosen at run time, dispatched without a table: what a server's drives stand on.
+/// A backing whose kind is chosen at run time, dispatched without a table of function pointers. The drives of
+/// a server use this type.
 #[derive(Debug)]
 pub enum AnyMedia {
     /// A file or block device.

@@ -6,23 +6,23 @@ use std::ptr::NonNull;
 
 use crate::{PAGE_BYTES, pool};
 
-/// An owned byte buffer whose address and capacity are multiples of [`PAGE_BYTES`], as direct I/O wants.
+/// An owned byte buffer whose address and capacity are multiples of [`PAGE_BYTES`], as direct I/O requires.
 ///
-/// Memory of up to 1 MiB a buffer is recycled through a bounded pool, so that making one costs no page faults.
+/// Buffers of up to 1 MiB are recycled through a bounded pool, so that creating one causes no page faults.
 pub struct IoBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
 }
 
-// SAFETY: an IoBuf owns its allocation alone, like a Vec<u8>.
+// SAFETY: an IoBuf is the only owner of its allocation, like a Vec<u8>.
 unsafe impl Send for IoBuf {}
-// SAFETY: shared access only ever reads.
+// SAFETY: shared access only reads.
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// A buffer of `len` zero bytes; its capacity is at least `len` rounded up to whole pages (at least one),
-    /// and all of it is zero.
+    /// Returns a buffer of `len` zero bytes. Its capacity is at least `len` rounded up to whole pages (at
+    /// least one), and all of it is zero.
     pub fn zeroed(len: usize) -> IoBuf {
         let (mut buf, recycled) = Self::take(len);
         if recycled {
@@ -33,19 +33,20 @@ impl IoBuf {
         buf
     }
 
-    /// A buffer of `len` bytes that hold anything, but never uninitialised memory: for what is about to be
-    /// overwritten whole, such as the target of a read. Its capacity is at least `len` rounded up to whole pages.
+    /// Returns a buffer of `len` bytes with unspecified content, but never uninitialised memory. It is meant
+    /// for data that is about to be overwritten whole, such as the target of a read. Its capacity is at least
+    /// `len` rounded up to whole pages.
     pub fn pooled(len: usize) -> IoBuf {
         Self::take(len).0
     }
 
-    /// Bytes the buffer could hold.
+    /// Bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Changes the length within the capacity. Bytes that come into view keep whatever they held before
-    /// (never uninitialised memory: the allocation was zeroed when it was made).
+    /// Changes the length within the capacity. Bytes that become part of the buffer keep their earlier
+    /// content, which is never uninitialised memory: the allocation was zeroed when it was made.
     ///
     /// # Panics
     /// If `len` is over the capacity.
@@ -54,7 +55,8 @@ impl IoBuf {
         self.len = len;
     }
 
-    /// A buffer of `len` bytes, and whether it has been used before; a fresh one is all zeros.
+    /// Returns a buffer of `len` bytes, and whether its memory has been used before. A fresh buffer is all
+    /// zeros.
     fn take(len: usize) -> (IoBuf, bool) {
         let capacity = match pool::class_of(len) {
             Some((class, capacity)) => {
@@ -82,7 +84,7 @@ impl Drop for IoBuf {
         // SAFETY: the allocation has this capacity, is initialised since `take`, and nobody uses it after this.
         let kept = unsafe { pool::give(self.ptr, self.capacity) };
         if !kept {
-            // SAFETY: allocated in `take` with this very layout, and the pool did not want it.
+            // SAFETY: allocated in `take` with this very layout, and the pool did not take it.
             unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
         }
     }

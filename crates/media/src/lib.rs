@@ -1,8 +1,8 @@
-//! The backing of a drive: where its bytes lie.
+//! The backing of a drive, which stores its bytes.
 //!
-//! The engine sees a [`Media`]: reads, writes, a durability barrier and discard, all in whole 4 KiB pages.
-//! Behind it stands a file or block device ([`FileMedia`]), memory ([`MemoryMedia`]) or the simulator's
-//! fault-injecting backing. What a drive may assume of its media is written down in `docs/design/durability.md`.
+//! The engine uses a [`Media`]: reads, writes, a durability barrier and discard, all in whole 4 KiB pages. It
+//! is implemented by a file or block device ([`FileMedia`]), memory ([`MemoryMedia`]) and the simulator's
+//! fault-injecting backing. `docs/design/durability.md` states what a drive may assume of its media.
 
 mod any;
 mod buffer;
@@ -31,15 +31,15 @@ pub const PAGE_BYTES: usize = 4096;
 
 /// A backing: a linear array of 4 KiB pages.
 ///
-/// Offsets and lengths are in bytes and multiples of [`PAGE_BYTES`]; an operation beyond
+/// Offsets and lengths are in bytes and multiples of [`PAGE_BYTES`]. An operation beyond
 /// [`Media::size_bytes`] fails with `InvalidInput`. Operations in flight may complete, and reach the medium,
-/// in any order. Futures may be dropped before they finish: the operation then still completes or fails as a
-/// whole, and its buffer stays alive until it has.
+/// in any order. Futures may be dropped before they finish: the operation still completes or fails as a
+/// whole, and its buffer stays alive until then.
 pub trait Media: Send + Sync + 'static {
     /// Size of the backing in bytes, a multiple of [`PAGE_BYTES`].
     fn size_bytes(&self) -> u64;
 
-    /// Reads `buf.len()` bytes at `offset`. The buffer comes back whether or not the read succeeded.
+    /// Reads `buf.len()` bytes at `offset`. The buffer is returned whether or not the read succeeded.
     fn read(&self, offset: u64, buf: IoBuf) -> impl Future<Output = (IoBuf, io::Result<()>)> + Send;
 
     /// Writes all of `buf` at `offset`. Durable only after a later [`Media::sync`].
@@ -48,12 +48,13 @@ pub trait Media: Send + Sync + 'static {
     /// Makes every write that completed before this call durable (fdatasync and the device's cache flush).
     fn sync(&self) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Tells the backing that the range holds nothing of value: punches a hole or discards. A backing that
-    /// cannot do so answers `Unsupported`; what the range reads as afterwards is undefined.
+    /// Discards the range: punches a hole or sends a discard to the device. The content of the range is
+    /// undefined afterwards. A backing that cannot discard returns `Unsupported`.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Whether reads may show what never reached the medium, although a later sync succeeded: after a sync that failed, a page
-    /// cache goes on showing what was lost, to later processes too. Only what is written again and synced is durable then.
+    /// Whether reads may return data that never reached the medium although a later sync succeeded. After a
+    /// failed sync a page cache still returns what was lost, also to later processes. Only data that is
+    /// written again and synced is durable then.
     fn may_show_unsynced(&self) -> bool {
         false
     }

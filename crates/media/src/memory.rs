@@ -1,4 +1,4 @@
-//! A backing in memory, for benchmarks and for drives that need not outlive the process.
+//! A backing in memory, for benchmarks and for drives that do not have to outlive the process.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 use crate::range::check_range;
 use crate::{IoBuf, Media, PAGE_BYTES};
 
-/// Bytes of one chunk: large enough that a chunk's lock and table entry cost nothing, small enough that
-/// writers to neighbouring places seldom meet.
+/// Bytes of one chunk: large enough that a chunk's lock and table entry cost little, small enough that
+/// writers to neighbouring places seldom contend.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// A piece of the backing, absent while it is all zeros. On its own cache line, so that threads that read
@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 #[derive(Default)]
 struct Chunk(RwLock<Option<IoBuf>>);
 
-/// A backing in memory. Pages take memory from the first write on; discarded chunks give it back.
+/// A backing in memory. A page takes memory from its first write on. Discarded chunks are freed.
 ///
 /// Its futures are ready at the first poll. Nothing is durable: [`Media::sync`] succeeds and does nothing.
 pub struct MemoryMedia {
@@ -27,14 +27,14 @@ pub struct MemoryMedia {
 }
 
 impl MemoryMedia {
-    /// A backing of `size_bytes` zero bytes, rounded down to whole pages.
+    /// Creates a backing of `size_bytes` zero bytes, rounded down to whole pages.
     pub fn new(size_bytes: u64) -> MemoryMedia {
         let size_bytes = size_bytes - size_bytes % PAGE_BYTES as u64;
         let chunks = (0..size_bytes.div_ceil(CHUNK_BYTES as u64)).map(|_| Chunk::default()).collect();
         MemoryMedia { size_bytes, chunks }
     }
 
-    /// Bytes of memory that the contents take now.
+    /// Bytes of memory that the contents occupy now.
     pub fn resident_bytes(&self) -> u64 {
         let resident = self.chunks.iter().filter(|chunk| chunk.0.read().is_some()).count();
         resident as u64 * CHUNK_BYTES as u64

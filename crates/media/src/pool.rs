@@ -1,12 +1,13 @@
 //! Recycled page-aligned allocations.
 //!
-//! A fresh allocation of 128 KiB or more comes from the kernel, which faults in and zeroes every 4 KiB page of
-//! it on first touch: several times the cost of copying the data that goes in. So [`crate::IoBuf`] gives its
-//! memory back here, and the next buffer of the same size class takes it while it is still warm in the cache.
+//! A fresh allocation of 128 KiB or more comes from the kernel, which faults in and zeroes each of its 4 KiB
+//! pages on first touch. That costs several times as much as copying the data into it. [`crate::IoBuf`]
+//! therefore returns its memory to this pool, and the next buffer of the same size class takes it while it is
+//! still in the CPU cache.
 //!
 //! The pool is split into shards, each behind its own lock, and a thread always uses the same one. With a
-//! thread per core that is as good as thread-local, the bound on memory does not grow with the number of
-//! threads, and buffers that are made by one thread and dropped by another need no special care.
+//! thread per core that is as good as thread-local. The bound on memory does not grow with the number of
+//! threads, and buffers that one thread makes and another drops need no special treatment.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -16,21 +17,21 @@ use parking_lot::Mutex;
 
 use crate::PAGE_BYTES;
 
-/// Shards; a power of two, about the cores of a large host.
+/// Number of shards: a power of two, about the cores of a large host.
 const SHARDS: usize = 16;
-/// Bytes that one shard keeps for reuse at most.
+/// Most bytes that one shard keeps for reuse.
 const SHARD_BYTES_MAX: usize = 16 << 20;
-/// Bytes of one size class that a shard keeps at most, so that sizes no longer asked for do not fill it.
+/// Most bytes of one size class that a shard keeps, so that sizes no longer in use do not fill it.
 const CLASS_BYTES_MAX: usize = 8 << 20;
-/// Size classes, 4 KiB to 1 MiB; larger buffers are too rare to keep.
+/// Number of size classes, 4 KiB to 1 MiB. Larger buffers are too rare to keep.
 const CLASSES: usize = 28;
 /// Capacity of the largest class, in bytes.
 const CLASS_CAPACITY_MAX: usize = 1 << 20;
 
-/// An allocation at rest: page-aligned, of its class's capacity, initialised, owned by the pool alone.
+/// An unused allocation: page-aligned, of its class's capacity, initialised, owned by the pool alone.
 struct Spare(NonNull<u8>);
 
-// SAFETY: the pointer is the only handle on its allocation, and any thread may free or reuse it.
+// SAFETY: the pointer is the only reference to its allocation, and any thread may free or reuse it.
 unsafe impl Send for Spare {}
 
 struct Shard {
@@ -38,7 +39,7 @@ struct Shard {
     spares: [Vec<Spare>; CLASSES],
 }
 
-/// One shard on its own cache lines, so that neighbours do not slow each other down.
+/// One shard on its own cache lines, to avoid false sharing with its neighbours.
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
@@ -52,27 +53,27 @@ thread_local! {
 }
 
 fn shard() -> &'static Mutex<Shard> {
-    // A thread that is being torn down may still drop buffers: any shard will do.
+    // A thread that is ending may still drop buffers: any shard is suitable.
     let index = SHARD.try_with(Cell::get).unwrap_or(0);
     &POOL[index].0
 }
 
-/// The class that serves `len` bytes and its capacity, or `None` when `len` is over the largest class.
+/// Returns the class for `len` bytes and its capacity, or `None` if `len` is over the largest class.
 ///
-/// Classes are spaced by a quarter of a power of two (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80 ... KiB),
-/// so that at most a fifth of a buffer is slack.
+/// Classes are spaced by a quarter of a power of two (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80 ...
+/// KiB), so that at most a fifth of a buffer is unused.
 pub(crate) fn class_of(len: usize) -> Option<(usize, usize)> {
     if len > CLASS_CAPACITY_MAX {
         return None;
     }
     let pages = len.div_ceil(PAGE_BYTES).max(1);
-    // Four steps to each doubling from four pages on; below that, every page is a step.
+    // Four steps per doubling from four pages on. Below that, every number of pages is a step.
     let doubling = (pages - 1).checked_ilog2().unwrap_or(0).saturating_sub(2);
     let steps = pages.div_ceil(1 << doubling);
     Some(((doubling as usize) * 4 + steps - 1, (steps << doubling) * PAGE_BYTES))
 }
 
-/// Takes a spare allocation of `class`, if there is one. The caller owns it from here on.
+/// Takes an unused allocation of `class`, if the pool has one. The caller owns it from then on.
 pub(crate) fn take(class: usize, capacity: usize) -> Option<NonNull<u8>> {
     let mut shard = shard().lock();
     let spare = shard.spares[class].pop()?;
@@ -80,11 +81,11 @@ pub(crate) fn take(class: usize, capacity: usize) -> Option<NonNull<u8>> {
     Some(spare.0)
 }
 
-/// Hands an allocation of exactly `capacity` bytes over to the pool. `false` when the pool has no use for it:
+/// Gives an allocation of exactly `capacity` bytes to the pool. Returns `false` if the pool does not take it;
 /// the caller still owns it then.
 ///
 /// # Safety
-/// `ptr` must be page-aligned, own `capacity` initialised bytes, and not be used again by the caller when this
+/// `ptr` must be page-aligned, own `capacity` initialised bytes, and not be used again by the caller if this
 /// returns `true`.
 pub(crate) unsafe fn give(ptr: NonNull<u8>, capacity: usize) -> bool {
     let Some((class, class_capacity)) = class_of(capacity) else { return false };

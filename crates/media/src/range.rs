@@ -1,10 +1,10 @@
-//! The one rule every backing applies to offsets and lengths.
+//! Check of offsets and lengths, the same for all backings.
 
 use std::io;
 
 use crate::PAGE_BYTES;
 
-/// Refuses a range that is not made of whole pages or that leaves the backing.
+/// Refuses a range that does not consist of whole pages or that exceeds the backing.
 pub(crate) fn check_range(size_bytes: u64, offset: u64, len: u64) -> io::Result<()> {
     let page = PAGE_BYTES as u64;
     if !offset.is_multiple_of(page) || !len.is_multiple_of(page) {

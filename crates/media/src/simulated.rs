@@ -1,41 +1,47 @@
-//! A backing in memory that misbehaves on purpose, from a seed.
+//! A backing in memory that injects faults, determined by a seed.
 //!
 //! # The storage fault model
 //!
-//! What follows is everything a drive must live with, and nothing else: what is not listed here is what
-//! Pumice assumes of its media. [`Faults`] holds the switch and the probability of each fault.
+//! This list contains all faults that a drive must handle. Pumice assumes that its media have no other
+//! faults. [`Faults`] holds the switch and the probability of each fault.
 //!
-//! 1. **Order.** Operations in flight complete in any order, and take as long as they like ([`SimOrder`], [`SimMedia::hold`]). A read that races a write to the same pages
-//!    sees any mixture of their 512-byte sectors.
-//! 2. **Power cut** ([`SimMedia::power_cut`]), at any moment. A write that had completed before a sync *was
-//!    issued* that has since completed is there. Every other write, completed or in flight, is there wholly,
-//!    not at all, or torn: any subset of its 512-byte sectors. A sector is never half old and half new.
-//! 3. **Kill** ([`SimMedia::kill`]), at any moment. The process dies and the machine does not: completed
-//!    writes stay readable but are as little durable as before, and those in flight happen or do not.
+//! 1. **Order.** Operations in flight complete in any order and after any time ([`SimOrder`],
+//!    [`SimMedia::hold`]). A read that races a write to the same pages returns any mixture of their 512-byte
+//!    sectors.
+//! 2. **Power cut** ([`SimMedia::power_cut`]), at any moment. A write is durable if it completed before a
+//!    sync *was issued* and that sync has completed. Every other write, completed or in flight, is present as
+//!    a whole, not at all, or torn: any subset of its 512-byte sectors. A sector is never half old and half
+//!    new.
+//! 3. **Kill** ([`SimMedia::kill`]), at any moment. The process dies and the machine does not. Completed
+//!    writes stay readable, but are no more durable than before. Those in flight happen or do not.
 //! 4. **Discard.** A discarded page reads as before or as zeros, page by page. Until the next sync even that
 //!    may change with a power cut.
-//! 5. **Read error.** A read fails with EIO; either only this once, or for this page until it is rewritten.
+//! 5. **Read error.** A read fails with EIO: either only once, or for this page until it is rewritten.
 //! 6. **Write error.** A write fails with EIO and leaves any subset of its sectors behind.
-//! 7. **Failed sync.** What the unsynced writes became is as random as after a power cut, and *the next sync succeeds*
-//!    ("fsyncgate"). On a backing of the kind [`SimCache::Direct`] reads show what is there. On one of the kind
-//!    [`SimCache::Cached`] they go on showing what was lost, in this process and all later ones, page by page until the page is
-//!    written again or the power is cut; a few of these pages may drop out of the cache at once.
-//! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. That may pass or stay.
-//! 9. **Bit rot** in what was durable: a flipped bit, a zeroed or a garbage sector.
-//! 10. **Lost and misdirected writes.** A write reported durable turns out to hold what was there before it;
-//!     its data may lie at another page-aligned place, over what was there.
-//! 11. **Bad pages.** A page takes no write any more: every write that touches it fails with EIO, whoever has the backing open,
-//!     and leaves any subset of its other sectors behind. What the page held stays readable.
-//! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros, or into garbage, or cannot be read
-//!     any more until it is written again.
+//! 7. **Failed sync.** The unsynced writes become as random as after a power cut, and *the next sync
+//!    succeeds* ("fsyncgate"). On a backing of the kind [`SimCache::Direct`] reads return the actual content.
+//!    On one of the kind [`SimCache::Cached`] reads still return what was lost, in this process and all later
+//!    ones, page by page until the page is written again or the power is cut. Some of these pages may drop
+//!    out of the cache at once.
+//! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. The
+//!    condition is temporary or permanent.
+//! 9. **Bit rot** in durable data: a flipped bit, a zeroed or a garbage sector.
+//! 10. **Lost and misdirected writes.** A write reported durable turns out to hold the previous content. Its
+//!     data may be at another page-aligned place, over the content of that place.
+//! 11. **Bad pages.** A page accepts no more writes: every write that touches it fails with EIO, in this
+//!     process and all later ones, and leaves any subset of its other sectors behind. The content of the page
+//!     stays readable.
+//! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros or garbage, or is
+//!     unreadable until it is written again.
 //!
-//! What a power cut tears into is sectors of 512 bytes, or whole pages on some backings ([`SimMedia::tearing`]).
+//! A power cut tears writes into sectors of 512 bytes, or into whole pages on some backings
+//! ([`SimMedia::tearing`]).
 //!
-//! Faults 9, 10 and 12 spare what nothing vouches for: the newest writes, after which no other write that could tell was issued
-//! and made durable. A log whose last entry vanishes without a trace cannot be told from one that ends
-//! earlier, by any drive; the model does not ask for it. The rule is [`VOUCH_SYNCS`]. Nor can what was written twice, to be
-//! safe, be missed if both are gone and what one of them replaced is whole: of such places fault 10 strikes one, once
-//! ([`Faults::misdirect_once_below_bytes`]).
+//! Faults 9, 10 and 12 spare the newest writes, as long as no later write that could reveal their loss was
+//! issued and made durable. No drive can distinguish a log whose last entry vanishes without a trace from one
+//! that ends earlier, so the model does not require it. The rule is [`VOUCH_SYNCS`]. A drive also cannot
+//! detect that both copies of something written twice are lost if one of them is replaced by an intact older
+//! version. In such places fault 10 therefore strikes only once ([`Faults::misdirect_once_below_bytes`]).
 
 mod branch;
 mod cache;
@@ -61,91 +67,94 @@ pub use state::{LogNumbers, ReadLogNumbers};
 
 use crate::{IoBuf, Media, PAGE_BYTES};
 
-/// The smallest unit that a power cut leaves old or new, in bytes.
+/// Smallest unit, in bytes, that is entirely old or entirely new after a power cut.
 pub const TEAR_BYTES: usize = 512;
 
-/// How many more syncs must complete after the one that made a write durable, and a write issued after those be
-/// made durable itself (other than the same bytes again), before faults 9, 10 and 12 may hit the first. Not zero, because what a pack says is durable
-/// was true when it was sealed, which may be a little before it is written. Where the backing can read a log's numbers
-/// ([`SimMedia::reading_log_numbers`]), what an entry needs besides is a durable write that calls it durable.
+/// Conditions on a write before faults 9, 10 and 12 may strike it: so many more syncs must complete after the
+/// one that made the write durable, and then a write that is issued after those (other than the same bytes
+/// again) must be made durable. The number is not zero, because the durable number in a pack was current when
+/// the pack was sealed, which may be some time before it is written. If the backing can read the numbers of a
+/// log ([`SimMedia::reading_log_numbers`]), an entry also requires a durable write that calls it durable.
 pub const VOUCH_SYNCS: u64 = 2;
 
-/// The simulator's backing. The header of its source file is the storage fault model.
+/// The simulator's backing. The storage fault model is at the top of its source file.
 pub struct SimMedia {
     size_bytes: u64,
     state: Mutex<State>,
 }
 
 impl SimMedia {
-    /// An empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
+    /// Creates an empty backing of `size_bytes`, a multiple of [`PAGE_BYTES`].
     pub fn new(size_bytes: u64, mut rng: SimRng, faults: Faults) -> SimMedia {
         let sync_lag = [0, 32, 60, 60][rng.index(4)];
         SimMedia { size_bytes, state: Mutex::new(State { rng, faults, sync_lag, ..State::default() }) }
     }
 
-    /// Writes that begin before this byte are of a kind that tells nothing of those before them (see [`VOUCH_SYNCS`]).
+    /// Sets the byte below which writes vouch for nothing before them (see [`VOUCH_SYNCS`]).
     pub fn vouching_from(self, byte: u64) -> SimMedia {
         self.state.lock().vouching_from = byte;
         self
     }
 
-    /// Reads what is written to know which entry of a log a page belongs to, and which entries the log calls durable (see
-    /// [`VOUCH_SYNCS`]): how long what was sealed waits to be written has no limit.
+    /// Sets a function that reads, from written data, which entry of a log a page belongs to and which
+    /// entries the log calls durable (see [`VOUCH_SYNCS`]). With it, a sealed entry may wait to be written
+    /// for any time.
     pub fn reading_log_numbers(self, read: ReadLogNumbers) -> SimMedia {
         self.state.lock().read_log_numbers = Some(read);
         self
     }
 
-    /// Makes this a backing of that kind (see fault 7).
+    /// Sets the kind of the backing (see fault 7).
     pub fn cached(self, cache: SimCache) -> SimMedia {
         self.state.lock().cache = cache;
         self
     }
 
-    /// A power cut leaves units of so many bytes old or new: a multiple of [`TEAR_BYTES`] that divides a page.
+    /// Sets the unit in bytes that a power cut leaves old or new: a multiple of [`TEAR_BYTES`] that divides a
+    /// page.
     pub fn tearing(self, bytes: usize) -> SimMedia {
         self.state.lock().tear_bytes = bytes;
         self
     }
 
-    /// Fault 11: the page that holds this byte takes no write from now on.
+    /// Fault 11: the page that holds this byte accepts no writes from now on.
     pub fn make_bad(&self, byte: u64) {
         self.state.lock().bad.insert(byte / PAGE_BYTES as u64);
     }
 
-    /// The page that holds this byte takes no write from now on. There is another copy of what it holds, so that no failure of a
-    /// drive is counted as one of this.
+    /// The page that holds this byte accepts no writes from now on. Its content has another copy, so these
+    /// failures are not counted as failures that a drive may show.
     pub fn make_copy_bad(&self, byte: u64) {
         self.state.lock().bad_copy = Some(byte / PAGE_BYTES as u64);
     }
 
-    /// The pages that hold these bytes, and no others, cannot be read from now on. They take writes.
+    /// Makes exactly the pages that hold these bytes unreadable from now on. They accept writes.
     pub fn hide(&self, bytes: &[u64]) {
         self.state.lock().hidden = bytes.iter().map(|byte| byte / PAGE_BYTES as u64).collect();
     }
 
-    /// Pages that take no write.
+    /// Number of pages that accept no writes.
     pub fn bad_pages(&self) -> usize {
         self.state.lock().bad.len()
     }
 
-    /// Pages that cannot be read, however often that is tried.
+    /// Number of pages that cannot be read, however often that is tried.
     pub fn unreadable_pages(&self) -> usize {
         self.state.lock().sticky.len()
     }
 
-    /// Pages of which reads show what a failed sync has lost.
+    /// Number of pages whose reads return data that a failed sync has lost.
     pub fn ghost_pages(&self) -> usize {
         self.state.lock().ghosts.len()
     }
 
-    /// Operations in flight that are not held.
+    /// Number of operations in flight that are not held.
     pub fn in_flight(&self) -> usize {
         let state = self.state.lock();
         state.in_flight.len() - state.held.len()
     }
 
-    /// Writes and discards that a power cut now could undo.
+    /// Number of completed writes and discards, and of writes in flight, that a power cut now could undo.
     pub fn at_risk(&self) -> usize {
         let state = self.state.lock();
         let in_flight = state.in_flight.iter().filter(|op| matches!(op.request, Request::Write { .. }));
@@ -162,14 +171,14 @@ impl SimMedia {
         state.in_flight.iter().any(in_flight) || state.unsynced.iter().any(begins)
     }
 
-    /// Syncs in flight.
+    /// Number of syncs in flight.
     pub fn syncs_in_flight(&self) -> usize {
         let state = self.state.lock();
         (0..state.in_flight.len()).filter(|&at| state.is_sync(at)).count()
     }
 
-    /// Completes one of the operations in flight that are not held; false if there is none. Some backings take
-    /// their time to sync: then nothing happens this time.
+    /// Completes one of the operations in flight that are not held. Returns false if there is none. On some
+    /// backings syncs are slow: nothing may happen in a step.
     pub fn step(&self) -> bool {
         let waker = {
             let mut state = self.state.lock();
@@ -196,28 +205,29 @@ impl SimMedia {
         true
     }
 
-    /// Changes the faults that are on.
+    /// Replaces the faults in effect.
     pub fn set_faults(&self, faults: Faults) {
         self.state.lock().faults = faults;
     }
 
-    /// What happened so far, on the backings this one was reborn from too.
+    /// Counts of events so far, including those of the backings from which this one was reborn.
     pub fn counts(&self) -> MediaCounts {
         self.state.lock().counts.clone()
     }
 
-    /// How many failed syncs the user of this life has been told of: after the first, it must not acknowledge anything as
-    /// durable any more.
+    /// Number of failed syncs that were reported to the user in this life. After the first, the user must not
+    /// acknowledge anything as durable any more.
     pub fn failed_syncs_told(&self) -> u64 {
         self.state.lock().failed_syncs_told
     }
 
-    /// How many writes and syncs have failed in this life, whether or not its user has heard of it yet.
+    /// Number of writes and syncs that have failed in this life, whether or not the failures were already
+    /// reported to the user.
     pub fn failures(&self) -> u64 {
         self.state.lock().failures
     }
 
-    /// Fault 2: the backing as it comes back after the power was cut now. This one is void from here on.
+    /// Fault 2: returns the backing as it is after a power cut now. `self` is unusable from then on.
     pub fn power_cut(&self) -> SimMedia {
         let mut state = std::mem::take(&mut *self.state.lock());
         state.settle_unsynced();
@@ -234,7 +244,8 @@ impl SimMedia {
         self.reborn(state)
     }
 
-    /// Fault 3: the backing as the next process finds it when this one dies now. This one is void from here on.
+    /// Fault 3: returns the backing as the next process finds it if this one dies now. `self` is unusable
+    /// from then on.
     pub fn kill(&self) -> SimMedia {
         let mut state = std::mem::take(&mut *self.state.lock());
         while let Some(op) = state.in_flight.pop() {
@@ -293,7 +304,7 @@ impl Media for SimMedia {
     }
 }
 
-/// Waits for the answer to an operation. Dropped, it leaves the operation to complete on its own.
+/// Future of the result of an operation. If it is dropped, the operation still completes.
 struct Ticket<'a> {
     media: &'a SimMedia,
     id: u64,

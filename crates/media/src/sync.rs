@@ -1,4 +1,5 @@
-//! What a ring and its callers share is made of these; the model checker puts its own in their place (`crates/threads`).
+//! Primitives that a ring and its callers share. The model checker replaces them with its own
+//! (`crates/threads`).
 
 pub(crate) use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Opening, locking, discarding: what a file backing does whatever its I/O back end.
+//! Behaviour of a file backing that does not depend on its I/O back end: opening, locking, discarding.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn a_growth_that_fails_takes_nothing_from_another_one() {
         let mut lost = None;
         for size in (1..=STEPS).map(|step| SIZE + step * 4096) {
             assert_eq!(media.grow(size, Allocation::Sparse).expect("grow"), size);
-            // A moment for the other one.
+            // Lets the other thread run.
             std::thread::yield_now();
             let found = std::fs::metadata(media.path()).expect("metadata").len();
             lost = lost.or((found < size).then_some((found, size)));

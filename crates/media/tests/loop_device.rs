@@ -1,4 +1,4 @@
-//! A block device as a backing: loop devices, where the machine lets the test make them.
+//! A block device as a backing: loop devices, if the test is allowed to create them.
 
 mod common;
 
@@ -12,7 +12,7 @@ use media::{Direct, FileMedia, Media, MediaError};
 
 const SIZE: u64 = 8 << 20;
 
-/// A loop device that goes away with the test.
+/// A loop device that is detached at the end of the test.
 struct LoopDevice(PathBuf);
 
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
@@ -36,7 +36,7 @@ impl LoopDevice {
         Ok(LoopDevice(device.into()))
     }
 
-    /// Adds a partition, sizes in bytes.
+    /// Adds a partition. `start` and `len` are in bytes.
     fn partition(&self, number: u64, start: u64, len: u64) -> Result<PathBuf, String> {
         let [number, start, len] = [number, start / 512, len / 512].map(|number| number.to_string());
         run("addpart", &[text(&self.0), &number, &start, &len])?;
@@ -53,8 +53,9 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A temporary directory, and the right to be the only test. A process that another test forks holds every device that is open
-/// here until it executes its program: a device that was just closed would still be in use.
+/// A temporary directory, and a lock that makes this the only running test. A process forked by another test
+/// holds every device that is open here until it executes its program, so a device that was just closed would
+/// still be in use.
 struct Alone {
     dir: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -70,7 +71,7 @@ fn disk_file() -> (Alone, PathBuf) {
     (Alone { dir, _turn: turn }, file)
 }
 
-/// What a machine without loop devices lets the test do: nothing.
+/// Skips the test on a machine without loop devices.
 macro_rules! or_skip {
     ($attempt:expr) => {
         match $attempt {
@@ -92,7 +93,8 @@ fn read(path: &Path) -> Result<FileMedia, MediaError> {
     open(path, true)
 }
 
-/// Whoever writes to one of the two keeps everybody from the other, in both directions; readers keep writers away.
+/// Checks that a writer of one excludes everybody from the other, in both directions, and that readers
+/// exclude writers.
 fn exclude_each_other(one: &Path, other: &Path) {
     for (first, second) in [(one, other), (other, one)] {
         for (first_reads, second_reads) in [(false, false), (false, true), (true, false)] {
@@ -185,7 +187,7 @@ fn partitions_of_a_loop_device_are_backings_of_their_own() {
     exclude_each_other(&file, &second);
     exclude_each_other(&device.0, &second);
     let _both = (write(&first).expect("first partition"), write(&second).expect("second partition"));
-    // The same bytes as those of the second partition.
+    // The bytes of the second partition.
     let again = ["--offset", "5242880", "--sizelimit", "4096"];
     let over_second = or_skip!(LoopDevice::attach(&file, &again));
     assert!(write(&over_second.0).expect_err("in use").is_in_use());
@@ -203,7 +205,7 @@ fn a_backing_file_that_was_renamed_is_found() {
     }
 }
 
-/// As [`exclude_each_other`] for names with line breaks, which a message shows as they are.
+/// As [`exclude_each_other`], for names with line breaks, which a message contains unchanged.
 fn exclude_each_other_quietly(one: &Path, other: &Path) {
     for (first, second) in [(one, other), (other, one)] {
         let held = write(first).expect("free");
@@ -217,7 +219,7 @@ fn a_backing_file_that_is_deleted_is_warned_of() {
     let (_alone, file) = disk_file();
     let device = or_skip!(LoopDevice::attach(&file, &[]));
     std::fs::remove_file(&file).expect("deleted");
-    // Another file by its name is none of the device's concern.
+    // The device has nothing to do with a new file of the same name.
     let _other = FileMedia::create(&file, SIZE, media::Allocation::Sparse, Direct::Auto).expect("another");
     let media = write(&device.0).expect("nobody else opens it by name");
     let warning = media.warning().expect("a warning");

@@ -1,4 +1,4 @@
-//! The io_uring back end. Each test passes with a one-line note where the kernel grants no ring.
+//! The io_uring back end. If the kernel does not provide a ring, each test prints one line and passes.
 
 mod common;
 
@@ -20,7 +20,8 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("temporary directory")
 }
 
-/// Runs `test` on a worker thread's runtime with a ring of `entries`; `false` where there is none to be had.
+/// Runs `test` on a worker thread's runtime with a ring of `entries`. Returns `false` if no ring is
+/// available.
 fn with_ring(entries: u32, test: impl Future<Output = ()>) -> bool {
     worker_runtime().block_on(async {
         match UringReactor::install(entries) {
@@ -34,7 +35,7 @@ fn with_ring(entries: u32, test: impl Future<Output = ()>) -> bool {
     })
 }
 
-/// Runs all futures side by side on this task.
+/// Runs all futures concurrently on this task.
 async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|cx| {
@@ -102,7 +103,7 @@ fn dropped_futures_leave_memory_alone() {
             if round % 2 == 0 {
                 tokio::task::yield_now().await;
             }
-            // Were a buffer of those free already, these would share its memory with the kernel.
+            // If a buffer of those were already freed, these would share its memory with the kernel.
             let ours: Vec<_> = (0..40).map(|id| (id, pattern(id, round, 4096 << (id % 5)))).collect();
             assert_eq!(read(&media, 1 << 20, 65536).await[..], whole[1 << 20..(1 << 20) + 65536]);
             for (id, buf) in ours {
@@ -116,7 +117,7 @@ fn dropped_futures_leave_memory_alone() {
         }
     });
     if ring {
-        // The guard went, so every request has finished; the plain back end sees them.
+        // The guard is dropped, so every request has finished. The plain back end reads the results.
         for page in 0..64 {
             assert_eq!(now(read(&media, page * 4096, 4096))[..], pattern(page, 4, 4096)[..], "page {page}");
         }
@@ -183,7 +184,8 @@ fn errors_come_back_with_the_buffer() {
     let media = new_file(&dir, Direct::Auto);
     let path = media.path().to_path_buf();
     with_ring(8, async {
-        // Cut short behind the drive's back: the end of the file is an error, not zeros.
+        // Truncated while the drive is open: reading past the end of the file is an error and does not return
+        // zeros.
         std::fs::File::options()
             .write(true)
             .open(&path)
@@ -211,7 +213,7 @@ fn one_ring_a_thread_and_only_where_it_is_driven() {
         Some(guard)
     });
     let Some(guard) = guard else { return eprintln!("skipped: no io_uring here") };
-    // Outside the ring's runtime, and in another one, the plain back end steps in.
+    // Outside the ring's runtime, and in another runtime, the plain back end is used.
     now(exercise(&media));
     worker_runtime().block_on(exercise(&media));
     runtime.block_on(exercise(&media));
@@ -222,7 +224,7 @@ fn one_ring_a_thread_and_only_where_it_is_driven() {
         exercise(&media).await;
         let second = UringReactor::install(8).expect("after the first");
         exercise(&media).await;
-        // The runtime goes before the guard: nothing drives the ring then, so it goes too.
+        // The runtime is dropped before the guard. Nothing would drive the ring then, so it is removed too.
         std::mem::forget(second);
     });
     drop(runtime);

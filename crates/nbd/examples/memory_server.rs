@@ -1,11 +1,11 @@
-//! Serves a device in memory, for trying clients and measuring the front-end alone.
+//! Serves a device in memory, for tests of clients and measurements of the front-end alone.
 //!
 //! ```text
 //! memory_server unix:/tmp/m.sock 4G [--sector 512|4096] [--workers N] [--read-only] [--delay-us N] [--yield]
 //!               [--tls CERT KEY [CLIENT_CA]]
 //! ```
 //!
-//! Stops, answering what is in flight, when standard input ends.
+//! Stops when standard input ends. Requests in flight are answered before.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! When accepting clients fails.
+//! Handling of failures to accept clients.
 
 use std::io;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use crate::address::Address;
 use crate::export::Shared;
 
-/// Handshakes that are closed when descriptors run out: clients that wait come in at this many a pause.
+/// Handshakes closed when descriptors run out. Waiting clients are accepted at this rate per pause.
 const HANDSHAKES_CLOSED: usize = 16;
-/// Until those are closed.
+/// Pause after closing handshakes.
 const PAUSE_CLOSED: Duration = Duration::from_millis(20);
-/// Where there was nothing to close.
+/// Pause if there was no handshake to close.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a loop around [`crate::Acceptor::accept`] does about failures: it logs them, not more than a line in ten seconds, and
-/// goes on. When the process is out of descriptors, handshakes are closed to get some, those of silent clients first.
-/// Connections past their handshake stay.
+/// Handling of failures in a loop around [`crate::Acceptor::accept`]. Failures are logged, at most one line
+/// in ten seconds, and the loop goes on. When the process is out of descriptors, handshakes are closed to
+/// free some, those of silent clients first. Connections past their handshake are kept.
 #[derive(Debug)]
 pub struct AcceptFailures {
     address: String,
@@ -27,16 +27,16 @@ pub struct AcceptFailures {
 }
 
 impl AcceptFailures {
-    /// None so far at `address`.
+    /// Creates the record of failures at `address`, with none so far.
     pub fn new(address: &Address) -> AcceptFailures {
         AcceptFailures { address: address.to_string(), log: LogLimit::new() }
     }
 
-    /// To be awaited after each failure, before the next client is accepted.
+    /// Handles one failure. Await it after each failure, before the next client is accepted.
     pub async fn recover<D: Device>(&self, error: &io::Error, shared: &Shared<D>) {
         let errno = Errno::from_io_error(error);
         if matches!(errno, Some(Errno::CONNABORTED)) {
-            // That client left; the next one may be there.
+            // Only that client is gone; the next one may already be waiting.
             return;
         }
         let out_of_descriptors = matches!(errno, Some(Errno::MFILE | Errno::NFILE));

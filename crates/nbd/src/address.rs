@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The port registered for NBD.
 pub const DEFAULT_PORT: u16 = 10809;
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -17,7 +17,7 @@ pub enum Address {
     Tcp(String, u16),
 }
 
-/// Text that is no address.
+/// Text that is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address to listen on: write unix:SOCKET or tcp:HOST:PORT")]
 pub struct AddressError(pub String);
@@ -58,7 +58,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The NBD URI that a client uses to reach `export` here (empty: the default export).
+    /// Returns the NBD URI of `export` at this address. The empty name means the default export.
     pub fn uri(&self, export: &str) -> String {
         let export = escape(export.as_bytes());
         match self {

@@ -1,11 +1,13 @@
-//! Who may connect: so many in all, so many of one peer, and those who say nothing make room for those who come.
+//! Limits on connections: in total, per peer, and of clients that are still in their handshake.
 //!
-//! A connection counts from its first moment. Whoever finds no room takes the place of a handshake: of his own peer's where that
-//! one is at its limit, else of anybody's. The one that has said nothing and waits longest goes first, then the one that waits
-//! longest. Connections past their handshake are never closed for others; where all are, the newcomer is refused.
+//! A connection counts from the moment it is accepted. A client that finds no free place takes the place of a
+//! handshake: one of its own peer if that peer is at its limit, otherwise one of any peer. The oldest
+//! handshake in which the client has sent nothing is closed first, then the oldest handshake. Connections
+//! past their handshake are never closed for others. If there is no handshake to close, the new client is
+//! refused.
 //!
-//! While handshakes hold more than three quarters of the places, or none is free, they have little time:
-//! `handshake_timeout_scarce`.
+//! While handshakes hold more than three quarters of the places, or no place is free, the shorter limit
+//! `handshake_timeout_scarce` applies to handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -21,17 +23,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
 
-/// How often a handshake looks whether its time has become short.
+/// Interval at which a handshake checks whether the shorter time limit applies.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Whom a connection counts for.
+/// Peer that a connection is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// The address of a TCP client.
     Address(IpAddr),
     /// The user of a process that connected to a Unix socket.
     User(u32),
-    /// Nobody knows: only the limit of all connections holds.
+    /// Unknown peer: only the limit of all connections applies.
     Unknown,
 }
 
@@ -45,16 +47,16 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The order in which handshakes are closed.
+/// Order in which handshakes are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// The client has said something.
+    /// The client has sent something.
     heard: bool,
-    /// Of the connection, in the order they came.
+    /// Number of the connection, in the order of arrival.
     number: u64,
 }
 
-/// The places of a server and who has them.
+/// The places of a server and their holders.
 pub(crate) struct Admissions {
     state: Mutex<State>,
     places: usize,
@@ -84,7 +86,7 @@ struct Handshaking {
 }
 
 impl State {
-    /// Takes a handshake out, and with it the connection.
+    /// Removes a handshake and its connection, and notifies the connection.
     fn close(&mut self, rank: Rank) {
         if let Some(handshaking) = self.end_handshake(rank) {
             self.leave(handshaking.peer);
@@ -128,15 +130,15 @@ impl Admissions {
         }
     }
 
-    /// Connections that have a place.
+    /// Number of connections that have a place.
     pub(crate) fn connections(&self) -> usize {
         self.state.lock().connections
     }
 
-    /// Gives a client of `peer` a place for as long as the admission lives, or until it is closed.
+    /// Gives a client of `peer` a place for as long as the returned admission lives, or until it is closed.
     ///
     /// # Errors
-    /// Where there is no place, and no handshake to take it from.
+    /// If no place is free and there is no handshake to close.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Admission, ConnectionError> {
         let mut state = self.state.lock();
         let of_peer = state.peers.get(&peer);
@@ -179,7 +181,8 @@ impl Admissions {
         })
     }
 
-    /// Closes up to `count` handshakes, for want of something else than places. Answers how many.
+    /// Closes up to `count` handshakes because something other than places has run out. Returns the number
+    /// closed.
     pub(crate) fn close_handshakes(&self, count: usize) -> usize {
         let mut state = self.state.lock();
         let oldest: Vec<Rank> = state.handshakes.keys().take(count).copied().collect();
@@ -187,7 +190,7 @@ impl Admissions {
         oldest.len()
     }
 
-    /// Whether handshakes have little time.
+    /// Whether the shorter time limit for handshakes applies.
     fn scarce(&self) -> bool {
         let state = self.state.lock();
         state.handshakes.len() * 4 > self.places * 3 || state.connections >= self.places
@@ -213,7 +216,7 @@ impl Admissions {
     }
 }
 
-/// A connection's place.
+/// Place of a connection.
 pub(crate) struct Admission {
     admissions: Arc<Admissions>,
     peer: Peer,
@@ -224,7 +227,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Of the connection, in the order they came.
+    /// Number of the connection, in the order of arrival.
     pub(crate) fn number(&self) -> u64 {
         self.rank.number
     }
@@ -233,7 +236,7 @@ impl Admission {
         self.peer
     }
 
-    /// The client has said something.
+    /// Notes that the client has sent something.
     pub(crate) fn heard(&mut self) {
         let mut state = self.admissions.state.lock();
         if let Some(handshaking) = state.end_handshake(self.rank) {
@@ -242,10 +245,10 @@ impl Admission {
         }
     }
 
-    /// The handshake is done: nobody takes the place any more.
+    /// Notes that the handshake is done. The place can no longer be taken.
     ///
     /// # Errors
-    /// Where somebody has.
+    /// If the place was taken before.
     pub(crate) fn established(&mut self) -> Result<(), ConnectionError> {
         let ended = self.admissions.state.lock().end_handshake(self.rank);
         ended.ok_or(ConnectionError::MadeRoom)?;
@@ -253,12 +256,12 @@ impl Admission {
         Ok(())
     }
 
-    /// What tells that the place is taken, which says nothing before it does.
+    /// Notification that the place was taken. It fires at no other time.
     pub(crate) fn closed(&self) -> Arc<Notify> {
         Arc::clone(&self.closed)
     }
 
-    /// Waits for as long as the handshake may take.
+    /// Waits until the time for the handshake has run out.
     pub(crate) fn patience(&self, config: &ServerConfig) -> impl Future<Output = ()> + use<> {
         let end = self.since + config.handshake_timeout;
         let scarce_end = self.since + config.handshake_timeout_scarce;
@@ -275,7 +278,7 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         let mut state = self.admissions.state.lock();
-        // A handshake that was closed has left already.
+        // A handshake that was closed no longer counts.
         if !self.in_handshake || state.end_handshake(self.rank).is_some() {
             state.leave(self.peer);
         }

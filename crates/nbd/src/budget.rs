@@ -1,7 +1,7 @@
-//! Memory for request data: a total for the server, a limit and a reserve for each connection.
+//! Memory for request data: a total for the server, and a limit and a reserve for each connection.
 //!
-//! A connection charges the total only for what it holds beyond its reserve, so the common case (small requests,
-//! moderate queue depth) touches nothing shared.
+//! A connection charges the total only for what it holds beyond its reserve. The common case, small requests
+//! at moderate queue depth, therefore touches nothing shared.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use tokio::sync::Semaphore;
 
 use crate::config::CONNECTION_RESERVE_BYTES;
 
-/// Bytes of one permit.
+/// Bytes that one permit represents.
 const UNIT_BYTES: usize = 4096;
 
-/// The total of a server. First come, first served.
+/// Total memory of a server. Served in the order of requests.
 pub(crate) struct Budget {
     units: Semaphore,
     waiting: AtomicUsize,
@@ -34,7 +34,7 @@ impl Budget {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// A client is ended that held so many bytes and moved nothing.
+    /// Logs that a client was disconnected that held `held_bytes` and moved no data.
     pub(crate) fn log_stalled(&self, held_bytes: usize) {
         if let Some(held_back) = self.stalled.pass() {
             tracing::warn!(
@@ -61,7 +61,7 @@ impl Budget {
     }
 }
 
-/// What one connection holds of the budget; gives all back when dropped.
+/// Share of the budget that one connection holds. Dropping it returns all of it.
 pub(crate) struct Lease<'a> {
     budget: &'a Budget,
     limit_bytes: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Lease<'a> {
     waiting: Option<Waiting<'a>>,
 }
 
-/// A request for some units, under way.
+/// Pending request for units.
 struct Waiting<'a> {
     units: usize,
     acquire: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
@@ -90,8 +90,8 @@ impl<'a> Lease<'a> {
         self.held_bytes
     }
 
-    /// Takes `bytes`. Pending either because this connection is at its limit (then it is asked again after
-    /// [`Lease::release`]), or because all are (then the task is woken).
+    /// Takes `bytes`. Pending if this connection is at its limit (poll again after [`Lease::release`]), or if
+    /// the total is used up (the task is woken).
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         if self.held_bytes > 0 && self.held_bytes + bytes > self.limit_bytes {
             return Poll::Pending;
@@ -99,7 +99,7 @@ impl<'a> Lease<'a> {
         loop {
             if let Some(Waiting { units, acquire }) = &mut self.waiting {
                 if acquire.as_mut().poll(cx).is_pending() {
-                    // What was released meanwhile may have made the wait needless.
+                    // A release in the meantime may have made the wait unnecessary.
                     if units_for(self.held_bytes + bytes) > self.charged_units {
                         return Poll::Pending;
                     }
@@ -124,7 +124,7 @@ impl<'a> Lease<'a> {
         }
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes` to the budget.
     pub(crate) fn release(&mut self, bytes: usize) {
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
         self.settle();

@@ -1,5 +1,5 @@
-//! Buffers for request data, reused within a connection and never handed to another one: what a client reads
-//! can only be what the device filled in, or at worst bytes of the same client.
+//! Buffers for request data. They are reused within a connection and never passed to another one, so a client
+//! reads only what the device filled in, or at worst bytes of the same client.
 
 /// Smallest buffer, in bytes.
 const SMALLEST_BYTES: usize = 4096;
@@ -41,7 +41,7 @@ fn class_of(footprint: usize) -> usize {
 }
 
 impl BufferPool {
-    /// A buffer of `len` bytes with unspecified content: zeros, or old data of this connection.
+    /// Returns a buffer of `len` bytes with unspecified content: zeros, or old data of this connection.
     pub(crate) fn take(&mut self, len: usize) -> Buffer {
         let footprint = footprint_bytes(len);
         if footprint == 0 {
@@ -57,7 +57,7 @@ impl BufferPool {
         Buffer { bytes, len }
     }
 
-    /// Takes a buffer back; returns the bytes of memory it stood for.
+    /// Takes a buffer back. Returns the bytes of memory that it occupied.
     pub(crate) fn give(&mut self, buffer: Buffer) -> usize {
         let footprint = buffer.bytes.len();
         if footprint > 0 && self.kept_bytes + footprint <= KEPT_BYTES_MAX {
@@ -71,7 +71,7 @@ impl BufferPool {
         footprint
     }
 
-    /// Frees everything kept.
+    /// Frees all kept buffers.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

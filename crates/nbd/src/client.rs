@@ -10,7 +10,7 @@ pub use connection::Connection;
 pub use negotiation::{Negotiated, Replies, negotiate};
 pub use uri::{ExportUri, UriError};
 
-/// The other side does not keep to the protocol, or refuses.
+/// Error for a server that violates the protocol or refuses.
 fn protocol(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }

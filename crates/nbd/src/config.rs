@@ -1,4 +1,4 @@
-//! What an operator sets: limits, timeouts, TLS.
+//! Settings of the operator: limits, timeouts, TLS.
 
 use std::time::Duration;
 
@@ -18,38 +18,41 @@ pub enum TlsPolicy {
 /// Limits and policies of a server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// TLS for every connection.
+    /// TLS policy of all connections.
     pub tls: TlsPolicy,
-    /// Allows TCP without TLS on addresses other than loopback.
+    /// Whether TCP without TLS is allowed on addresses other than loopback.
     pub insecure: bool,
-    /// Connections at a time. One more takes the place of one in its handshake, if there is any, and is closed at once
-    /// otherwise.
+    /// Most connections at a time. One more takes the place of a connection in its handshake if there is one,
+    /// and is closed at once otherwise.
     pub connections_max: usize,
-    /// The same for connections of one peer: an IP address, or the user of a process that connects to a Unix socket.
+    /// Most connections of one peer at a time, with the same rule. A peer is an IP address, or the user of a
+    /// process that connects to a Unix socket.
     pub connections_per_peer_max: usize,
-    /// Requests in flight on a connection; more wait in the socket. 1 to 4096.
+    /// Most requests in flight on a connection; more wait in the socket. 1 to 4096.
     pub requests_per_connection_max: usize,
-    /// Bytes of request data held for one connection; at least 32 MiB.
+    /// Most bytes of request data held for one connection; at least 32 MiB.
     pub connection_buffer_bytes_max: usize,
-    /// Bytes of request data held for all connections, beyond [`CONNECTION_RESERVE_BYTES`] that each has to
-    /// itself; at least 32 MiB.
+    /// Most bytes of request data held for all connections together, beyond the [`CONNECTION_RESERVE_BYTES`]
+    /// that each connection has in addition; at least 32 MiB.
     pub total_buffer_bytes_max: usize,
-    /// From accepting to the start of transmission.
+    /// Longest time from accepting a client to the start of transmission.
     pub handshake_timeout: Duration,
-    /// The same while handshakes hold more than three quarters of all places, or no place is free.
+    /// Longest time for a handshake while handshakes hold more than three quarters of all places, or no place
+    /// is free.
     pub handshake_timeout_scarce: Duration,
-    /// How long a client may take none of its replies, or send nothing of a payload it announced, while others
-    /// wait for the memory it holds. It is disconnected then.
+    /// Time without progress after which a client may be disconnected: it holds memory, and takes none of its
+    /// replies or sends nothing of a payload it announced. It is disconnected only if another connection
+    /// waits for memory.
     pub stall_timeout: Duration,
-    /// From shutdown (or the client's farewell) to closing, even if replies are left.
+    /// Longest time from shutdown (or the client's disconnect request) to closing, even if replies are left.
     pub shutdown_grace: Duration,
 }
 
 /// Largest [`ServerConfig::connections_max`].
 pub const CONNECTIONS_LIMIT: usize = 1 << 20;
 
-/// Bytes of request data that every connection may hold without asking, so that a few greedy or stalled
-/// clients never stop small requests of the others.
+/// Bytes of request data that every connection may hold without charging the total. With this reserve, greedy
+/// or stalled clients never stop small requests of the others.
 pub const CONNECTION_RESERVE_BYTES: usize = 256 << 10;
 
 impl Default for ServerConfig {

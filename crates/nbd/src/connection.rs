@@ -1,4 +1,4 @@
-//! One connection from greeting to farewell.
+//! One connection, from the greeting to its end.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +23,7 @@ use crate::request::Session;
 use crate::shutdown::Shutdown;
 use crate::transmission::Transmission;
 
-/// How often an active connection is looked at for idleness.
+/// Interval at which an active connection is checked for idleness.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Longest wait for the peer when closing TLS.
@@ -32,12 +32,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Serves one client over `stream` until it leaves, fails, its export is removed, or `shutdown` is requested.
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
-/// [`Device`] on what that means), so let it finish. Needs the timer of a tokio runtime. The connection counts
-/// and its memory is charged to `shared`; it counts for `peer` as well.
+/// [`Device`] for the consequences), so let it finish. Requires the timer of a tokio runtime. The connection
+/// and its memory are charged to `shared`; the connection also counts for `peer`.
 ///
 /// # Errors
-/// Why the connection ended, if not by the client's farewell or shutdown. There is nothing left to do but to
-/// log it.
+/// The reason why the connection ended, unless the client disconnected or shutdown was requested. The caller
+/// can only log it.
 pub async fn serve_connection<S, D>(
     stream: S,
     peer: Peer,
@@ -101,23 +101,24 @@ where
                 }
                 _ => Ok(()),
             };
-            // A courtesy that tells the client that nothing was cut off.
+            // Shows the client that nothing was cut off.
             let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
             result
         }
     }
 }
 
-/// What ends a negotiation before its time.
+/// Limits that end a negotiation early.
 struct Limits<'a, F> {
     patience: Pin<&'a mut F>,
-    /// Another client gets the place.
+    /// Notified when another client gets the place.
     closed: Arc<Notify>,
     stopped: Shutdown,
 }
 
 impl<F: Future<Output = ()>> Limits<'_, F> {
-    /// Runs a negotiation; `None` when shutdown came first. A client that hangs up is no failure.
+    /// Runs a negotiation. Returns `None` if shutdown came first. The end of the stream in the middle of a
+    /// message becomes [`ConnectionError::UnexpectedEnd`].
     async fn hold<T>(
         &mut self,
         negotiation: impl Future<Output = Result<T, ConnectionError>>,
@@ -137,7 +138,7 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
     }
 }
 
-/// The transmission phase, with its clock.
+/// Runs the transmission phase with its timers.
 #[tracing::instrument(level = "debug", skip_all, fields(export = ?export.name))]
 async fn transmit<S, D>(
     stream: &mut S,

@@ -1,4 +1,4 @@
-//! Carrying a request out on the device.
+//! Execution of requests on the device.
 
 use device::{Device, DeviceError, Extent};
 use tracing::Instrument;
@@ -14,14 +14,14 @@ pub(crate) struct Request {
     pub(crate) operation: Operation,
 }
 
-/// A request that the device is done with.
+/// A request that the device has completed.
 pub(crate) struct Finished {
     pub(crate) request: Request,
     pub(crate) buffer: Buffer,
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
 }
 
-/// Runs `request`; `buffer` is the data of a WRITE or the place for that of a READ.
+/// Runs `request`. `buffer` holds the data of a WRITE, or receives that of a READ.
 pub(crate) async fn execute<D: Device>(device: &D, request: Request, buffer: Buffer) -> Finished {
     let Request { cookie, operation } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
@@ -52,7 +52,7 @@ async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) 
             let result = extents.and_then(|mut extents| {
                 extents.truncate(max_extents);
                 let known = extents.iter().any(|extent| extent.len > 0);
-                // An answer without extents would be malformed.
+                // A reply without extents would be malformed.
                 if known { Ok(extents) } else { Err(DeviceError::Io("no extent is known".to_owned())) }
             });
             return Finished { request, buffer, result };
@@ -61,7 +61,7 @@ async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) 
     Finished { request, buffer, result: result.map(|()| Vec::new()) }
 }
 
-/// The code that tells a client about `error`.
+/// Returns the error code that reports `error` to a client.
 pub(crate) fn errno(error: &DeviceError) -> Errno {
     match error {
         DeviceError::Invalid(_) => Errno::Inval,

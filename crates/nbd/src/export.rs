@@ -1,4 +1,4 @@
-//! The devices a server offers, by name, and what all its connections share.
+//! The devices that a server offers, by name, and the state that all its connections share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::shutdown::{Shutdown, ShutdownTrigger};
 
 /// A device under a name.
 pub struct Export<D> {
-    /// What clients ask for, at most 4096 bytes.
+    /// Name that clients ask for, at most 4096 bytes.
     pub name: String,
-    /// Words for people, at most 4096 bytes; may be empty.
+    /// Description for people, at most 4096 bytes; may be empty.
     pub description: String,
-    /// What is served.
+    /// The device.
     pub device: Arc<D>,
 }
 
@@ -27,7 +27,7 @@ pub struct Export<D> {
 pub struct Offered<D> {
     export: Export<D>,
     removed: ShutdownTrigger,
-    /// Connections that chose it.
+    /// Number of connections that chose it.
     sessions: watch::Sender<usize>,
 }
 
@@ -43,24 +43,24 @@ impl<D> Offered<D> {
         Arc::new(Self { export, removed: ShutdownTrigger::new(), sessions: watch::Sender::new(0) })
     }
 
-    /// Connections that chose it and have not ended.
+    /// Number of connections that chose it and have not ended.
     pub fn sessions(&self) -> usize {
         *self.sessions.borrow()
     }
 
-    /// Waits until no connection has it any more.
+    /// Waits until no connection uses it.
     pub async fn unused(&self) {
-        // An error is impossible: the sender is ours.
+        // Cannot fail: `self` holds the sender.
         let _ = self.sessions.subscribe().wait_for(|sessions| *sessions == 0).await;
     }
 
-    /// Learns of its removal.
+    /// Subscribes to its removal.
     pub(crate) fn removed(&self) -> Shutdown {
         self.removed.subscribe()
     }
 }
 
-/// An export as the choice of a connection, which counts while it has it.
+/// An export that a connection chose. It counts as a session while it lives.
 pub(crate) struct Chosen<D>(Arc<Offered<D>>);
 
 impl<D> Chosen<D> {
@@ -83,10 +83,10 @@ impl<D> Drop for Chosen<D> {
     }
 }
 
-/// What all connections of a server share: exports, configuration, memory.
+/// State that all connections of a server share: exports, configuration, memory.
 pub struct Shared<D> {
     offers: RwLock<Arc<[Arc<Offered<D>>]>>,
-    /// Exports that there shall be, in order, whether offered now or not.
+    /// Names of all configured exports, in order, whether offered now or not.
     names: RwLock<Arc<[String]>>,
     tls: RwLock<TlsPolicy>,
     pub(crate) config: ServerConfig,
@@ -102,10 +102,11 @@ fn check_lengths<D>(export: &Export<D>) -> Result<(), ConfigError> {
 }
 
 impl<D: Device> Shared<D> {
-    /// Offers `exports`; the first is also the one clients get who ask for the empty name, while it is offered.
+    /// Offers `exports`. The first one is also the default export, which clients get for the empty name while
+    /// it is offered.
     ///
     /// # Errors
-    /// [`ConfigError`] when there is no export, two have one name, or a limit is out of range.
+    /// [`ConfigError`] if there is no export, two have the same name, or a limit is out of range.
     pub fn new(exports: Vec<Export<D>>, config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
         if exports.is_empty() {
             return Err(ConfigError::NoExport);
@@ -116,10 +117,11 @@ impl<D: Device> Shared<D> {
         Ok(shared)
     }
 
-    /// Offers nothing yet; clients that ask for the empty name find nothing until [`Shared::arrange`] names the first.
+    /// Creates a server that offers nothing yet. The empty name finds nothing until [`Shared::arrange`] names
+    /// the first export.
     ///
     /// # Errors
-    /// [`ConfigError`] when a limit is out of range.
+    /// [`ConfigError`] if a limit is out of range.
     pub fn empty(config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
         let budget = Budget::new(config.total_buffer_bytes_max);
@@ -134,16 +136,16 @@ impl<D: Device> Shared<D> {
         }))
     }
 
-    /// Names the exports that there shall be, offered now or not, in the order in which clients see them. The first is the
-    /// one that clients get who ask for the empty name. While it is not offered they get none: a client that connects again
-    /// must not find another device in its place.
+    /// Sets the names of the configured exports, offered now or not, in the order in which clients see them.
+    /// Clients that ask for the empty name get the first one. While it is not offered they get none: a client
+    /// that connects again must not find another device in its place.
     pub fn arrange(&self, names: Vec<String>) {
         let mut offers = self.offers.write();
         *self.names.write() = names.into();
         *offers = self.in_order(offers.iter().cloned());
     }
 
-    /// As the names say; others follow them, in the order in which they came.
+    /// Sorts exports by the configured names. Others follow in the order in which they were added.
     fn in_order(&self, offers: impl Iterator<Item = Arc<Offered<D>>>) -> Arc<[Arc<Offered<D>>]> {
         let names = self.names.read();
         let mut offers: Vec<_> = offers.collect();
@@ -152,10 +154,10 @@ impl<D: Device> Shared<D> {
         offers.into()
     }
 
-    /// Offers another export, in its place among those that were named, else behind them.
+    /// Offers another export, at its place among the configured names, otherwise after them.
     ///
     /// # Errors
-    /// [`ConfigError`] when one of this name is there, or its name or description is too long.
+    /// [`ConfigError`] if an export of this name is already offered, or its name or description is too long.
     pub fn add(&self, export: Export<D>) -> Result<(), ConfigError> {
         check_lengths(&export)?;
         let mut offers = self.offers.write();
@@ -166,9 +168,9 @@ impl<D: Device> Shared<D> {
         Ok(())
     }
 
-    /// Takes an export away: clients find it no more, and those that have it get the answers to what is in flight, and
-    /// are disconnected (see [`Offered::unused`]). Other exports and their clients are not touched. The last one may
-    /// go too.
+    /// Removes an export. New clients no longer find it. Clients that use it get the replies to their
+    /// requests in flight and are disconnected (see [`Offered::unused`]). Other exports and their clients are
+    /// not affected. The last export can be removed too.
     pub fn remove(&self, name: &str) -> Option<Arc<Offered<D>>> {
         let mut offers = self.offers.write();
         let gone = offers.iter().find(|offer| offer.name == name).cloned()?;
@@ -178,17 +180,18 @@ impl<D: Device> Shared<D> {
         Some(gone)
     }
 
-    /// The exports that there shall be; see [`Shared::arrange`].
+    /// Names of the configured exports; see [`Shared::arrange`].
     pub fn names(&self) -> Arc<[String]> {
         self.names.read().clone()
     }
 
-    /// All exports now, in order.
+    /// All exports offered now, in order.
     pub fn exports(&self) -> Arc<[Arc<Offered<D>>]> {
         self.offers.read().clone()
     }
 
-    /// The export of that name. The empty one stands for the first that was named, whether that is offered or not.
+    /// Finds the export of that name. The empty name means the first configured one, whether that is offered
+    /// or not.
     pub fn find(&self, name: &str) -> Option<Arc<Offered<D>>> {
         let offers = self.offers.read();
         let names = self.names.read();
@@ -196,7 +199,8 @@ impl<D: Device> Shared<D> {
         offers.iter().find(|export| export.name == name).cloned()
     }
 
-    /// Changes what connections from now on need for TLS: renewed certificates, say. TLS is not turned on or off by it.
+    /// Replaces the TLS configuration of future connections, for example with renewed certificates. It does
+    /// not turn TLS on or off.
     pub fn renew_tls(&self, tls: TlsPolicy) {
         let mut now = self.tls.write();
         if matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {
@@ -208,13 +212,13 @@ impl<D: Device> Shared<D> {
         self.tls.read().clone()
     }
 
-    /// Connections being served now.
+    /// Number of connections being served now.
     pub fn connections(&self) -> usize {
         self.admissions.connections()
     }
 
-    /// Closes up to `count` connections that are in their handshake, those first whose clients have said nothing, the oldest
-    /// first. Answers how many were closed.
+    /// Closes up to `count` connections that are in their handshake: first those whose clients have sent
+    /// nothing, and among them the oldest first. Returns the number closed.
     pub fn close_handshakes(&self, count: usize) -> usize {
         self.admissions.close_handshakes(count)
     }

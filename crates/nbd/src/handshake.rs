@@ -1,7 +1,7 @@
 //! The handshake phase: fixed newstyle negotiation.
 //!
-//! Options are read to the byte, without buffering: what a client sends ahead of its time in plain text can
-//! never be taken for something it said inside TLS.
+//! Options are read to the byte, without buffering. Plain text that a client sends ahead of STARTTLS is
+//! therefore never taken for data inside TLS.
 
 use std::sync::{Arc, Weak};
 
@@ -17,14 +17,14 @@ use crate::option_reply as reply;
 use crate::protocol::*;
 use crate::request::Session;
 
-/// Longest data of an option that is looked at, in bytes. Twice the longest legal INFO query.
+/// Longest data of an option that is parsed, in bytes. Twice the longest legal INFO query.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest data of an option that is skipped, in bytes; more closes the connection.
 const SKIPPED_BYTES_MAX: u32 = 1 << 20;
 /// Most options in a handshake.
 const OPTIONS_MAX: u32 = 1024;
 
-/// What the server knows of a connection before transmission. Forgotten when TLS starts.
+/// State of a connection before transmission. Discarded when TLS starts.
 pub(crate) struct Handshake<'a, D> {
     shared: &'a Shared<D>,
     tls: &'a TlsPolicy,
@@ -33,25 +33,26 @@ pub(crate) struct Handshake<'a, D> {
     secure: bool,
     zeroes: bool,
     structured_replies: bool,
-    /// The export that `base:allocation` was chosen for. A client that goes no further does not keep it.
+    /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
+    /// handshake does not keep a removed export alive.
     context_export: Option<Weak<Offered<D>>>,
 }
 
-/// How a negotiation ended.
+/// Result of a negotiation.
 pub(crate) enum Negotiated<D> {
     /// Serve this export.
     Transmission(Chosen<D>, Session),
-    /// Go on inside TLS.
+    /// Continue inside TLS.
     StartTls,
-    /// The client said goodbye.
+    /// The client ended the negotiation or hung up.
     Over,
 }
 
-/// What an option leads to.
+/// Consequence of an option.
 enum Next<D> {
     /// Another option.
     Continue,
-    /// The end of the negotiation, once the replies are sent.
+    /// The negotiation ends once the replies are sent.
     End(Negotiated<D>),
 }
 
@@ -59,10 +60,10 @@ fn broken(reason: &str) -> ConnectionError {
     ConnectionError::Handshake(reason.to_owned())
 }
 
-/// Greets the client, and returns whether it wants the 124 zeros after EXPORT_NAME.
+/// Greets the client. Returns whether the client expects the 124 zeros after EXPORT_NAME.
 ///
 /// # Errors
-/// When the client is not of the fixed newstyle, or fails.
+/// If the client does not speak fixed newstyle, or the stream fails.
 pub(crate) async fn greet<S>(stream: &mut S) -> Result<bool, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -94,7 +95,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         Self { shared, tls, admission, secure, zeroes, structured_replies: false, context_export: None }
     }
 
-    /// Answers options until one ends the negotiation.
+    /// Replies to options until one ends the negotiation.
     pub(crate) async fn run<S>(&mut self, stream: &mut S) -> Result<Negotiated<D>, ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -103,7 +104,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         let mut out = Vec::new();
         for _ in 0..OPTIONS_MAX {
             let mut header = [0; OPTION_HEADER_BYTES];
-            // Many clients just hang up after looking around.
+            // Many clients hang up after listing exports.
             match stream.read(&mut header[..1]).await? {
                 0 => return Ok(Negotiated::Over),
                 _ => stream.read_exact(&mut header[1..]).await?,
@@ -120,7 +121,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                 self.answer(header.option, &data, &mut out)?
             };
             if let Next::End(Negotiated::Transmission(..)) = next {
-                // Before the client learns of it: from then on it relies on its place.
+                // Done before the client gets the reply, because it relies on its place from then on.
                 self.admission.established()?;
             }
             let sent = async {
@@ -133,7 +134,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                     tokio::select! {
                         biased;
                         sent = sent => sent?,
-                        // It does not wait for a client that does not listen.
+                        // The removal does not wait for a client that does not read.
                         () = removed.requested() => return Ok(Negotiated::Over),
                     }
                     return Ok(Negotiated::Transmission(export, session));
@@ -243,7 +244,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Next::Continue
     }
 
-    /// The session with `export` as negotiated: contexts count only for the export they were asked for.
+    /// Returns the session with `export` as negotiated. Contexts count only for the export that they were
+    /// chosen for.
     fn session(&self, export: &Arc<Offered<D>>) -> Session {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
@@ -257,7 +259,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         };
         let geometry = export.device.geometry();
         reply::push_info_export(out, option, &geometry, self.session(&export));
-        // Sent without being asked, because requests that ignore it fail.
+        // Sent without being requested, because requests that ignore it fail.
         reply::push_info_block_size(out, option, &geometry);
         for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {
             if query.infos.contains(&info) {

@@ -1,6 +1,6 @@
-//! The receive buffer of a connection: one system call takes in as many small requests as the socket holds.
+//! Receive buffer of a connection. One system call receives as many small requests as the socket holds.
 
-/// Size at the start and when idle, in bytes.
+/// Initial and idle size, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 /// Largest size, in bytes.
 const LARGE_BYTES: usize = 256 << 10;
@@ -17,7 +17,7 @@ impl Input {
         Self { bytes: vec![0; SMALL_BYTES], start: 0, end: 0 }
     }
 
-    /// The bytes received and not consumed.
+    /// Bytes received and not consumed.
     pub(crate) fn available(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -28,15 +28,15 @@ impl Input {
         debug_assert!(self.start <= self.end);
     }
 
-    /// Makes sure that `len` bytes can be available at once.
+    /// Grows the buffer so that `len` bytes can be available at once.
     pub(crate) fn reserve(&mut self, len: usize) {
         if self.bytes.len() < len {
             self.bytes.resize(len.next_power_of_two(), 0);
         }
     }
 
-    /// Room to receive into, at most `limit` bytes. Not empty, since callers ask for more only while fewer bytes
-    /// are available than the buffer holds.
+    /// Returns the room to receive into, at most `limit` bytes. It is not empty, because callers ask for more
+    /// only while fewer bytes are available than the buffer holds.
     pub(crate) fn room(&mut self, limit: usize) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
@@ -50,7 +50,7 @@ impl Input {
         &mut self.bytes[self.end..end]
     }
 
-    /// Counts `len` bytes of [`Input::room`] as received. A buffer that was filled to the brim grows.
+    /// Counts `len` bytes of [`Input::room`] as received. A buffer that is completely filled grows.
     pub(crate) fn received(&mut self, len: usize) {
         self.end += len;
         debug_assert!(self.end <= self.bytes.len());
@@ -59,7 +59,7 @@ impl Input {
         }
     }
 
-    /// Gives most memory back when nothing is available.
+    /// Frees most of the memory if no bytes are available.
     pub(crate) fn shrink(&mut self) {
         if self.start == self.end && self.bytes.len() > SMALL_BYTES {
             *self = Self::new();

@@ -1,30 +1,31 @@
-//! NBD. The front-end serves [`device::Device`]s to any NBD client, over Unix sockets or TCP, with or without
-//! TLS.
+//! Server and client of the NBD protocol. The server offers [`device::Device`]s to any NBD client, over Unix
+//! sockets or TCP, with or without TLS.
 //!
-//! It speaks the fixed newstyle protocol as the specification of the NBD project has it: simple and structured
-//! replies, `base:allocation`, and every command but RESIZE.
+//! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies,
+//! `base:allocation`, and every command but RESIZE.
 //!
-//! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], the memory all connections share. Exports come and
-//!   go while it serves.
-//! * [`serve_connection`] serves one client within the task that awaits it. Requests that the device answers at
-//!   once cost no allocation, no task and no system call of their own.
-//! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads; [`Server`] has such threads of
-//!   its own.
-//! * [`client`] reads exports, and negotiates for whoever sends requests of its own.
-//! * [`protocol`], [`request`], [`reply`], [`option`] and [`option_reply`] are the wire format: pure functions.
+//! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], and the memory that all connections
+//!   share. Exports can be added and removed while it serves.
+//! * [`serve_connection`] serves one client within the task that awaits it. Requests that the device
+//!   completes at once need no allocation, no task and no separate system call.
+//! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads. [`Server`]
+//!   has its own worker threads.
+//! * [`client`] reads exports. It also negotiates for programs that send their own requests.
+//! * [`protocol`], [`request`], [`reply`], [`option`] and [`option_reply`] implement the wire format as pure
+//!   functions.
 //!
 //! ```text
 //! socket -> input -> request::check -> Device future (polled at once, else a slot) -> output -> socket
 //!             ^ stops when over a limit: requests in flight, bytes held (lease), replies not taken
 //! ```
 //!
-//! Memory: a connection has a receive buffer (16 KiB idle, at most 256 KiB), holds request data for up to
-//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until it was idle for a second. All
-//! together hold `total_buffer_bytes_max` and [`CONNECTION_RESERVE_BYTES`] each.
+//! Memory: a connection has a receive buffer (16 KiB idle, at most 256 KiB), holds request data of at most
+//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until it was idle for a second.
+//! All connections together hold at most `total_buffer_bytes_max`, plus [`CONNECTION_RESERVE_BYTES`] each.
 //!
 //! # A service with worker threads of its own
 //!
-//! One thread accepts; each client goes to a worker, and stays there.
+//! One thread accepts clients. Each client is assigned to a worker and stays there.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -47,7 +48,7 @@
 //!     loop {
 //!         match acceptor.accept().await {
 //!             Ok(client) => {
-//!                 // One that finds no place is closed.
+//!                 // A client that finds no place is closed.
 //!                 if let Ok(admitted) = client.admit(&accepting_for) {
 //!                     hand_to_a_worker(admitted);
 //!                 }

@@ -1,7 +1,8 @@
 //! Listening on Unix and TCP sockets.
 //!
-//! A [`Listener`] is bound outside any runtime, an [`Acceptor`] lives in one, and an [`Accepted`] connection that is
-//! [`Admitted`] can go to the runtime of another thread before it is registered there.
+//! A [`Listener`] is bound outside any runtime, and an [`Acceptor`] belongs to one. An [`Accepted`]
+//! connection that is [`Admitted`] can be sent to the runtime of another thread before it is registered
+//! there.
 
 use std::io;
 use std::net;
@@ -27,10 +28,11 @@ const BACKLOG: i32 = 1024;
 /// Send buffer of Unix sockets, in bytes. TCP sizes its own.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// When a silent TCP client is asked whether it is there, how often again, and when it counts as gone: what it holds (a
-/// place, a drive that is to be opened again) is free within two minutes. While something that was sent to it is unacknowledged,
-/// it is TCP that sends again and gives up, after a quarter of an hour. `TCP_USER_TIMEOUT` would make that less, and also end
-/// clients that are there and take nothing for a while, as a machine that is stopped.
+/// Keepalive of TCP clients: idle time before the first probe, interval of probes, and probes until the
+/// client counts as gone. The resources of a client that is gone (a place, a drive that is to be opened
+/// again) are free within two minutes. While sent data is unacknowledged, TCP retransmits instead and gives
+/// up after about 15 minutes. `TCP_USER_TIMEOUT` would shorten that, but it would also disconnect clients
+/// that are alive and take nothing for a while, such as a suspended machine.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
@@ -48,12 +50,12 @@ pub enum ListenError {
 }
 
 enum Socket {
-    /// The file goes first.
+    /// The file is removed before the socket is closed.
     Unix(SocketFile, UnixListener),
     Tcp(TcpListener),
 }
 
-/// A bound socket that clients can already connect to, to be accepted later.
+/// A bound socket that clients can already connect to. They are accepted later.
 pub struct Listener {
     socket: Socket,
     address: Address,
@@ -71,11 +73,12 @@ impl Listener {
         }
     }
 
-    /// Listens on a Unix socket that only this user can connect to (mode 0600). A socket that a dead server left
-    /// is replaced; the file is removed when the listener is dropped.
+    /// Listens on a Unix socket that only this user can connect to (mode 0600). A socket left by a dead
+    /// server is replaced. The file is removed when the listener is dropped.
     ///
     /// # Errors
-    /// [`ListenError`] when something else is at `path`, a server answers there, or the system refuses.
+    /// [`ListenError`] if something other than a socket is at `path`, a running server uses the socket, or
+    /// the system call fails.
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         let address = Address::Unix(path.to_owned());
         match socket_file::listen(path, BACKLOG) {
@@ -84,10 +87,12 @@ impl Listener {
         }
     }
 
-    /// Listens on a TCP port (0: any free one). Without TLS only loopback is allowed, unless `insecure` is set.
+    /// Listens on a TCP port (0: any free one). Without TLS only loopback addresses are allowed, unless
+    /// `insecure` is set.
     ///
     /// # Errors
-    /// [`ListenError`] when the address would be open to the network, is unknown, or the system refuses.
+    /// [`ListenError`] if the address would be open to the network or cannot be resolved, or a system call
+    /// fails.
     pub fn tcp(host: &str, port: u16, config: &ServerConfig) -> Result<Self, ListenError> {
         let address = Address::Tcp(host.to_owned(), port);
         let fail = |error| ListenError::Io(address.clone(), error);
@@ -103,15 +108,15 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
 
-    /// Where it listens, with the port that was given.
+    /// Address it listens on, with the port that the system assigned.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Registers with the tokio runtime this is called in.
+    /// Registers with the tokio runtime in which this is called.
     ///
     /// # Errors
-    /// When the runtime cannot.
+    /// If the registration fails.
     pub fn register(self) -> io::Result<Acceptor> {
         Ok(match self.socket {
             Socket::Unix(file, listener) => {
@@ -122,8 +127,8 @@ impl Listener {
     }
 }
 
-/// Has the system end connections whose clients are gone without a farewell. Accepted sockets have the options of their
-/// listener.
+/// Enables keepalive, so that the system ends connections of clients that are gone without closing them.
+/// Accepted sockets inherit these options from their listener.
 fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(listener, true)?;
     sockopt::set_tcp_keepidle(listener, KEEPALIVE_IDLE)?;
@@ -133,7 +138,7 @@ fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
 
 /// A listener within a runtime.
 pub enum Acceptor {
-    /// On a Unix socket. Its file goes first.
+    /// On a Unix socket. Its file is removed before the socket is closed.
     Unix(SocketFile, tokio::net::UnixListener),
     /// On a TCP port.
     Tcp(tokio::net::TcpListener),
@@ -143,7 +148,7 @@ impl Acceptor {
     /// Waits for the next client.
     ///
     /// # Errors
-    /// Those of `accept(2)`: the listener stays usable; [`crate::AcceptFailures`] says what to do.
+    /// Those of `accept(2)`. The listener stays usable; [`crate::AcceptFailures`] handles the failure.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Unix(_, listener) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
@@ -156,7 +161,7 @@ impl Acceptor {
     }
 }
 
-/// A client that was accepted, and has no place yet.
+/// A client that was accepted and has no place yet.
 pub enum Accepted {
     /// Over a Unix socket.
     Unix(UnixStream),
@@ -165,40 +170,41 @@ pub enum Accepted {
 }
 
 impl Accepted {
-    /// Whom the connection counts for.
+    /// Peer that the connection counts for.
     pub fn peer(&self) -> Peer {
         match self {
             Self::Unix(stream) => {
                 let found = sockopt::socket_peercred(stream);
                 found.map_or(Peer::Unknown, |process| Peer::User(process.uid.as_raw()))
             }
-            // Of a client that has left already nothing is known.
+            // The address of a client that has already left is not known.
             Self::Tcp(stream) => {
                 stream.peer_addr().map_or(Peer::Unknown, |peer| Peer::Address(peer.ip().to_canonical()))
             }
         }
     }
 
-    /// Gives the client a place among those of `shared`. To be done in the order in which clients are accepted, and before
-    /// they are handed to threads that may be busy: who comes later may take the place of who has said nothing so far.
+    /// Gives the client a place among those of `shared`. Call it in the order in which clients are accepted,
+    /// and before they are handed to threads that may be busy: a later client may take the place of one that
+    /// has sent nothing so far.
     ///
     /// # Errors
-    /// Where there is no place. The connection is closed.
+    /// If no place is free. The connection is closed.
     pub fn admit<D: Device>(self, shared: &Shared<D>) -> Result<Admitted, ConnectionError> {
         let admission = shared.admissions.admit(self.peer())?;
         Ok(Admitted { accepted: self, admission })
     }
 }
 
-/// A client that has a place, not yet bound to a runtime: send it to the thread that shall serve it.
+/// A client that has a place and is not yet bound to a runtime. Send it to the thread that is to serve it.
 pub struct Admitted {
     accepted: Accepted,
     admission: Admission,
 }
 
 impl Admitted {
-    /// Serves the client within the runtime this is polled in; see [`crate::serve_connection`]. `shared` is what it was
-    /// admitted to.
+    /// Serves the client within the runtime in which this is polled; see [`crate::serve_connection`].
+    /// `shared` is the server that admitted it.
     ///
     /// # Errors
     /// See [`crate::serve_connection`].
@@ -210,7 +216,8 @@ impl Admitted {
         let Admitted { accepted, admission } = self;
         match accepted {
             Accepted::Unix(stream) => {
-                // The default holds no two replies of 128 KiB. No matter if the system allows less.
+                // The default size does not hold two replies of 128 KiB. A failure is ignored: the system may
+                // allow less.
                 let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
                 serve_admitted(stream, admission, shared, shutdown).await

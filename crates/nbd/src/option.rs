@@ -1,4 +1,4 @@
-//! The options of the handshake phase: what a client asks for.
+//! The options of the handshake phase, as a client sends them.
 //!
 //! ```text
 //!  | IHAVEOPT 8 | option 4 | length 4 | `length` bytes |
@@ -20,7 +20,7 @@ pub struct OptionHeader {
 }
 
 impl OptionHeader {
-    /// Reads a header; `None` when it does not begin with `IHAVEOPT`.
+    /// Decodes a header. `None` if it does not begin with `IHAVEOPT`.
     pub fn decode(bytes: &[u8; OPTION_HEADER_BYTES]) -> Option<Self> {
         let field = &mut bytes.as_slice();
         let magic = wire::take_u64(field)?;
@@ -28,7 +28,7 @@ impl OptionHeader {
         (magic == OPTS_MAGIC).then_some(header)
     }
 
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; OPTION_HEADER_BYTES] {
         let mut bytes = [0; OPTION_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&OPTS_MAGIC.to_be_bytes());
@@ -43,7 +43,7 @@ impl OptionHeader {
 pub struct InfoQuery {
     /// Name of the export.
     pub export: String,
-    /// `INFO_*` that the client would like.
+    /// `INFO_*` that the client asks for.
     pub infos: Vec<u16>,
 }
 
@@ -52,7 +52,7 @@ pub struct InfoQuery {
 pub struct MetaContextQuery {
     /// Name of the export.
     pub export: String,
-    /// Contexts (or, to list, namespaces) asked for.
+    /// Contexts asked for. To list, also namespaces.
     pub queries: Vec<String>,
 }
 
@@ -81,10 +81,10 @@ pub enum ClientOption {
     Unknown(u32),
 }
 
-/// The data of an option is malformed.
+/// Error in the data of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// Not what the specification says.
+    /// Violates the specification.
     #[error("{0}")]
     Invalid(&'static str),
     /// A string longer than [`MAX_STRING_BYTES`].
@@ -93,7 +93,7 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// The reply type that says so.
+    /// Reply type that reports this error.
     pub fn reply_type(&self) -> u32 {
         match self {
             Self::Invalid(_) => REP_ERR_INVALID,
@@ -134,7 +134,7 @@ fn info_query(data: &mut &[u8]) -> Result<InfoQuery, OptionError> {
 fn meta_context_query(data: &mut &[u8]) -> Result<MetaContextQuery, OptionError> {
     let export = counted_string(data)?;
     let count = wire::take_u32(data).ok_or(SHORT)? as usize;
-    // Each query takes four bytes or more: a lying count cannot make us reserve memory.
+    // Each query takes at least four bytes. A wrong count therefore cannot make the server reserve memory.
     if count > data.len() / 4 {
         return Err(SHORT);
     }
@@ -143,10 +143,11 @@ fn meta_context_query(data: &mut &[u8]) -> Result<MetaContextQuery, OptionError>
 }
 
 impl ClientOption {
-    /// Reads the data of option number `option`.
+    /// Decodes the data of option number `option`.
     ///
     /// # Errors
-    /// [`OptionError`] when the data is not what that option carries. Unknown options are no error.
+    /// [`OptionError`] if the data does not have the form that the option requires. Unknown options are not
+    /// an error.
     pub fn decode(option: u32, data: &[u8]) -> Result<Self, OptionError> {
         let rest = &mut &*data;
         let decoded = match option {
@@ -165,7 +166,7 @@ impl ClientOption {
         Ok(decoded)
     }
 
-    /// The option's number.
+    /// Number of the option.
     pub fn number(&self) -> u32 {
         match self {
             Self::ExportName(_) => OPT_EXPORT_NAME,
@@ -181,7 +182,7 @@ impl ClientOption {
         }
     }
 
-    /// Writes the option with its header, as a client sends it.
+    /// Encodes the option with its header, as a client sends it.
     pub fn encode(&self) -> Vec<u8> {
         let mut data = Vec::new();
         match self {

@@ -16,16 +16,16 @@ pub const OPTION_REPLY_HEADER_BYTES: usize = 20;
 /// The header of an option reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionReplyHeader {
-    /// The option answered.
+    /// The option that the reply is for.
     pub option: u32,
     /// `REP_*`.
     pub reply_type: u32,
-    /// Bytes that follow.
+    /// Bytes of data that follow.
     pub length: u32,
 }
 
 impl OptionReplyHeader {
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; OPTION_REPLY_HEADER_BYTES] {
         let mut bytes = [0; OPTION_REPLY_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&REP_MAGIC.to_be_bytes());
@@ -35,7 +35,7 @@ impl OptionReplyHeader {
         bytes
     }
 
-    /// Reads a header; `None` when the magic is another.
+    /// Decodes a header. `None` if the magic is wrong.
     pub fn decode(bytes: &[u8; OPTION_REPLY_HEADER_BYTES]) -> Option<Self> {
         let field = &mut bytes.as_slice();
         let magic = wire::take_u64(field)?;
@@ -68,8 +68,8 @@ pub fn push_info_export(out: &mut Vec<u8>, option: u32, geometry: &Geometry, ses
     push_reply(out, option, REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size, &flags]);
 }
 
-/// Appends `INFO_BLOCK_SIZE`, keeping to what the specification allows: powers of two, the preferred size at
-/// least 512, the maximum no less than the preferred.
+/// Appends `INFO_BLOCK_SIZE` within the rules of the specification: powers of two, the preferred size at
+/// least 512, the maximum at least the preferred size.
 pub fn push_info_block_size(out: &mut Vec<u8>, option: u32, geometry: &Geometry) {
     let minimum = geometry.sector_bytes;
     let maximum = request::max_payload_bytes(geometry);
@@ -99,7 +99,8 @@ pub fn push_meta_context(out: &mut Vec<u8>, option: u32, id: u32, name: &str) {
     push_reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), name.as_bytes()]);
 }
 
-/// The answer to `OPT_EXPORT_NAME`: size and flags, and 124 zeros for clients that did not do without.
+/// Returns the reply to `OPT_EXPORT_NAME`: size and flags, then 124 zeros unless the client negotiated
+/// `FLAG_C_NO_ZEROES`.
 pub fn export_name_answer(geometry: &Geometry, session: Session, zeroes: bool) -> Vec<u8> {
     let mut out = geometry.capacity_bytes.to_be_bytes().to_vec();
     out.extend_from_slice(&request::transmission_flags(geometry, session).to_be_bytes());

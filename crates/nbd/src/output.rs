@@ -1,4 +1,4 @@
-//! The replies of a connection on their way to the socket, gathered into vectored writes.
+//! The replies of a connection that wait for the socket, gathered into vectored writes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,20 +9,20 @@ use tokio::io::AsyncWrite;
 
 use crate::buffers::Buffer;
 
-/// Slices of one vectored write.
+/// Most slices in one vectored write.
 const SLICES_MAX: usize = 64;
 
-/// Header bytes, then data.
+/// Header bytes, followed by data.
 struct Segment {
     header_len: usize,
     data: Buffer,
     data_sent: usize,
 }
 
-/// Replies that are not sent yet, in order.
+/// Replies not sent yet, in order.
 #[derive(Default)]
 pub(crate) struct Output {
-    /// Header bytes of all segments, one after the other; those before `headers_sent` are gone.
+    /// Header bytes of all segments, one after the other. Those before `headers_sent` are sent.
     headers: Vec<u8>,
     headers_sent: usize,
     segments: VecDeque<Segment>,
@@ -33,12 +33,12 @@ impl Output {
         self.segments.is_empty()
     }
 
-    /// Bytes waiting, without read data.
+    /// Bytes waiting to be sent, without read data.
     pub(crate) fn header_bytes(&self) -> usize {
         self.headers.len() - self.headers_sent
     }
 
-    /// Adds what `write` appends, then `data`.
+    /// Adds the bytes that `write` appends, then `data`.
     pub(crate) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>), data: Option<Buffer>) {
         let before = self.headers.len();
         write(&mut self.headers);
@@ -52,8 +52,8 @@ impl Output {
         }
     }
 
-    /// Writes as much as the socket takes; buffers that are done with go to `sent`. Ready with the number of bytes
-    /// when something was written.
+    /// Writes as much as the socket accepts, and passes buffers that are sent completely to `sent`. Ready
+    /// with the number of bytes written.
     pub(crate) fn poll_write<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -102,14 +102,14 @@ impl Output {
                 sent(done.data);
             }
         }
-        // A client that always leaves something unsent must not make the headers grow for ever.
+        // Bounds the headers even if a client always leaves something unsent.
         if self.segments.is_empty() || self.headers_sent > 64 << 10 {
             self.headers.drain(..self.headers_sent);
             self.headers_sent = 0;
         }
     }
 
-    /// Throws everything away.
+    /// Discards everything.
     pub(crate) fn clear(&mut self, mut sent: impl FnMut(Buffer)) {
         self.segments.drain(..).for_each(|segment| sent(segment.data));
         *self = Self::default();

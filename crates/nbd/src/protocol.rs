@@ -3,7 +3,7 @@
 
 /// `NBDMAGIC`: first eight bytes a server sends.
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// `IHAVEOPT`: says newstyle negotiation, and begins every option a client sends.
+/// `IHAVEOPT`: announces newstyle negotiation, and begins every option that a client sends.
 pub const OPTS_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// Begins every option reply.
 pub const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -20,7 +20,7 @@ pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 pub const FLAG_NO_ZEROES: u16 = 1 << 1;
 /// Client flag: the client speaks fixed newstyle.
 pub const FLAG_C_FIXED_NEWSTYLE: u32 = 1 << 0;
-/// Client flag: the client wants the 124 zero bytes left out.
+/// Client flag: the server must omit the 124 zero bytes.
 pub const FLAG_C_NO_ZEROES: u32 = 1 << 1;
 
 /// Transmission flag that is always set.
@@ -37,22 +37,22 @@ pub const FLAG_SEND_TRIM: u16 = 1 << 5;
 pub const FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
 /// `CMD_FLAG_DF` is supported (only with structured replies).
 pub const FLAG_SEND_DF: u16 = 1 << 7;
-/// A flush on one connection covers writes answered on every other.
+/// A flush on one connection covers completed writes of all connections.
 pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 /// `CMD_CACHE` is supported.
 pub const FLAG_SEND_CACHE: u16 = 1 << 10;
 /// `CMD_FLAG_FAST_ZERO` is supported.
 pub const FLAG_SEND_FAST_ZERO: u16 = 1 << 11;
 
-/// Choose an export and start transmission; failure can only close the connection.
+/// Choose an export and start transmission. The only way to report a failure is to close the connection.
 pub const OPT_EXPORT_NAME: u32 = 1;
 /// End the negotiation.
 pub const OPT_ABORT: u32 = 2;
 /// List the exports.
 pub const OPT_LIST: u32 = 3;
-/// Go on inside TLS.
+/// Continue inside TLS.
 pub const OPT_STARTTLS: u32 = 5;
-/// Tell about an export.
+/// Ask for information about an export.
 pub const OPT_INFO: u32 = 6;
 /// Choose an export and start transmission.
 pub const OPT_GO: u32 = 7;
@@ -80,7 +80,7 @@ pub const REP_ERR_UNSUP: u32 = REP_FLAG_ERROR | 1;
 pub const REP_ERR_POLICY: u32 = REP_FLAG_ERROR | 2;
 /// The option's data is malformed, or the option is not allowed now.
 pub const REP_ERR_INVALID: u32 = REP_FLAG_ERROR | 3;
-/// The server wants `OPT_STARTTLS` first.
+/// The server requires `OPT_STARTTLS` first.
 pub const REP_ERR_TLS_REQD: u32 = REP_FLAG_ERROR | 5;
 /// No export has that name.
 pub const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR | 6;
@@ -102,28 +102,28 @@ pub const INFO_BLOCK_SIZE: u16 = 3;
 pub const CMD_READ: u16 = 0;
 /// Write the `length` bytes that follow the request.
 pub const CMD_WRITE: u16 = 1;
-/// End the connection; never answered.
+/// End the connection; there is no reply.
 pub const CMD_DISC: u16 = 2;
-/// Make answered writes durable.
+/// Make completed writes durable.
 pub const CMD_FLUSH: u16 = 3;
-/// Give a range up.
+/// Discard a range.
 pub const CMD_TRIM: u16 = 4;
 /// Hint that a range will be read.
 pub const CMD_CACHE: u16 = 5;
 /// Make a range read as zeros.
 pub const CMD_WRITE_ZEROES: u16 = 6;
-/// Ask what a range holds.
+/// Ask for the allocation status of a range.
 pub const CMD_BLOCK_STATUS: u16 = 7;
 
-/// Durable before the answer. Accepted on every command, as the specification demands.
+/// The request must be durable before the reply. Accepted on every command, as the specification requires.
 pub const CMD_FLAG_FUA: u16 = 1 << 0;
 /// `CMD_WRITE_ZEROES` keeps the range allocated.
 pub const CMD_FLAG_NO_HOLE: u16 = 1 << 1;
-/// `CMD_READ` is answered in one chunk.
+/// The reply to `CMD_READ` must be one chunk.
 pub const CMD_FLAG_DF: u16 = 1 << 2;
-/// `CMD_BLOCK_STATUS` is answered with one extent.
+/// The reply to `CMD_BLOCK_STATUS` must be one extent.
 pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
-/// `CMD_WRITE_ZEROES` fails rather than be as slow as a write.
+/// `CMD_WRITE_ZEROES` must fail rather than be as slow as a write.
 pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
 
 /// Last chunk of a structured reply.
@@ -132,25 +132,25 @@ pub const REPLY_FLAG_DONE: u16 = 1 << 0;
 pub const REPLY_TYPE_NONE: u16 = 0;
 /// Chunk of read data.
 pub const REPLY_TYPE_OFFSET_DATA: u16 = 1;
-/// Chunk that says a read range is zeros.
+/// Chunk for a read range that is all zeros.
 pub const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 /// Chunk of extents.
 pub const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
-/// Chunk that says the request failed.
+/// Chunk that reports failure of the request.
 pub const REPLY_TYPE_ERROR: u16 = (1 << 15) + 1;
 
 /// `base:allocation`: the extent is not allocated.
 pub const STATE_HOLE: u32 = 1 << 0;
 /// `base:allocation`: the extent reads as zeros.
 pub const STATE_ZERO: u32 = 1 << 1;
-/// The metadata context that tells allocation.
+/// The metadata context that reports allocation.
 pub const CONTEXT_BASE_ALLOCATION: &str = "base:allocation";
-/// The identifier this server gives to `base:allocation` (any number serves).
+/// Identifier that this server assigns to `base:allocation` (any number is valid).
 pub const CONTEXT_ID_BASE_ALLOCATION: u32 = 1;
 
 /// Longest string (export name, context name, error message) in bytes.
 pub const MAX_STRING_BYTES: usize = 4096;
-/// Largest payload that a client may send or ask for without further agreement, in bytes.
+/// Largest payload, in bytes, that a client may send or request without negotiating a limit.
 pub const MAX_PAYLOAD_BYTES: u32 = 32 << 20;
 
 /// An error code on the wire (`NBD_E*`).
@@ -163,7 +163,7 @@ pub enum Errno {
     Io = 5,
     /// Invalid argument.
     Inval = 22,
-    /// No space left, or a write beyond the end.
+    /// No space left, or a write beyond the end of the export.
     NoSpc = 28,
     /// A read with `CMD_FLAG_DF` that is too large for one chunk.
     Overflow = 75,
@@ -172,7 +172,7 @@ pub enum Errno {
 }
 
 impl Errno {
-    /// The number on the wire.
+    /// Number used on the wire.
     pub const fn code(self) -> u32 {
         self as u32
     }

@@ -28,7 +28,7 @@ pub struct SimpleReply {
 }
 
 impl SimpleReply {
-    /// Writes the reply.
+    /// Encodes the reply.
     pub fn encode(&self) -> [u8; SIMPLE_REPLY_BYTES] {
         let mut bytes = [0; SIMPLE_REPLY_BYTES];
         bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -37,7 +37,7 @@ impl SimpleReply {
         bytes
     }
 
-    /// Reads a reply; `None` when the magic is another.
+    /// Decodes a reply. `None` if the magic is wrong.
     pub fn decode(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Option<Self> {
         let field = &mut bytes.as_slice();
         let magic = wire::take_u32(field)?;
@@ -60,7 +60,7 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; CHUNK_HEADER_BYTES] {
         let mut bytes = [0; CHUNK_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
@@ -71,7 +71,7 @@ impl ChunkHeader {
         bytes
     }
 
-    /// Reads a header; `None` when the magic is another.
+    /// Decodes a header. `None` if the magic is wrong.
     pub fn decode(bytes: &[u8; CHUNK_HEADER_BYTES]) -> Option<Self> {
         let field = &mut bytes.as_slice();
         let magic = wire::take_u32(field)?;
@@ -90,12 +90,12 @@ fn last_chunk(out: &mut Vec<u8>, kind: u16, cookie: u64, length: usize) {
     out.extend_from_slice(&ChunkHeader { flags: REPLY_FLAG_DONE, kind, cookie, length }.encode());
 }
 
-/// Appends the answer to a request that succeeded and returns no data.
+/// Appends the reply to a request that succeeded and returns no data.
 pub fn push_done(out: &mut Vec<u8>, cookie: u64) {
     out.extend_from_slice(&SimpleReply { error: 0, cookie }.encode());
 }
 
-/// Appends what goes before the `length` data bytes of a READ.
+/// Appends the header that precedes the `length` data bytes of a READ.
 pub fn push_read_header(out: &mut Vec<u8>, structured: bool, cookie: u64, offset: u64, length: u32) {
     if structured {
         last_chunk(out, REPLY_TYPE_OFFSET_DATA, cookie, 8 + length as usize);
@@ -105,8 +105,8 @@ pub fn push_read_header(out: &mut Vec<u8>, structured: bool, cookie: u64, offset
     }
 }
 
-/// Appends the answer to a request that failed. Only structured replies can carry the message, which is cut at
-/// a character boundary when too long.
+/// Appends the reply to a request that failed. Only structured replies carry the message. It is cut at a
+/// character boundary if it is too long.
 pub fn push_error(out: &mut Vec<u8>, structured: bool, cookie: u64, errno: Errno, message: &str) {
     if !structured {
         out.extend_from_slice(&SimpleReply { error: errno.code(), cookie }.encode());
@@ -132,8 +132,8 @@ pub fn allocation_flags(kind: ExtentKind) -> u32 {
     }
 }
 
-/// Appends the answer to a BLOCK_STATUS of `length` bytes, merging neighbours of one kind and cutting what goes
-/// beyond. `extents` must cover at least one byte.
+/// Appends the reply to a BLOCK_STATUS of `length` bytes. Merges neighbours of the same kind and cuts extents
+/// at `length`. `extents` must cover at least one byte.
 pub fn push_block_status(out: &mut Vec<u8>, cookie: u64, length: u32, extents: &[Extent]) {
     let header_at = out.len();
     last_chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 0);

@@ -1,4 +1,4 @@
-//! The request of the transmission phase: its 28-byte header, and what it asks of the device.
+//! The requests of the transmission phase: their 28-byte header and the operation on the device.
 //!
 //! ```text
 //!  0      4       6      8        16       24      28
@@ -15,10 +15,10 @@ use crate::wire;
 /// Bytes of a request header.
 pub const REQUEST_HEADER_BYTES: usize = 28;
 
-/// Most extents in one answer to `CMD_BLOCK_STATUS`; bounds its memory.
+/// Most extents in one reply to `CMD_BLOCK_STATUS`. Bounds its memory.
 pub const MAX_EXTENTS: usize = 4096;
 
-/// A request header as it came.
+/// A request header, not yet checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
     /// `CMD_FLAG_*`.
@@ -27,22 +27,22 @@ pub struct RequestHeader {
     pub command: u16,
     /// Chosen by the client, returned in the reply.
     pub cookie: u64,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub length: u32,
 }
 
-/// The header does not begin with `REQUEST_MAGIC`: the stream is out of step and cannot go on.
+/// The header does not begin with `REQUEST_MAGIC`. The stream is out of step and unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("request with magic {0:#010x}")]
 pub struct BadMagic(pub u32);
 
 impl RequestHeader {
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// [`BadMagic`] when it is none.
+    /// [`BadMagic`] if the magic is wrong.
     pub fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<Self, BadMagic> {
         let field = &mut bytes.as_slice();
         let header = (|| {
@@ -63,7 +63,7 @@ impl RequestHeader {
         }
     }
 
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
         let mut bytes = [0; REQUEST_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -75,13 +75,13 @@ impl RequestHeader {
         bytes
     }
 
-    /// Bytes that follow the header on the wire, whether or not the request is a legal one.
+    /// Bytes of payload after the header on the wire, whether or not the request is legal.
     pub fn payload_bytes(&self) -> u32 {
         if self.command == CMD_WRITE { self.length } else { 0 }
     }
 }
 
-/// What the negotiation settled for a connection.
+/// Result of the negotiation for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     /// Structured replies were agreed on.
@@ -90,7 +90,7 @@ pub struct Session {
     pub base_allocation: bool,
 }
 
-/// A legal request, as the device will see it. Offsets and lengths are in bytes.
+/// A legal request, in the form passed to the device. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the request")]
 pub enum Operation {
@@ -102,7 +102,7 @@ pub enum Operation {
     Flush,
     /// `CMD_TRIM`.
     Trim { offset: u64, length: u32, fua: bool },
-    /// `CMD_CACHE`: nothing to do.
+    /// `CMD_CACHE`: does nothing.
     Cache,
     /// `CMD_WRITE_ZEROES`.
     WriteZeroes { offset: u64, length: u32, no_hole: bool, fua: bool },
@@ -113,7 +113,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Bytes of memory that the request needs for its data.
+    /// Bytes of memory required for the data of the request.
     pub fn buffer_bytes(&self) -> usize {
         match *self {
             Self::Read { length, .. } | Self::Write { length, .. } => length as usize,
@@ -122,12 +122,12 @@ impl Operation {
     }
 }
 
-/// Why a request is refused before it reaches the device.
+/// Reason why a request is refused before it reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The code for the reply.
+    /// Error code for the reply.
     pub errno: Errno,
-    /// The words for the reply.
+    /// Message for the reply.
     pub message: &'static str,
 }
 
@@ -138,9 +138,11 @@ const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
 /// Checks a request against the device and the session.
 ///
 /// # Errors
-/// A [`Refusal`] with `EINVAL` for what is unknown, misaligned, too large, empty or out of range, `ENOSPC` for
-/// writing past the end, `EOVERFLOW` for a `CMD_FLAG_DF` read too large for a chunk, `EPERM` for changing a
-/// read-only device.
+/// A [`Refusal`]:
+/// - `EINVAL` if the request is unknown, misaligned, too large, empty or out of range
+/// - `ENOSPC` for a write past the end
+/// - `EOVERFLOW` for a `CMD_FLAG_DF` read that is too large for a chunk
+/// - `EPERM` for a change of a read-only device
 pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> Result<Operation, Refusal> {
     let RequestHeader { flags, command, offset, length, .. } = *header;
     let flag = |bit: u16| flags & bit != 0;
@@ -155,7 +157,7 @@ pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> R
     let operation = match command {
         CMD_READ => Operation::Read { offset, length },
         CMD_WRITE => Operation::Write { offset, length, fua },
-        // Nothing about a farewell is worth refusing.
+        // A disconnect request is never refused.
         CMD_DISC => return Ok(Operation::Disc),
         CMD_FLUSH => Operation::Flush,
         CMD_TRIM => Operation::Trim { offset, length, fua },
@@ -207,7 +209,7 @@ pub fn max_payload_bytes(geometry: &Geometry) -> u32 {
     geometry.max_transfer_bytes.clamp(geometry.sector_bytes, MAX_PAYLOAD_BYTES)
 }
 
-/// The transmission flags for a device.
+/// Returns the transmission flags of a device.
 pub fn transmission_flags(geometry: &Geometry, session: Session) -> u16 {
     let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
     if geometry.read_only {

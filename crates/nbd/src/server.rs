@@ -1,4 +1,4 @@
-//! A server with its own worker threads, for programs that do not bring theirs.
+//! A server with its own worker threads, for programs that have none.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `workers` threads (at least one), and serves the clients of `listeners` on them in turn.
+    /// Starts `workers` threads (at least one) and assigns the clients of `listeners` to them in turn.
     ///
     /// # Errors
-    /// When a thread or its runtime cannot be made.
+    /// If a thread or its runtime cannot be created.
     pub fn start<D: Device>(
         shared: &Arc<Shared<D>>,
         listeners: Vec<Listener>,
@@ -54,8 +54,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops accepting, lets every connection answer its requests in flight (for as long as the configuration's
-    /// `shutdown_grace`), and waits for all threads. Blocks: not for use within a runtime.
+    /// Stops accepting, lets every connection complete its requests in flight (for at most the configured
+    /// `shutdown_grace`), and waits for all threads. It blocks, so do not call it within a runtime.
     pub fn shutdown(mut self) {
         self.stop();
     }
@@ -76,7 +76,7 @@ impl Drop for Server {
     }
 }
 
-/// Accepts on all listeners until shutdown, dealing the clients out in turn.
+/// Accepts clients on all listeners until shutdown, and assigns them to the workers in turn.
 async fn accept_all<D: Device>(
     listeners: Vec<Listener>,
     workers: Vec<mpsc::UnboundedSender<Admitted>>,
@@ -130,7 +130,7 @@ async fn accept_each<D: Device>(
     }
 }
 
-/// Serves clients until shutdown, then until the last of them is done.
+/// Serves clients until shutdown, then waits until the last of them is done.
 async fn work<D: Device>(
     mut accepted: mpsc::UnboundedReceiver<Admitted>,
     shared: Arc<Shared<D>>,

@@ -1,12 +1,12 @@
-//! Telling connections and listeners to finish.
+//! Shutdown of connections and listeners.
 
 use tokio::sync::watch;
 
-/// Requests shutdown of everything that holds a [`Shutdown`] of it. Dropping it does so too.
+/// Requests shutdown of all tasks that hold one of its [`Shutdown`]s. Dropping it requests shutdown too.
 #[derive(Debug)]
 pub struct ShutdownTrigger(watch::Sender<bool>);
 
-/// Learns of a shutdown. Cheap to clone; goes across threads and runtimes.
+/// Receives a request to shut down. Cheap to clone; can be sent to other threads and runtimes.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
@@ -17,17 +17,17 @@ impl Default for ShutdownTrigger {
 }
 
 impl ShutdownTrigger {
-    /// A trigger not yet pulled.
+    /// Creates a trigger without a request.
     pub fn new() -> Self {
         Self(watch::Sender::new(false))
     }
 
-    /// What learns of it.
+    /// Returns a receiver of the request.
     pub fn subscribe(&self) -> Shutdown {
         Shutdown(self.0.subscribe())
     }
 
-    /// Requests shutdown, for good.
+    /// Requests shutdown. This cannot be undone.
     pub fn trigger(&self) {
         self.0.send_replace(true);
     }
@@ -36,7 +36,7 @@ impl ShutdownTrigger {
 impl Shutdown {
     /// Waits until shutdown is requested.
     pub async fn requested(&mut self) {
-        // An error means that the trigger is gone, and with it whoever wanted the server to run.
+        // An error means that the trigger was dropped, which also requests shutdown.
         let _ = self.0.wait_for(|requested| *requested).await;
     }
 }

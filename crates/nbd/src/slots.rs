@@ -1,5 +1,5 @@
-//! The requests in flight on a connection: a pool of pinned places for their futures, reused so that a request
-//! costs no allocation, each with its own waker so that only those are polled that were woken.
+//! The requests in flight on a connection: a pool of pinned slots for their futures. Slots are reused, so a
+//! request needs no allocation. Each slot has its own waker, so only futures that were woken are polled.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::sync::{AtomicU64, AtomicWaker, Ordering};
 
-/// Which slots were woken, a bit each, and the connection's task.
+/// Woken slots, one bit each, and the task of the connection.
 struct Woken {
     words: Box<[AtomicU64]>,
     task: AtomicWaker,
@@ -28,7 +28,7 @@ impl Wake for SlotWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         let bit = 1 << (self.index % 64);
         let before = self.woken.words[self.index / 64].fetch_or(bit, Ordering::AcqRel);
-        // Whoever set the bit first has woken the task, and it has not looked since.
+        // If the bit was already set, the task was woken then and has not looked at the bit since.
         if before & bit == 0 {
             self.woken.task.wake();
         }
@@ -40,7 +40,7 @@ struct Slot<F> {
     waker: Waker,
 }
 
-/// Places for up to `limit` futures, made as needed.
+/// Slots for up to `limit` futures, created as needed.
 pub(crate) struct Slots<F> {
     slots: Vec<Slot<F>>,
     free: Vec<usize>,
@@ -68,12 +68,13 @@ impl<F: Future> Slots<F> {
         self.len() >= self.limit
     }
 
-    /// Says which task to wake. Call it before polling anything.
+    /// Sets the task to wake. Call it before polling anything.
     pub(crate) fn register(&self, task: &Waker) {
         self.woken.task.register(task);
     }
 
-    /// Polls a new future at once, and keeps it if it is not ready. The caller has seen that there is room.
+    /// Polls a new future at once, and keeps it if it is not ready. The caller has checked that a slot is
+    /// free.
     pub(crate) fn start(&mut self, future: F) -> Poll<F::Output> {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len();
@@ -87,7 +88,7 @@ impl<F: Future> Slots<F> {
 
     fn poll_slot(&mut self, index: usize) -> Poll<F::Output> {
         let Slot { future, waker } = &mut self.slots[index];
-        // None: a wake for a request that is already answered.
+        // None: a late wake for a request that is already completed.
         let Some(running) = future.as_mut().as_pin_mut() else { return Poll::Pending };
         let polled = running.poll(&mut Context::from_waker(waker));
         if polled.is_ready() {
@@ -97,7 +98,7 @@ impl<F: Future> Slots<F> {
         polled
     }
 
-    /// Polls the futures that were woken; hands every result to `finished`.
+    /// Polls the futures that were woken, and passes each result to `finished`.
     pub(crate) fn poll_woken(&mut self, mut finished: impl FnMut(F::Output)) {
         for word in 0..self.slots.len().div_ceil(64) {
             if self.woken.words[word].load(Ordering::Relaxed) == 0 {

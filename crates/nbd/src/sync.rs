@@ -1,4 +1,5 @@
-//! What a connection and its wakers share is made of these; the model checker puts its own in their place (`crates/threads`).
+//! Primitives that a connection and its wakers share. The model checker replaces them with its own
+//! (`crates/threads`).
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,16 +11,16 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-/// Longest PEM file that is read: all authorities of the world take a quarter of it.
+/// Largest PEM file accepted, in bytes. The certificates of all public authorities take a quarter of it.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
-/// What a server needs for TLS 1.2 and 1.3.
+/// TLS 1.2 and 1.3 configuration of a server.
 #[derive(Clone)]
 pub struct TlsConfig {
     pub(crate) acceptor: TlsAcceptor,
 }
 
-/// TLS cannot be set up.
+/// Failure to set up TLS.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum TlsError {
@@ -34,7 +34,7 @@ pub enum TlsError {
     ClientCa { path: PathBuf, source: VerifierBuilderError },
 }
 
-/// Reads a PEM file, or what a pipe gives, up to a limit.
+/// Reads a PEM file or a pipe, up to a limit.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let mut bytes = Vec::new();
@@ -58,11 +58,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 impl TlsConfig {
-    /// Reads the server's certificate chain and key, and the authorities that clients must have a certificate
-    /// of (`None`: clients need none).
+    /// Reads the server's certificate chain and key, and the authorities that must have issued the
+    /// certificates of clients (`None`: clients need no certificate).
     ///
     /// # Errors
-    /// [`TlsError`] naming the file that cannot be used.
+    /// [`TlsError`] with the file that cannot be used.
     pub fn from_pem_files(
         certificate: &Path,
         key: &Path,

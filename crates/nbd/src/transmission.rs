@@ -1,11 +1,11 @@
-//! The transmission phase: requests in, replies out, many at a time, all by one task.
+//! The transmission phase: receives requests and sends replies, many at a time, in one task.
 //!
-//! A turn of the loop polls the requests whose wakers fired, takes every complete request out of the receive
-//! buffer, writes all replies with one system call, and receives once. A new request is polled on the spot: one
-//! that the device answers at once costs neither a task nor an allocation.
+//! One pass of the loop polls the requests whose wakers fired, takes every complete request out of the
+//! receive buffer, writes all replies with one system call, and receives once. A new request is polled at
+//! once. If the device completes it at once, it costs neither a task nor an allocation.
 //!
 //! Nothing is received while the connection is at one of its limits (requests in flight, bytes held, replies
-//! not taken): the socket fills up, and the client waits.
+//! not taken). The socket fills up, and the client waits.
 
 use std::future::Future;
 use std::io;
@@ -26,27 +26,29 @@ use crate::reply;
 use crate::request::{self, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
 
-/// A WRITE up to this size is taken whole from the receive buffer, so that many come in with one system call; the
-/// data of a larger one is received into its own buffer, so that it is not copied twice.
+/// Largest WRITE that is taken whole from the receive buffer, so that one system call receives many. The data
+/// of a larger one is received into its own buffer, so that it is not copied twice.
 const SMALL_WRITE_BYTES: usize = 32 << 10;
-/// Receive at most this much when a large WRITE is likely to come, so that little of its data is copied twice.
+/// Most bytes received at once while a large WRITE is likely to come, so that little of its data is copied
+/// twice.
 const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
-/// Most data of a refused WRITE that is thrown away to keep the connection.
+/// Most data of a refused WRITE that is read and discarded to keep the connection.
 const DRAIN_BYTES_MAX: u32 = 2 * MAX_PAYLOAD_BYTES;
-/// No more requests are taken while replies (without read data) of this size wait.
+/// Size of waiting replies (without read data) at which no more requests are taken.
 const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Memory charged for the answer to a BLOCK_STATUS with many extents.
+/// Memory charged for the reply to a BLOCK_STATUS with many extents.
 const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
-/// Such requests in flight at a time: their replies, of up to 32 KiB, wait for the client uncharged.
+/// Most such requests in flight. Their replies, of up to 32 KiB each, wait for the client without being
+/// charged.
 const LISTINGS_MAX: usize = 8;
 
-/// What the next received bytes are.
+/// Meaning of the next received bytes.
 enum Receiving {
     /// A request header.
     Header,
-    /// Nothing yet, or the data of a small WRITE: the request waits for that, for memory or for a slot.
+    /// Nothing yet, or the data of a small WRITE: the request waits for that data, for memory or for a slot.
     Admission(Request),
-    /// Data of a large WRITE, on the way into its buffer.
+    /// Data of a large WRITE, received into its buffer.
     Data { request: Request, buffer: Buffer, filled: usize },
     /// Data of a refused WRITE.
     Drain { cookie: u64, refusal: Refusal, left: usize },
@@ -61,25 +63,25 @@ pub(crate) struct Transmission<'a, S, D, F> {
     geometry: Geometry,
     input: Input,
     receiving: Receiving,
-    /// The last WRITE was large.
+    /// Whether the last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
-    /// How many of them answer with many extents.
+    /// Number of requests in flight whose replies may have many extents.
     listings: usize,
     output: Output,
     needs_flush: bool,
     pool: BufferPool,
     lease: Lease<'a>,
-    /// No more requests are taken: farewell, end of stream, shutdown or failure.
+    /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
     closing: bool,
-    /// The socket is of no more use.
+    /// The socket is unusable.
     broken: bool,
     failure: Option<ConnectionError>,
-    /// Bytes moved either way, to see whether the connection is alive.
+    /// Bytes sent and received, to detect whether the connection makes progress.
     moved_bytes: u64,
 }
 
-/// Whether the answer may have many extents.
+/// Whether the reply may have many extents.
 fn is_listing(operation: &Operation) -> bool {
     matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
 }
@@ -128,7 +130,7 @@ where
         }
     }
 
-    /// Takes no more requests; those in flight are answered.
+    /// Takes no more requests. Those in flight are completed.
     pub(crate) fn close(&mut self) {
         self.closing = true;
     }
@@ -141,7 +143,7 @@ where
         self.moved_bytes
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty() && self.output.is_empty() && matches!(self.receiving, Receiving::Header)
     }
@@ -151,13 +153,13 @@ where
         self.lease.held_bytes()
     }
 
-    /// Whether memory is held that only the client can set free.
+    /// Whether memory is held that only the client can cause to be released.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
         self.lease.held_bytes() > 0 && (for_data || !self.output.is_empty())
     }
 
-    /// Gives up memory kept for speed.
+    /// Frees memory kept for speed.
     pub(crate) fn release_memory(&mut self) {
         self.pool.clear();
         self.input.shrink();
@@ -176,7 +178,7 @@ where
         self.fail(error.into());
     }
 
-    /// Does all that can be done now. Ready when the connection is over.
+    /// Does all work that can be done now. Ready when the connection is over.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.slots.register(cx.waker());
         self.geometry = self.device.geometry();
@@ -218,8 +220,8 @@ where
         }
     }
 
-    /// Takes requests out of the receive buffer. True when more bytes are needed to go on, false when a limit
-    /// must be left first (by a request that finishes, a reply that is sent, or memory that others release).
+    /// Takes requests out of the receive buffer. Returns true if more bytes are needed, false at a limit
+    /// (until a request finishes, a reply is sent, or other connections release memory).
     fn take_requests(&mut self, cx: &mut Context<'_>) -> bool {
         while !self.closing {
             if self.output.header_bytes() >= REPLY_BYTES_MAX {
@@ -325,7 +327,7 @@ where
                 Poll::Pending => return progress,
             }
         }
-        // Sockets have nothing to flush, but TLS does.
+        // Plain sockets have nothing to flush, but TLS does.
         if self.needs_flush {
             match Pin::new(&mut *self.stream).poll_flush(cx) {
                 Poll::Ready(Ok(())) => self.needs_flush = false,
@@ -365,7 +367,7 @@ where
     }
 }
 
-/// Queues the reply to a finished request, unless there is nobody left to read it.
+/// Queues the reply to a finished request, unless the socket is unusable.
 fn push_reply(
     output: &mut Output,
     pool: &mut BufferPool,

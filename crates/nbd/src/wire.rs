@@ -1,6 +1,6 @@
-//! Big-endian fields taken off the front of a byte slice.
+//! Decoding of big-endian fields from the front of a byte slice.
 
-/// Takes `N` bytes off the front; `None` when there are fewer.
+/// Takes `N` bytes off the front. `None` if there are fewer.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (head, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;

@@ -1,4 +1,5 @@
-//! Real clients over real sockets. A test whose client is not installed says `skipped:` and passes.
+//! Tests with real clients over real sockets. If a client is not installed, its test prints `skipped:` and
+//! passes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -37,7 +38,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// A file of the device's size with random, repeated and zero parts.
+    /// Creates a file of the device's size with random, repeated and zero parts.
     fn image(&self) -> PathBuf {
         let path = self.path("image");
         let mut state = 1u64;
@@ -78,7 +79,7 @@ fn run(program: &str, arguments: &[&str]) -> Output {
     output.expect("coreutils are installed")
 }
 
-/// What the program prints; it must succeed.
+/// Runs the program, which must succeed, and returns its output.
 fn succeed(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

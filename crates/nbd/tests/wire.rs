@@ -1,4 +1,4 @@
-//! The wire format: what is encoded decodes to the same, and no input makes a parser panic.
+//! The wire format: encoding and decoding are inverse, and no input makes a parser panic.
 
 use device::{Extent, ExtentKind, Geometry};
 use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
@@ -104,7 +104,7 @@ proptest! {
         let data = &bytes[16..];
         let kept = &data[..data.len().saturating_sub(cut)];
         let decoded = ClientOption::decode(option.number(), kept);
-        // A name alone has no other end than that of the option.
+        // A plain name ends only where the option ends.
         prop_assert!(decoded.is_err() || data.is_empty() || matches!(option, ClientOption::ExportName(_)));
     }
 

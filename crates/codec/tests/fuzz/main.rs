@@ -1,4 +1,5 @@
-//! The fuzz target of `fuzz/` for payloads, run for a moment on damaged copies of sound ones. See `fuzz/README.md`.
+//! The fuzz target of `fuzz/` for payloads, run briefly on damaged copies of valid ones. See
+//! `fuzz/README.md`.
 
 #[path = "../../../layout/tests/fuzz/harness.rs"]
 mod harness;
@@ -8,7 +9,7 @@ use codec::{Compressor, Policy, testdata};
 
 const BLOCK: usize = 4096;
 
-/// Sound payloads, the same in every run.
+/// Valid payloads, the same in every run.
 fn payloads() -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let policies = [
@@ -40,7 +41,7 @@ fn payloads() -> Vec<Vec<u8>> {
             }
         }
     }
-    // Bytes that are a dictionary and a payload at once.
+    // The same bytes serve as dictionary and payload.
     let trained = payload::dictionary(1).expect("the trained one").bytes();
     payloads.push(payload::encode(codec::CodecId::Zstd, 3, 1, trained));
     payloads

@@ -1,7 +1,9 @@
-//! Any bytes as a payload of each codec, with and without a dictionary, whole and in part; and as a dictionary.
+//! Fuzz target: arbitrary bytes as a payload of each codec, with and without a dictionary, whole and in part;
+//! and as a dictionary.
 //!
-//! The first byte says which: bits 0 to 1 the codec, 2 to 3 the dictionary (none, trained, plain bytes, or the bytes that
-//! follow), 4 to 7 how many blocks are expected. The second is the wanted part of them, in 255ths.
+//! The first byte is the mode: bits 0 to 1 are the codec, 2 to 3 the dictionary (none, trained, plain bytes,
+//! or the bytes that follow), 4 to 7 the number of expected blocks. The second byte is the wanted part of
+//! them, in 255ths.
 
 use std::sync::LazyLock;
 
@@ -9,10 +11,10 @@ use codec::{CodecId, Compressor, Decompressor, Dictionary, Policy, testdata, tra
 
 const BLOCK: usize = 4096;
 const IDS: [CodecId; 4] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
-/// Around the room for what is decompressed.
+/// Guard bytes before and after the output buffer.
 const GUARD: u8 = 0xa5;
 const GUARD_BYTES: usize = 64;
-/// Of the bytes that follow, those that are the dictionary.
+/// Number of following bytes that form the dictionary.
 const GIVEN_BYTES: usize = 512;
 
 static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
@@ -23,13 +25,13 @@ static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
 static PLAIN: LazyLock<Dictionary> =
     LazyLock::new(|| Dictionary::new(2, testdata::text_like(98, 8 << 10)).expect("any bytes will do"));
 
-/// A head and a payload as [`run`] takes them.
+/// Encodes a head and a payload in the form that [`run`] expects.
 pub(crate) fn encode(id: CodecId, dictionary: u8, blocks: usize, payload: &[u8]) -> Vec<u8> {
     let head = u8::from(id) | dictionary << 2 | ((blocks - 1) as u8) << 4;
     [&[head, 100], payload].concat()
 }
 
-/// The dictionary of that number for [`encode`], as far as there is one.
+/// Returns the dictionary with this number in [`encode`], if it is a fixed one.
 pub(crate) fn dictionary(number: u8) -> Option<&'static Dictionary> {
     [None, Some(&*TRAINED), Some(&*PLAIN), None][usize::from(number & 3)]
 }
@@ -61,7 +63,7 @@ pub(crate) fn run(data: &[u8]) {
         let again = guarded(expected, |out| decompressor.decompress(id, payload, dictionary, out).is_ok());
         assert!(again.is_some_and(|again| again == whole), "{id}: other bytes the second time");
     }
-    // Whatever came before, the next payload is read.
+    // After any result, the next valid payload must be decompressed correctly.
     for (policy, id) in [
         (Policy::Lz4, CodecId::Lz4),
         (Policy::Zstd(1), CodecId::Zstd),
@@ -78,7 +80,8 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// What `work` made of so many bytes, if it succeeded. None around them were touched.
+/// Runs `work` on a buffer of `bytes` bytes and returns the buffer if it succeeded. Fails if the bytes around
+/// the buffer were changed.
 fn guarded(bytes: usize, work: impl FnOnce(&mut [u8]) -> bool) -> Option<Vec<u8>> {
     let mut room = vec![GUARD; bytes + 2 * GUARD_BYTES];
     let done = work(&mut room[GUARD_BYTES..GUARD_BYTES + bytes]);
@@ -88,7 +91,7 @@ fn guarded(bytes: usize, work: impl FnOnce(&mut [u8]) -> bool) -> Option<Vec<u8>
     done.then(|| out.to_vec())
 }
 
-/// What can be made of any bytes compresses and decompresses.
+/// Checks that an accepted dictionary compresses and decompresses.
 fn serves(dictionary: &Dictionary) {
     let block = testdata::text_like(5, BLOCK);
     let mut payload = Vec::new();

@@ -1,4 +1,4 @@
-//! An open file or block device and the system calls on it, each done whole.
+//! An open file or block device and the system calls on it. Each performs a whole request.
 
 use std::fs::File;
 use std::io;
@@ -15,27 +15,28 @@ use rustix::io::Errno;
 use super::below::Below;
 use crate::IoBuf;
 
-/// An open backing. Its lock goes with the last reference, so every operation in flight holds one.
+/// An open backing. Its lock ends with the last reference, so every operation in flight holds one.
 #[derive(Debug)]
 pub(crate) struct Backing {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Grows only.
+    /// Only grows.
     pub(super) size_bytes: AtomicU64,
-    /// Held while it grows: who fails restores the length that he found, which nobody else may have changed.
+    /// Held during growth: a growth that fails restores the length that it found, which must not change
+    /// meanwhile.
     pub(super) growing: Mutex<()>,
     pub(super) block_device: bool,
     pub(super) read_only: bool,
     pub(super) direct: bool,
-    /// Set when the backing said that it cannot discard: it is not asked again.
+    /// Set when the backing reported that it cannot discard. No further discard is sent to it.
     pub(super) discard_refused: AtomicBool,
-    /// Set when a write found no room in the file system or thin volume.
+    /// Set when a write or sync failed because the file system or thin volume was out of space.
     pub(super) out_of_space: AtomicBool,
-    /// What a loop device takes its bytes from, locked like the device itself.
+    /// Backing file of a loop device, locked like the device itself.
     pub(super) below: Below,
 }
 
-/// One operation with the memory it needs: whoever performs it owns that memory until it is done.
+/// One operation and the memory it needs. Whoever performs it owns that memory until it is done.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Fill the buffer from the offset on.
@@ -48,11 +49,11 @@ pub(crate) enum Request {
     Discard { offset: u64, len: u64 },
 }
 
-/// What became of a request; the request comes back with its buffer.
+/// Result of a request. The request is returned with its buffer.
 pub(crate) type Outcome = (Request, io::Result<()>);
 
 impl Backing {
-    /// Performs `request` on this thread, however long that takes.
+    /// Performs `request` on this thread and blocks until it is done.
     pub(super) fn perform(&self, request: &mut Request) -> io::Result<()> {
         match request {
             Request::Read { offset, buf } => self.file.read_exact_at(buf, *offset),
@@ -73,7 +74,7 @@ impl Backing {
             retry_interrupted(|| rustix::fs::fallocate(&self.file, hole, offset, len))
         };
         match result {
-            // OPNOTSUPP: the file system or device cannot; NOTTY, NOSYS: it has never heard of it.
+            // OPNOTSUPP: the file system or device cannot discard. NOTTY, NOSYS: it does not know the call.
             Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => {
                 self.discard_refused.store(true, Ordering::Relaxed);
                 Err(unsupported())
@@ -83,7 +84,7 @@ impl Backing {
     }
 }
 
-/// Repeats a system call until no signal interrupts it.
+/// Repeats a system call as long as a signal interrupts it.
 pub(super) fn retry_interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -100,7 +101,7 @@ fn unsupported() -> io::Error {
 /// `BLKGETSIZE64` of `linux/fs.h`: the size of a block device in bytes.
 pub(super) fn block_size_bytes(device: impl AsFd) -> Result<u64, Errno> {
     const BLKGETSIZE64: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<usize>(0x12, 114);
-    // SAFETY: the call fills in one u64 (whatever the `size_t` in its number says), as declared here.
+    // SAFETY: the call fills in one u64 (whatever the `size_t` in its number suggests), as declared here.
     unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
 }
 

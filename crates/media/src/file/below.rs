@@ -1,14 +1,14 @@
-//! What a loop device takes its bytes from: the same bytes under another name, so the lock on a loop device is worth
-//! something only with a lock on its backing file, too.
+//! Backing files of loop devices. A loop device and its backing file are two names for the same bytes, so a
+//! lock on the loop device is useful only together with a lock on the backing file.
 //!
 //! ```text
 //! /dev/loop1p1 ── partition of ──> /dev/loop1 ── on ──> /dev/loop0 ── on ──> /srv/image
 //!  opened, locked                                        locked              locked: the bytes of the partition
 //! ```
 //!
-//! The kernel names the backing file twice: by its path, as a process of the same mount namespace sees it, and by device and
-//! inode. The path leads to the file, device and inode say whether it is still the right one. Device mapper and RAID claim what
-//! lies under them; loop devices do not.
+//! The kernel names the backing file twice: by its path, as a process of the same mount namespace sees it,
+//! and by device and inode. The path is used to open the file. Device and inode show whether it is still the
+//! right one. Device mapper and RAID claim the devices under them; loop devices do not.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -24,15 +24,16 @@ use super::backing::retry_interrupted;
 use super::error::MediaError;
 use super::lock::{Span, lock};
 
-/// Most loop devices on each other that are followed.
+/// Longest chain of loop devices that is followed.
 const LEVELS_MAX: usize = 32;
 
-/// Major number of loop devices; that of their partitions is dynamic.
+/// Major number of loop devices. That of their partitions is dynamic.
 const LOOP_MAJOR: u32 = 7;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// What the kernel appends to the path of a file that is deleted, or replaced by another of the same name.
+/// Suffix that the kernel appends to the path of a file that is deleted, or replaced by another of the same
+/// name.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The files and devices under a loop device, locked for as long as this lives.
@@ -43,17 +44,18 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// What could not be locked, in one line.
+    /// One line about what could not be locked, if anything.
     pub(super) fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 }
 
-/// Locks what the block device `device`, opened by `path`, takes its bytes from, if it is a loop device or a partition of one.
+/// Locks the backing file of the block device `device`, opened by `path`, if it is a loop device or a
+/// partition of one.
 ///
 /// # Errors
-/// [`MediaError::InUseBelow`] where somebody else has it, [`MediaError::BelowUnreachable`] where it cannot be locked and
-/// `device` is to be written.
+/// [`MediaError::InUseBelow`] if another open holds the backing file. [`MediaError::BelowUnreachable`] if it
+/// cannot be locked and `device` is opened for writing.
 pub(super) fn lock_below(device: &File, path: &Path, read_only: bool) -> Result<Below, MediaError> {
     let mut below = Below::default();
     let mut span = Span::WHOLE;
@@ -84,7 +86,7 @@ pub(super) fn lock_below(device: &File, path: &Path, read_only: bool) -> Result<
             Err(Unreachable::InUse) => {
                 return Err(MediaError::InUseBelow { path: path.to_path_buf(), below: source.name() });
             }
-            // Nobody opens by name what has none, so this is no reason to refuse.
+            // A deleted file cannot be opened by name, so this is no reason to refuse.
             Err(Unreachable::Deleted) => {
                 below.warning = Some(unlocked(path, &source.name(), "it is deleted"));
                 return Ok(below);
@@ -111,35 +113,37 @@ fn unlocked(path: &Path, below: &Path, reason: &str) -> String {
     )
 }
 
-/// What a loop device, or a partition of one, takes its bytes from.
+/// Backing file of a loop device, or of a partition of one, and the range used of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopSource {
-    /// Device and inode of the backing file; of a backing device, those of the name that it was set up with.
+    /// Device and inode of the backing file. For a backing device, those of the file name that it was set up
+    /// with.
     pub identity: (u64, u64),
-    /// Where it begins there, in bytes.
+    /// Start of the range in the backing file, in bytes.
     pub start: u64,
-    /// `None`: it ends where that does.
+    /// Length in bytes. `None`: up to the end of the backing file.
     pub len: Option<u64>,
 }
 
 impl LoopSource {
-    /// Of the device at `path`; `None` where that is neither a loop device nor a partition of one, or has no backing file.
+    /// Returns the source of the device at `path`. `None` if it is neither a loop device nor a partition of
+    /// one, or has no backing file.
     pub fn of(path: &Path) -> Option<LoopSource> {
-        // Looked at before it is opened, which waits at some files.
+        // Checked before it is opened, because opening blocks on some kinds of files.
         let device = std::fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
         let device = device.and_then(|_| open(path, true, Span::WHOLE).ok())?;
         let Source { identity, span: Span { start, len }, .. } = Source::of(&device).ok()??;
         Some(LoopSource { identity, start, len })
     }
 
-    /// Whether two of them have bytes in common.
+    /// Whether the two have bytes in common.
     pub fn overlaps(&self, other: &LoopSource) -> bool {
         let end = |it: &LoopSource| it.len.map_or(u64::MAX, |len| it.start.saturating_add(len));
         self.identity == other.identity && self.start < end(other) && other.start < end(self)
     }
 }
 
-/// Why the backing file of a loop device is not locked.
+/// Reason why the backing file of a loop device is not locked.
 enum Unreachable {
     InUse,
     Deleted,
@@ -152,34 +156,34 @@ impl Unreachable {
     }
 }
 
-/// Where a loop device, or a partition of one, has its bytes.
+/// Location of the bytes of a loop device, or of a partition of one.
 #[derive(Debug)]
 struct Source {
     /// Device and inode of the backing file.
     identity: (u64, u64),
-    /// Names that may lead to it, the best first; the first is shown to people.
+    /// Names that may lead to it, the best first. The first is shown to users.
     names: Vec<PathBuf>,
-    /// Whether the kernel says that its name is gone.
+    /// Whether the kernel reports that its name is gone.
     deleted: bool,
     span: Span,
 }
 
 impl Source {
-    /// `None` where `device` is neither a loop device nor a partition of one.
+    /// Returns `None` if `device` is neither a loop device nor a partition of one.
     fn of(device: &File) -> Result<Option<Source>, Errno> {
         let number = rustix::fs::fstat(device)?.st_rdev;
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
         let partition = sys.join("partition").exists();
-        // `..` of the directory that the link leads to: of a partition, the whole device.
+        // `..` of the directory that the link leads to. For a partition, that is the whole device.
         let whole = if partition { sys.join("..") } else { sys.clone() };
-        // Without /sys a loop device is known by its number, and a partition of one is not known.
+        // Without /sys a loop device is recognised by its number, and a partition of one is not recognised.
         if major != LOOP_MAJOR && !whole.join("loop").exists() {
             return Ok(None);
         }
         let status = match loop_status(device) {
             Ok(status) => status,
-            // Detached: it has no bytes, and its size says so.
+            // Detached: it has no bytes, and its size is zero.
             Err(Errno::NXIO) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -187,7 +191,7 @@ impl Source {
             let text = std::fs::read_to_string(sys.join(name)).ok()?;
             text.trim().parse::<u64>().ok()?.checked_mul(SECTOR_BYTES)
         };
-        // A partition whose place is not known may be anywhere.
+        // A partition with unknown bounds may be anywhere on the device.
         let within = match (partition, sectors("start"), sectors("size")) {
             (true, Some(start), Some(len)) => Span { start, len: Some(len) },
             _ => Span::WHOLE,
@@ -204,7 +208,7 @@ impl Source {
         Ok(Some(Source { identity: (status.device, status.inode), names, deleted, span }))
     }
 
-    /// What to call it.
+    /// Name for messages.
     fn name(&self) -> PathBuf {
         self.names.first().cloned().unwrap_or_else(|| "an unknown file".into())
     }
@@ -214,11 +218,12 @@ impl Source {
         (kind.is_file() || kind.is_block_device()) && (metadata.dev(), metadata.ino()) == self.identity
     }
 
-    /// Opens the backing file to be locked, for writing where that is possible.
+    /// Opens the backing file in order to lock it, for writing if possible.
     fn open(&self, read_only: bool, span: Span) -> Result<File, Unreachable> {
         let mut reason = None;
         for name in &self.names {
-            // Looked at before it is opened, which waits at some files and stirs up some devices.
+            // Checked before it is opened, because opening blocks on some kinds of files and has effects on
+            // some devices.
             match std::fs::metadata(name) {
                 Ok(metadata) if self.is(&metadata) => {}
                 Ok(_) => continue,
@@ -253,12 +258,13 @@ fn open(name: &Path, read_only: bool, span: Span) -> Result<File, Errno> {
     }
     let is_device = std::fs::metadata(name).is_ok_and(|metadata| metadata.file_type().is_block_device());
     let claim = match is_device && span == Span::WHOLE {
-        // As for a device that is opened by its own name: against mounts, RAID, and others that claim it.
+        // As for a device that is opened by its own name: excludes mounts, RAID, and other users that claim
+        // it.
         true => OFlags::EXCL,
         false => OFlags::empty(),
     };
     match attempt(OFlags::RDWR, claim) {
-        // To read it is enough for a lock.
+        // Read access is enough for a lock.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => attempt(OFlags::RDONLY, claim),
         other => other,
     }
@@ -268,7 +274,7 @@ fn is_block_device(file: &File) -> std::io::Result<bool> {
     Ok(file.metadata()?.file_type().is_block_device())
 }
 
-/// `struct loop_info64` of `linux/loop.h`, with what is not looked at in one piece.
+/// `struct loop_info64` of `linux/loop.h`. Adjacent fields that are not used are merged.
 #[repr(C)]
 struct LoopStatus {
     device: u64,
@@ -288,19 +294,21 @@ impl LoopStatus {
         Span { start: self.offset, len: (self.size_limit > 0).then_some(self.size_limit) }
     }
 
-    /// The name that the device was set up with, where it is complete.
+    /// The name that the device was set up with, if it is complete.
     fn file_name(&self) -> Option<PathBuf> {
         let end = self.file_name.iter().position(|byte| *byte == 0)?;
         let name = &self.file_name[..end];
-        // The last byte is always zero, so one that fills the rest may have been cut.
+        // The last byte is always zero, so a name that fills the rest may have been cut.
         (name.starts_with(b"/") && end < self.file_name.len() - 1)
             .then(|| PathBuf::from(OsStr::from_bytes(name)))
     }
 }
 
-/// `LOOP_GET_STATUS64` of `linux/loop.h`: what a loop device is on. It may be asked of a partition of it too.
+/// `LOOP_GET_STATUS64` of `linux/loop.h`: the backing file of a loop device. It also works on a partition of
+/// one.
 fn loop_status(device: impl AsFd) -> Result<LoopStatus, Errno> {
     const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
-    // SAFETY: of a loop device the call fills in one `struct loop_info64`, whose layout and size `LoopStatus` has.
+    // SAFETY: for a loop device the call fills in one `struct loop_info64`. `LoopStatus` has its layout and
+    // size.
     unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::Getter::<LOOP_GET_STATUS64, LoopStatus>::new()) }
 }

@@ -1,34 +1,34 @@
-//! Why a file or block device cannot be a backing.
+//! Reasons why a file or block device cannot be used as a backing.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file or block device could not be opened or created as a backing. The message is one line that says what
-/// is wrong, where, and what to do.
+/// Failure to open or create a file or block device as a backing. The message is one line with the problem,
+/// the path and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// Nothing lies at the path, or a directory on the way is missing.
+    /// No file is at the path, or a directory on the way is missing.
     #[error("{}: no such file or device; check the path, or create it first", path.display())]
     NotFound {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// A file to be created is already there.
+    /// The file to be created already exists.
     #[error("{}: already exists and is left as it is; remove it, or choose another path", path.display())]
     AlreadyExists {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// The process may not open the path the way it wants to.
+    /// The process lacks permission to open the path.
     #[error("{}: {source}; check owner and mode, or run as a user who may write it", path.display())]
     Permission {
         /// The path as it was given.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another open of the same backing holds it.
+    /// Another open holds the same backing.
     #[error(
         "{}: in use by another process or mounted; stop that one first (`fuser -v` names it)", path.display()
     )]
@@ -36,7 +36,7 @@ pub enum MediaError {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// The path is a loop device, and another open holds the file or device that it takes its bytes from.
+    /// The path is a loop device, and another open holds its backing file or device.
     #[error(
         "{}: loop device on {}, which is in use by another process or mounted; stop that one first (`fuser -v` names it)",
         path.display(), below.display()
@@ -57,26 +57,26 @@ pub enum MediaError {
         path: PathBuf,
         /// The backing file or device of the loop device, as the kernel names it.
         below: PathBuf,
-        /// Why it cannot be locked.
+        /// Reason why it cannot be locked.
         reason: String,
     },
-    /// The path is a directory, a pipe or anything else that cannot hold a drive.
+    /// The path is a directory, a pipe or something else that cannot hold a drive.
     #[error("{}: is {found}, not a regular file or block device; give the path of one", path.display())]
     NotStorage {
         /// The path as it was given.
         path: PathBuf,
-        /// What it is, with its article.
+        /// Kind of the file, with its article.
         found: &'static str,
     },
-    /// The backing does not hold a single page.
+    /// The backing is smaller than a single page.
     #[error("{}: {size_bytes} bytes are too small; a backing holds at least 4096", path.display())]
     TooSmall {
         /// The path as it was given.
         path: PathBuf,
-        /// Its size, or the size asked for.
+        /// Its size, or the requested size.
         size_bytes: u64,
     },
-    /// Direct I/O was demanded and is not to be had.
+    /// Direct I/O was required and is not available.
     #[error(
         "{}: this file system or device takes no direct I/O in 4 KiB units; use direct I/O `auto` or `off`",
         path.display()
@@ -85,33 +85,33 @@ pub enum MediaError {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// There is no room for a preallocated file.
+    /// Not enough space for a preallocated file.
     #[error("{}: no room for {size_bytes} bytes; free some space, or create it sparse", path.display())]
     NoSpace {
         /// The path as it was given.
         path: PathBuf,
-        /// The size asked for, in bytes.
+        /// Requested size in bytes.
         size_bytes: u64,
     },
-    /// Anything else the system refused.
+    /// Any other failure of a system call.
     #[error("{}: cannot {action}: {source}; the kernel log may say more", path.display())]
     Io {
         /// The path as it was given.
         path: PathBuf,
-        /// What was tried, a verb phrase.
+        /// The attempted action, a verb phrase.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl MediaError {
-    /// Whether another open of the same bytes is in the way: the backing is free once that one is closed.
+    /// Whether another open holds the same bytes. The backing is free once that one is closed.
     pub fn is_in_use(&self) -> bool {
         matches!(self, MediaError::InUse { .. } | MediaError::InUseBelow { .. })
     }
 
-    /// The error that `source` amounts to while trying to `action` the file at `path`.
+    /// Converts `source`, the failure to `action` the file at `path`.
     pub(super) fn from_io(path: &Path, action: &'static str, source: impl Into<io::Error>) -> MediaError {
         let path = path.to_path_buf();
         let source = source.into();
@@ -121,8 +121,8 @@ impl MediaError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 MediaError::Permission { path, source }
             }
-            // EBUSY: a block device that is mounted, or claimed with O_EXCL by somebody else.
-            // ETXTBSY: a file that is being executed or swapped to.
+            // EBUSY: a block device that is mounted, or that another process claimed with O_EXCL.
+            // ETXTBSY: a file that is being executed or used as swap.
             io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy | io::ErrorKind::WouldBlock => {
                 MediaError::InUse { path }
             }

@@ -1,14 +1,14 @@
-//! Locks on files: against a second server on the same bytes.
+//! Locks on files, against a second server on the same bytes.
 //!
 //! | opened | `flock` | range lock of the open file description |
 //! | --- | --- | --- |
-//! | all of a file or device, to write | exclusive | |
-//! | all of it, to read | shared | shared, on all of it |
-//! | a part, by way of a loop device, to write | shared | exclusive, on the part |
-//! | a part, to read | shared | shared, on the part |
+//! | all of a file or device, for writing | exclusive | |
+//! | all of it, for reading | shared | shared, on all of it |
+//! | a part, through a loop device, for writing | shared | exclusive, on the part |
+//! | a part, for reading | shared | shared, on the part |
 //!
-//! So two partitions of one loop device can hold a drive each, while everybody else is kept out. Neither lock ends before the
-//! last reference to the open file goes.
+//! Thus two partitions of one loop device can hold a drive each, and all other users are excluded. Both locks
+//! end when the last reference to the open file is dropped.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -19,23 +19,24 @@ use rustix::io::Errno;
 
 use super::backing::retry_interrupted;
 
-/// How often, and how far apart, a busy lock on a block device is tried again: `udev` locks a device for a
-/// moment to probe it, whenever a writer closes it.
+/// Number and interval of retries of a busy lock on a block device. `udev` briefly locks a device to probe
+/// it, whenever a writer closes it.
 const LOCK_RETRIES: u32 = 10;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bytes of a file or device.
+/// Range of bytes of a file or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u64,
-    /// `None`: to the end, wherever that is or will be.
+    /// `None`: up to the end, wherever that is or will be.
     pub(super) len: Option<u64>,
 }
 
 impl Span {
     pub(super) const WHOLE: Span = Span { start: 0, len: None };
 
-    /// This span of something that is itself the span `outer` of something else, as a span of the latter.
+    /// Converts this span, relative to something that occupies the span `outer` of a larger object, to a span
+    /// of the larger object.
     pub(super) fn within(self, outer: Span) -> Span {
         let left = outer.len.map(|len| len.saturating_sub(self.start));
         let len = match (self.len, left) {
@@ -49,7 +50,7 @@ impl Span {
 /// Locks `span` of `file` without waiting.
 ///
 /// # Errors
-/// `AGAIN` where another open is in the way.
+/// `AGAIN` if another open holds a conflicting lock.
 pub(super) fn lock(file: &File, read_only: bool, span: Span, block_device: bool) -> Result<(), Errno> {
     if !read_only && span == Span::WHOLE {
         return flock(file, FlockOperation::NonBlockingLockExclusive, block_device);
@@ -57,8 +58,9 @@ pub(super) fn lock(file: &File, read_only: bool, span: Span, block_device: bool)
     match lock_range(file, read_only, span) {
         Ok(()) => flock(file, FlockOperation::NonBlockingLockShared, block_device),
         Err(Errno::AGAIN | Errno::ACCESS) => Err(Errno::AGAIN),
-        // The file system has no such locks (readers had none at all once, and were as good), or the file could not be
-        // opened for writing, which an exclusive one takes.
+        // The file system does not support range locks, or the file could not be opened for writing, which an
+        // exclusive range lock requires. A shared `flock` alone is enough for readers: it excludes whole-file
+        // writers, as before range locks existed.
         Err(_) if read_only => flock(file, FlockOperation::NonBlockingLockShared, block_device),
         Err(_) => flock(file, FlockOperation::NonBlockingLockExclusive, block_device),
     }
@@ -84,7 +86,7 @@ fn lock_range(file: &File, shared: bool, span: Span) -> Result<(), Errno> {
         l_type: if shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: offset(span.start),
-        // 0: to the end. A length of nothing does not occur: a backing holds a page at least.
+        // 0 means up to the end. A length of 0 does not occur: a backing holds at least one page.
         l_len: span.len.map_or(0, |len| offset(len).min(libc::off_t::MAX - offset(span.start))),
         l_pid: 0,
     };
@@ -123,7 +125,8 @@ mod tests {
             File::options().read(true).write(write).open(file.path()).expect("another open of the same file")
         };
         let (first, second) = (Span { start: 0, len: Some(4096) }, Span { start: 4096, len: None });
-        // Held, asked for, and whether both can be: read-only or not, and which span.
+        // Lock held, lock requested, and whether both are possible. Each lock: read-only or not, and the
+        // span.
         for (held, wanted, together) in [
             ((false, first), (false, second), true),
             ((false, first), (false, first), false),
@@ -144,7 +147,7 @@ mod tests {
                 assert_eq!(got, if together { Ok(()) } else { Err(Errno::AGAIN) }, "{one:?} {other:?}");
             }
         }
-        // Without the right to write there is no exclusive lock on a part: all of the file is locked.
+        // Without write access there is no exclusive lock on a part: the whole file is locked.
         let (here, there) = (open(false), open(true));
         lock(&here, false, first, false).expect("free");
         assert_eq!(lock(&there, false, second, false), Err(Errno::AGAIN));

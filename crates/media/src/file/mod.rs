@@ -24,21 +24,22 @@ use backing::{Backing, Outcome, Request};
 
 /// A regular file or block device, locked against a second server for as long as it is open.
 ///
-/// A regular file's length, rounded down to whole pages, is its size; it grows by [`FileMedia::grow`] only.
+/// The size of a regular file is its length, rounded down to whole pages. It grows only by
+/// [`FileMedia::grow`].
 #[derive(Debug)]
 pub struct FileMedia {
     backing: Arc<Backing>,
 }
 
 impl FileMedia {
-    /// Opens an existing file or block device, to read and write or only to read.
+    /// Opens an existing file or block device, for reading and writing or only for reading.
     ///
-    /// A writer excludes everybody else; readers exclude writers. A block device that is opened for writing is
-    /// also claimed against mounts.
+    /// A writer excludes all other opens; readers exclude writers. A block device that is opened for writing
+    /// is also claimed against mounts.
     ///
-    /// The backing file of a loop device, or of a partition of one, is locked too, and so on down a chain of loop
-    /// devices: the file and the device are one backing. A loop device whose backing file cannot be locked is not opened
-    /// for writing, unless that file is deleted; see [`FileMedia::warning`].
+    /// The backing file of a loop device, or of a partition of one, is locked too, and so on down a chain of
+    /// loop devices: the file and the device are one backing. A loop device whose backing file cannot be
+    /// locked is not opened for writing, unless that file is deleted; see [`FileMedia::warning`].
     ///
     /// # Errors
     /// See [`MediaError`].
@@ -47,11 +48,11 @@ impl FileMedia {
         Ok(FileMedia { backing: Arc::new(backing) })
     }
 
-    /// Creates a regular file of `size_bytes`, rounded down to whole pages, readable by its owner only, and
-    /// opens it for writing. Its name and size are durable on return.
+    /// Creates a regular file of `size_bytes`, rounded down to whole pages and readable by its owner only,
+    /// and opens it for writing. Its name and size are durable on return.
     ///
     /// # Errors
-    /// See [`MediaError`]; a file that is already there is left as it is.
+    /// See [`MediaError`]. A file that already exists is not changed.
     pub fn create(
         path: impl AsRef<Path>,
         size_bytes: u64,
@@ -62,12 +63,12 @@ impl FileMedia {
         Ok(FileMedia { backing: Arc::new(backing) })
     }
 
-    /// Makes the backing at least `size_bytes` long, rounded down to whole pages: a regular file grows (never shrinks), a
-    /// block device is asked for its size anew. Durable on return. Answers the size it has then, which may be larger, or
-    /// smaller where a device has not grown so far.
+    /// Makes the backing at least `size_bytes` long, rounded down to whole pages. A regular file grows (never
+    /// shrinks); the size of a block device is read again. Durable on return. Returns the resulting size. It
+    /// may be larger than requested, or smaller if a block device has not grown that far.
     ///
     /// # Errors
-    /// See [`MediaError`]; the size is as before then.
+    /// See [`MediaError`]. The size is unchanged then.
     pub fn grow(&self, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
         open::grow(&self.backing, size_bytes, allocation)
     }
@@ -77,7 +78,7 @@ impl FileMedia {
         &self.backing.path
     }
 
-    /// Whether I/O goes around the page cache.
+    /// Whether I/O bypasses the page cache.
     pub fn direct(&self) -> bool {
         self.backing.direct
     }
@@ -87,14 +88,14 @@ impl FileMedia {
         self.backing.read_only
     }
 
-    /// What the lock does not cover, if anything: the backing file of a loop device that could not be locked. One line, to
-    /// be logged.
+    /// One line for the log about what the lock does not cover, if anything: the backing file of a loop
+    /// device that could not be locked.
     pub fn warning(&self) -> Option<&str> {
         self.backing.below.warning()
     }
 
-    /// Whether a write or sync ever failed because there was no room for it: a file system, a quota or a thin volume under a
-    /// sparse backing was full.
+    /// Whether a write or sync ever failed because a file system, a quota or a thin volume under a sparse
+    /// backing was full.
     pub fn out_of_space(&self) -> bool {
         self.backing.out_of_space.load(Ordering::Relaxed)
     }
@@ -159,7 +160,7 @@ impl Media for FileMedia {
 
     async fn sync(&self) -> io::Result<()> {
         let result = self.perform(Request::Sync).await.1;
-        // Where the file system allocates late.
+        // A file system that allocates late reports lack of space only here.
         self.note(&result);
         result
     }

@@ -15,42 +15,43 @@ use super::error::MediaError;
 use super::lock::{Span, lock};
 use crate::{IoBuf, PAGE_BYTES};
 
-/// Whether I/O goes around the page cache (`O_DIRECT`).
+/// Whether I/O bypasses the page cache (`O_DIRECT`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
-    /// Direct where the backing accepts it, else through the page cache.
+    /// Direct if the backing supports it, otherwise through the page cache.
     #[default]
     Auto,
-    /// Direct, or the open fails with [`MediaError::DirectRefused`].
+    /// Direct. If it is not supported, the open fails with [`MediaError::DirectRefused`].
     On,
     /// Through the page cache.
     Off,
 }
 
-/// How a new file takes its space from the file system.
+/// Allocation of the space of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Allocation {
-    /// As it is written: small at first, but the file system may run full under the drive.
+    /// Allocated as it is written. The file is small at first, but the file system may become full under the
+    /// drive.
     #[default]
     Sparse,
-    /// All of it when the file is created.
+    /// Allocated in full when the file is created.
     Preallocated,
 }
 
 pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backing, MediaError> {
-    // Looked at before it is opened: opening a pipe would wait for its other end.
+    // Checked before it is opened: opening a pipe would wait for its other end.
     let metadata = std::fs::metadata(path).map_err(|error| MediaError::from_io(path, "look at it", error))?;
     let block_device = is_block_device(path, metadata.file_type())?;
 
     let mut flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if block_device && !read_only {
-        // On a block device this claims it against mounts, RAID, and others that claim it.
+        // On a block device this flag claims it against mounts, RAID, and other users that claim it.
         flags |= OFlags::EXCL;
     }
     let file = retry_interrupted(|| rustix::fs::open(path, flags, Mode::empty()))
         .map(File::from)
         .map_err(|error| MediaError::from_io(path, "open it", error))?;
-    // The path may lead elsewhere by now.
+    // The path may have been replaced since the check.
     let metadata = file.metadata().map_err(|error| MediaError::from_io(path, "look at it", error))?;
     let block_device = is_block_device(path, metadata.file_type())?;
     lock_whole(&file, path, read_only, block_device)?;
@@ -61,7 +62,7 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
 
     let raw_bytes = match block_device {
         true => block_size_bytes(&file).map_err(|error| MediaError::from_io(path, "tell its size", error))?,
-        // Asked again under the lock: whoever held it before may have changed the size.
+        // Read again under the lock: a previous holder may have changed the size.
         false => file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len(),
     };
     let size_bytes = whole_pages(path, raw_bytes)?;
@@ -106,7 +107,7 @@ pub(super) fn create(
             below: Below::default(),
         }),
         Err(error) => {
-            // It was this call that made the file, so nothing of value goes with it.
+            // This call created the file, so nothing of value is removed.
             drop(std::fs::remove_file(path));
             Err(error)
         }
@@ -135,8 +136,8 @@ fn finish_create(
     Ok(direct)
 }
 
-/// Makes an open backing at least `size_bytes` long: a file grows, a block device is asked whether it has. Durable on
-/// return; answers the size it has then.
+/// Makes an open backing at least `size_bytes` long: a file grows, the size of a block device is read again.
+/// Durable on return. Returns the resulting size.
 pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
     let (file, path) = (&backing.file, &backing.path);
     let size_bytes = whole_pages(path, size_bytes)?;
@@ -150,7 +151,7 @@ pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -
         let len = file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len();
         if len < size_bytes {
             if let Err(error) = set_size(file, path, size_bytes, allocation) {
-                // What preallocation got hold of before it failed.
+                // Releases what preallocation took before it failed.
                 let _ = rustix::fs::ftruncate(file, len);
                 return Err(error);
             }
@@ -175,7 +176,7 @@ fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -
     })
 }
 
-/// Whether a file of this type is a block device; refuses what is neither that nor a regular file.
+/// Whether a file of this type is a block device. Refuses anything that is neither that nor a regular file.
 fn is_block_device(path: &Path, found: std::fs::FileType) -> Result<bool, MediaError> {
     let found = match found {
         found if found.is_file() => return Ok(false),
@@ -196,13 +197,13 @@ fn whole_pages(path: &Path, raw_bytes: u64) -> Result<u64, MediaError> {
     }
 }
 
-/// Takes the lock that keeps a second server away: exclusive to write, shared to read.
+/// Takes the lock that excludes a second server: exclusive for writing, shared for reading.
 fn lock_whole(file: &File, path: &Path, read_only: bool, block_device: bool) -> Result<(), MediaError> {
     lock(file, read_only, Span::WHOLE, block_device)
         .map_err(|error| MediaError::from_io(path, "lock it", error))
 }
 
-/// Turns direct I/O on where it is wanted and works; tells whether it is on.
+/// Turns direct I/O on if requested and supported. Returns whether it is on.
 fn set_direct(file: &File, path: &Path, wanted: Direct) -> Result<bool, MediaError> {
     if wanted == Direct::Off {
         return Ok(false);
@@ -210,7 +211,8 @@ fn set_direct(file: &File, path: &Path, wanted: Direct) -> Result<bool, MediaErr
     let failed = |error: Errno| MediaError::from_io(path, "turn on direct I/O", error);
     let flags = rustix::fs::fcntl_getfl(file).map_err(failed)?;
     let accepted = match rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT) {
-        // The flag alone says little: a device with sectors over 4 KiB takes it and then refuses every page.
+        // Accepting the flag is not enough: a device with sectors over 4 KiB accepts it and then refuses
+        // every page.
         Ok(()) => probe_direct(file).map_err(failed)?,
         Err(Errno::INVAL | Errno::OPNOTSUPP) => false,
         Err(error) => return Err(failed(error)),
@@ -225,12 +227,12 @@ fn set_direct(file: &File, path: &Path, wanted: Direct) -> Result<bool, MediaErr
     }
 }
 
-/// Whether a page can be read directly.
+/// Whether a page can be read with direct I/O.
 fn probe_direct(file: &File) -> Result<bool, Errno> {
     let mut page = IoBuf::pooled(PAGE_BYTES);
     match retry_interrupted(|| rustix::io::pread(file, &mut page[..], 0)) {
         Err(Errno::INVAL) => Ok(false),
-        // A medium error on this page is for whoever reads it to handle.
+        // A medium error on this page does not matter here; whoever reads the page later handles it.
         Ok(_) | Err(Errno::IO) => Ok(true),
         Err(error) => Err(error),
     }

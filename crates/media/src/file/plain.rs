@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use super::backing::{Backing, Outcome, Request};
 use crate::IoBuf;
 
-/// Performs `request`: on tokio's blocking pool inside a runtime, else on this thread.
+/// Performs `request`: on tokio's blocking pool inside a runtime, otherwise on this thread.
 pub(super) async fn perform(backing: &Arc<Backing>, mut request: Request) -> Outcome {
     let Ok(runtime) = Handle::try_current() else {
         let result = backing.perform(&mut request);
@@ -22,12 +22,12 @@ pub(super) async fn perform(backing: &Arc<Backing>, mut request: Request) -> Out
     });
     match task.await {
         Ok(outcome) => outcome,
-        // The runtime shuts down and dropped the request with its buffer: the caller still gets one back.
+        // The runtime shut down and dropped the request with its buffer. The caller still gets a buffer back.
         Err(lost) => (stand_in(), Err(io::Error::other(lost))),
     }
 }
 
-/// Makes a request of the same shape as `request`, for when that one is lost.
+/// Returns a request of the same shape as `request`, to replace one that is lost.
 fn stand_in(request: &Request) -> impl FnOnce() -> Request + Send + use<> {
     let read = match request {
         Request::Read { offset, buf } => Some((*offset, buf.len())),

@@ -1,12 +1,12 @@
-//! A backing as it is at a moment, once more.
+//! Copies of a backing at a moment.
 
 use super::state::{InFlight, Request, State};
 use super::{SimMedia, SimRng};
 use parking_lot::Mutex;
 
 impl SimMedia {
-    /// The same backing, of its own from here on: to cut its power now and see what would have become of it, while this one goes
-    /// on. What is in flight here is in flight there, where nobody waits for it.
+    /// Returns an independent copy of the backing, to cut its power now and check the result while the
+    /// original goes on. Operations in flight are in flight there too, except reads. Nobody waits for them.
     pub fn branch(&self, rng: SimRng) -> SimMedia {
         let state = self.state.lock();
         SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state.branch(rng)) }
@@ -15,7 +15,7 @@ impl SimMedia {
 
 impl State {
     fn branch(&self, rng: SimRng) -> State {
-        // A read leaves nothing behind.
+        // A read has no effect on the backing.
         let in_flight = self.in_flight.iter().filter_map(|op| {
             let request = match &op.request {
                 Request::Read { .. } => return None,

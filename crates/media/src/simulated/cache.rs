@@ -1,4 +1,4 @@
-//! Fault 7, and what a page cache makes of it.
+//! Fault 7, and its effects with a page cache.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use super::SimCache;
 use super::state::State;
 
 impl State {
-    /// What no sync had covered becomes as after a power cut, and is forgotten: the next sync succeeds. Reads show what is
-    /// there now, or, through a cache, what was lost.
+    /// Fails a sync: all unsynced writes become as after a power cut and are forgotten, so that the next sync
+    /// succeeds. Reads return the actual content or, with a cache, what was lost.
     pub(super) fn fail_sync(&mut self) {
         let touched: BTreeSet<u64> =
             self.unsynced.iter().flat_map(|u| u.pages.iter().map(|&(at, _)| at)).collect();
         self.settle_unsynced();
-        // A cache may drop a page that it thinks is clean.
+        // A cache may drop a page that it considers clean.
         let drops = self.cache == SimCache::Cached && self.rng.chance(1, 4);
         for at in touched {
             if self.cache == SimCache::Direct || (drops && self.rng.chance(1, 2)) {

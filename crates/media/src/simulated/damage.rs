@@ -1,4 +1,4 @@
-//! What faults do to what a simulated backing holds.
+//! Effects of faults on the content of a simulated backing.
 
 use std::sync::Arc;
 
@@ -6,23 +6,24 @@ use super::state::{Content, Durable, Page, State};
 use super::{TEAR_BYTES, VOUCH_SYNCS};
 use crate::PAGE_BYTES;
 
-/// Most pages that take no write.
+/// Most pages that accept no writes.
 const BAD_PAGES_MAX: usize = 6;
 
-/// What becomes of a write that nothing made durable.
+/// Fate of a write that nothing made durable.
 #[derive(Clone, Copy)]
 pub(super) enum Fate {
     Whole,
     Lost,
-    /// Each sector is new with a probability of so many in 8.
+    /// Each sector is new with a probability of this number in 8.
     Torn(u64),
 }
 
 impl State {
-    /// Decides for each write that no sync covers what becomes of it, in the order they completed.
+    /// Decides the fate of each write that no sync covers, in the order of completion.
     pub(super) fn settle_unsynced(&mut self) {
-        // As likely as a cut that picks: one that keeps everything, one that loses everything, and one that loses
-        // what is oldest, which is what a drive is least ready for.
+        // Three special cases are as likely as an independent choice for each write: everything is kept,
+        // everything is lost, or the oldest writes are lost and the newer ones kept, which is the case that
+        // drives handle worst.
         let mood = self.rng.below(5);
         let count = self.unsynced.len();
         let kept_from = self.rng.index(count + 1);
@@ -46,7 +47,7 @@ impl State {
                 let number = write.log_numbers.number_of(n);
                 let old = self.durable.get(&at).map(|durable| durable.page.clone());
                 match self.blend(old, content, fate) {
-                    // Durable without a sync: it counts as made so by the next one.
+                    // Durable without a sync: counts as if the next sync had made it durable.
                     Some(page) => {
                         self.durable.insert(at, Durable { page, synced_at: self.syncs + 1, number })
                     }
@@ -65,7 +66,8 @@ impl State {
         }
     }
 
-    /// What a page holds after a write over `old` that met this fate. Holes come and go by whole pages.
+    /// Returns the content of a page after a write over `old` with this fate. Holes appear and vanish only as
+    /// whole pages.
     pub(super) fn blend(&mut self, old: Content, new: Content, fate: Fate) -> Content {
         let weight = match fate {
             Fate::Whole => return new,
@@ -85,7 +87,7 @@ impl State {
         Some(Arc::new(page))
     }
 
-    /// Fault 11, if its time has come: one of these pages takes no write from now on.
+    /// Fault 11: with some probability, one of these pages accepts no writes from now on.
     pub(super) fn go_bad(&mut self, pages: &[(u64, Content)]) {
         let spared =
             pages.first().is_none_or(|(at, _)| at * (PAGE_BYTES as u64) < self.faults.spare_below_bytes);
@@ -95,7 +97,7 @@ impl State {
         }
     }
 
-    /// Faults 9, 10 and 12, if their time has come.
+    /// Strikes with faults 9, 10 and 12, each with its probability.
     pub(super) fn strike(&mut self) {
         if self.rng.ppm(self.faults.rot_ppm) {
             self.rot();
@@ -163,7 +165,7 @@ impl State {
             self.replace(*at, old.clone());
         }
         let fair = pages.iter().all(|(at, _, _)| self.is_fair_game(target + at - first));
-        // The same for what it lands on.
+        // The same limit applies to the place where it is written.
         let mut may_land = || !(is_below(target) && std::mem::replace(&mut self.misdirected_below, true));
         if self.rng.chance(1, 2) && fair && may_land() {
             for (at, page, _) in &pages {
@@ -178,7 +180,7 @@ impl State {
         let Some((&last, _)) = self.durable.last_key_value() else { return };
         let at = self.rng.below((last + 1) * PAGE_BYTES as u64);
         let Some(start) = at.checked_sub(spared).map(|at| at / bytes * bytes + spared) else { return };
-        // It may end some pages into the range behind.
+        // It may end some pages into the next range.
         let more = if self.rng.chance(1, 2) { self.rng.skewed(6) } else { 0 };
         let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64 + more;
         let held: Vec<u64> = self.durable.range(pages.clone()).map(|(&at, _)| at).collect();
@@ -203,7 +205,7 @@ impl State {
         }
     }
 
-    /// Changes a page behind everyone's back. It stays fair game.
+    /// Changes a page in the durable and the visible content. Further faults may strike it.
     fn replace(&mut self, at: u64, content: Content) {
         match content {
             Some(page) => {

@@ -1,58 +1,59 @@
-//! Which faults are on, and what happened.
+//! Faults in effect, and counts of events.
 
-/// What a read shows of writes that no sync has made durable.
+/// Content that reads return for writes that no sync has made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimCache {
-    /// I/O goes around the page cache: after a failed sync reads show what is on the medium.
+    /// I/O bypasses the page cache: after a failed sync reads return the content of the medium.
     #[default]
     Direct,
-    /// Through the page cache: after a failed sync reads go on showing what was lost, to later processes too, until the page
-    /// is written again or the power is cut.
+    /// Through the page cache: after a failed sync reads still return what was lost, also to later processes,
+    /// until the page is written again or the power is cut.
     Cached,
 }
 
-/// The faults that are on. Probabilities are in parts per million; the default has none.
+/// The faults in effect. Probabilities are in parts per million. The default has none.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Fault 5, once: a read.
+    /// Fault 5, once: probability per read.
     pub read_error_ppm: u32,
-    /// Fault 5, sticky: a read.
+    /// Fault 5, sticky: probability per read.
     pub sticky_read_error_ppm: u32,
-    /// Fault 6: a write.
+    /// Fault 6: probability per write.
     pub write_error_ppm: u32,
-    /// Fault 7: a sync.
+    /// Fault 7: probability per sync.
     pub sync_error_ppm: u32,
-    /// Fault 8: pages the backing can hold; `None`: all of them.
+    /// Fault 8: pages that the backing can hold. `None`: all of them.
     pub full_pages: Option<u64>,
-    /// Fault 8: a write that found no room, after which somebody has made some.
+    /// Fault 8: probability, per write that fails for lack of space, that space is added afterwards.
     pub room_made_ppm: u32,
-    /// Fault 9: at any completed operation, somewhere.
+    /// Fault 9: probability per completed operation. It strikes at any place.
     pub rot_ppm: u32,
-    /// Fault 10: at any completed operation, some earlier write.
+    /// Fault 10: probability per completed operation. It strikes an earlier write.
     pub misdirect_ppm: u32,
-    /// Below this byte fault 10 strikes only once in a backing's life, be it a write that is lost or what it lands on.
+    /// Below this byte fault 10 strikes only once in a backing's life, counting both lost writes and places
+    /// where a misdirected write lands.
     pub misdirect_once_below_bytes: u64,
-    /// Fault 11: a write, one of whose pages takes no write from then on.
+    /// Fault 11: probability per write that one of its pages accepts no writes from then on.
     pub bad_page_ppm: u32,
-    /// Fault 11 and 12 spare what begins below this byte.
+    /// Faults 11 and 12 spare what begins below this byte.
     pub spare_below_bytes: u64,
-    /// Fault 12: at any completed operation, a range of this many bytes that begins at a multiple of them, counted from
-    /// `spare_below_bytes`.
+    /// Fault 12: probability per completed operation. It strikes a range of `lost_range_bytes` that begins at
+    /// a multiple of that, counted from `spare_below_bytes`.
     pub lost_range_ppm: u32,
-    /// See `lost_range_ppm`.
+    /// Length of the range of fault 12 in bytes; see `lost_range_ppm`.
     pub lost_range_bytes: u64,
     /// Discards are refused as unsupported.
     pub no_discard: bool,
 }
 
-/// What happened on a backing so far.
+/// Counts of events on a backing so far.
 #[derive(Clone, Debug, Default)]
 pub struct MediaCounts {
-    /// Completed reads, failed ones too.
+    /// Completed reads, including failed ones.
     pub reads: u64,
-    /// Completed writes, failed ones too.
+    /// Completed writes, including failed ones.
     pub writes: u64,
-    /// Completed syncs, failed ones too.
+    /// Completed syncs, including failed ones.
     pub syncs: u64,
     /// Completed discards.
     pub discards: u64,
@@ -60,37 +61,39 @@ pub struct MediaCounts {
     pub torn_writes: u64,
     /// Writes lost by power cuts and failed syncs.
     pub lost_writes: u64,
-    /// Writes issued to where another or a discard was in flight: which of them will be there is left to chance.
+    /// Writes issued to a place where another write or a discard was in flight, so that the result is left to
+    /// chance.
     pub overlapping_writes: u64,
-    /// Faults 5 that struck.
+    /// Occurrences of fault 5.
     pub read_errors: u64,
-    /// Faults 6 that struck.
+    /// Occurrences of fault 6.
     pub write_errors: u64,
-    /// Faults 7 that struck.
+    /// Occurrences of fault 7.
     pub sync_errors: u64,
-    /// Faults 8 that struck.
+    /// Occurrences of fault 8.
     pub full_errors: u64,
-    /// How often somebody made room on a full backing.
+    /// Number of times that space was added to a full backing.
     pub rooms_made: u64,
-    /// Faults 9 that struck.
+    /// Occurrences of fault 9.
     pub rotten_sectors: u64,
-    /// Faults 10 that struck.
+    /// Occurrences of fault 10.
     pub misdirected_writes: u64,
-    /// Writes that failed of fault 11.
+    /// Writes that failed because of fault 11.
     pub bad_page_errors: u64,
-    /// Writes that failed of a page of which there is another copy.
+    /// Writes that failed because of a bad page whose content has another copy.
     pub bad_copy_errors: u64,
-    /// Faults 12 that struck.
+    /// Occurrences of fault 12.
     pub lost_ranges: u64,
 }
 
 impl MediaCounts {
-    /// Times that something durable became something else.
+    /// Number of times that durable data was changed.
     pub fn damage(&self) -> u64 {
         self.rotten_sectors + self.misdirected_writes + self.lost_ranges
     }
 
-    /// Operations that failed, of whatever fault.
+    /// Number of operations that failed because of any fault, except bad pages whose content has another
+    /// copy.
     pub fn errors(&self) -> u64 {
         self.read_errors + self.write_errors + self.sync_errors + self.full_errors + self.bad_page_errors
     }

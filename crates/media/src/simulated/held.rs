@@ -1,10 +1,10 @@
-//! In which order operations complete, which of them wait, and what is watched.
+//! Order in which operations complete, operations that are held, and pages that are watched.
 
 use super::SimMedia;
 use super::state::{InFlight, Request, State};
 use crate::PAGE_BYTES;
 
-/// Which operation in flight completes next. One step in four is random all the same.
+/// Operation in flight that completes next. One step in four is random in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimOrder {
     /// Any.
@@ -14,18 +14,18 @@ pub enum SimOrder {
     Newest,
     /// The one that was issued first.
     Oldest,
-    /// That with the highest number, which each is given when it is issued.
+    /// The one with the highest priority, a random number that each operation is given when it is issued.
     Priority,
 }
 
 /// A read in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimRead {
-    /// For [`SimMedia::hold`].
+    /// Number of the operation, for [`SimMedia::hold`].
     pub id: u64,
-    /// Byte of the backing.
+    /// Offset in the backing, in bytes.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -35,12 +35,12 @@ impl SimMedia {
         self.state.lock().order = order;
     }
 
-    /// The number of the operation issued last.
+    /// Number of the operation issued last.
     pub fn newest_id(&self) -> u64 {
         self.state.lock().next_id
     }
 
-    /// The reads in flight that were issued after that operation.
+    /// Reads in flight that were issued after operation `id`.
     pub fn reads_since(&self, id: u64) -> Vec<SimRead> {
         let state = self.state.lock();
         let read = |op: &InFlight| match &op.request {
@@ -52,7 +52,7 @@ impl SimMedia {
         state.in_flight.iter().filter_map(read).collect()
     }
 
-    /// Some operation in flight, any: its number.
+    /// Number of a random operation in flight.
     pub fn any_in_flight(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let count = state.in_flight.len();
@@ -60,7 +60,7 @@ impl SimMedia {
         state.in_flight.get(pick).map(|op| op.id)
     }
 
-    /// An operation in flight does not complete until it is released.
+    /// Holds an operation in flight: it does not complete until it is released.
     pub fn hold(&self, id: u64) {
         let mut state = self.state.lock();
         if state.in_flight.iter().any(|op| op.id == id) {
@@ -68,30 +68,31 @@ impl SimMedia {
         }
     }
 
-    /// Lets an operation complete.
+    /// Releases an operation.
     pub fn release(&self, id: u64) {
         self.state.lock().held.remove(&id);
     }
 
-    /// Lets all operations complete. False if none was held.
+    /// Releases all operations. Returns false if none was held.
     pub fn release_all(&self) -> bool {
         let mut state = self.state.lock();
         !std::mem::take(&mut state.held).is_empty()
     }
 
-    /// Operations that are held.
+    /// Number of held operations.
     pub fn held(&self) -> usize {
         self.state.lock().held.len()
     }
 
-    /// How many writes to the page that holds this byte have completed since it was first asked about.
+    /// Number of writes to the page that holds this byte that have completed since the first call for this
+    /// page.
     pub fn rewrites(&self, byte: u64) -> u64 {
         *self.state.lock().watched.entry(byte / PAGE_BYTES as u64).or_default()
     }
 }
 
 impl State {
-    /// Which operation in flight completes next, if there is one that is not held.
+    /// Index of the operation in flight that completes next. `None` if all are held.
     pub(super) fn next_operation(&mut self) -> Option<usize> {
         let count = self.in_flight.len() - self.held.len();
         if count == 0 {
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether that operation in flight waits until it is released.
+    /// Whether the operation in flight at this index is held.
     pub(super) fn is_held(&self, at: usize) -> bool {
         self.held.contains(&self.in_flight[at].id)
     }

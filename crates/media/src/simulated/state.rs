@@ -1,4 +1,4 @@
-//! What a simulated backing holds, and what becomes of an operation.
+//! Content of a simulated backing, and the effect of operations on it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -9,9 +9,9 @@ use super::damage::Fate;
 use super::{Faults, MediaCounts, SimCache, SimOrder, SimRng, TEAR_BYTES};
 use crate::{IoBuf, PAGE_BYTES};
 
-/// Durable writes remembered with what they replaced, for fault 10.
+/// Number of durable writes remembered with the content they replaced, for fault 10.
 const PAST_WRITES_MAX: usize = 48;
-/// Pages that a full backing has room for when somebody made some.
+/// Pages of space added to a full backing at a time.
 const ROOM_MADE_PAGES: u64 = 256;
 
 pub(super) type Page = Arc<[u8; PAGE_BYTES]>;
@@ -23,7 +23,7 @@ pub(super) type Content = Option<Page>;
 pub(super) struct Durable {
     pub(super) page: Page,
     pub(super) synced_at: u64,
-    /// Of the entry of a log that it belongs to.
+    /// Number of the log entry that the page belongs to.
     pub(super) number: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Unsynced {
     pub(super) log_numbers: LogNumbers,
 }
 
-/// A durable write: what it wrote, and what was there before.
+/// A durable write: its content, and the content it replaced.
 #[derive(Clone)]
 pub(super) struct Past {
     pub(super) pages: Vec<(u64, Page, Content)>,
@@ -70,16 +70,17 @@ impl Answer {
     }
 }
 
-/// The numbers in a write of the log that it is a part of: see [`SimMedia::reading_log_numbers`](super::SimMedia::reading_log_numbers).
+/// Numbers of a log found in a write to it; see
+/// [`SimMedia::reading_log_numbers`](super::SimMedia::reading_log_numbers).
 #[derive(Clone, Debug, Default)]
 pub struct LogNumbers {
-    /// By page: the number of the entry that it belongs to.
+    /// For each page, the number of the entry that it belongs to.
     pub numbers: Vec<Option<u64>>,
-    /// The write calls all entries up to this one durable.
+    /// The write calls all entries up to this number durable.
     pub durable: u64,
 }
 
-/// Reads the pages of a write.
+/// Reads the log numbers in the pages of a write.
 pub type ReadLogNumbers = fn(&[&[u8]]) -> LogNumbers;
 
 impl LogNumbers {
@@ -102,41 +103,41 @@ pub(super) struct State {
     pub(super) in_flight: Vec<InFlight>,
     pub(super) answers: BTreeMap<u64, Answer>,
     pub(super) next_id: u64,
-    /// Completed writes and discards.
+    /// Number of completed writes and discards.
     pub(super) completed: u64,
-    /// Completed syncs.
+    /// Number of completed syncs.
     pub(super) syncs: u64,
-    /// Of 64 times that a sync is picked to complete, how often it takes longer still. Over 32: it also waits for
-    /// everything else.
+    /// Probability, in 64ths, that a sync that is picked to complete is delayed instead. Over 32, a sync also
+    /// waits for all other operations.
     pub(super) sync_lag: u64,
-    /// The largest `syncs` at which a write was issued that is durable by now and may tell of those before.
+    /// Largest `syncs` at the issue of a write that is durable by now and may vouch for earlier ones.
     pub(super) vouched: u64,
-    /// Fault 10 has struck where it may only once.
+    /// Whether fault 10 has struck in the area where it may strike only once.
     pub(super) misdirected_below: bool,
-    /// Reads the numbers of a log in writes.
+    /// Function that reads the numbers of a log in writes.
     pub(super) read_log_numbers: Option<ReadLogNumbers>,
-    /// Most that a durable write calls durable.
+    /// Largest number that a durable write calls durable.
     pub(super) called_durable: u64,
-    /// Writes that begin before this byte say nothing of others.
+    /// Writes that begin before this byte vouch for nothing.
     pub(super) vouching_from: u64,
-    /// Failed writes and syncs of this life.
+    /// Number of failed writes and syncs in this life.
     pub(super) failures: u64,
-    /// Failed syncs that this life's user has been told of.
+    /// Number of failed syncs that were reported to the user in this life.
     pub(super) failed_syncs_told: u64,
     pub(super) cache: SimCache,
-    /// Bytes that a power cut leaves old or new as a whole; [`TEAR_BYTES`] if 0.
+    /// Unit in bytes that a power cut leaves old or new; [`TEAR_BYTES`] if 0.
     pub(super) tear_bytes: usize,
-    /// Pages of which reads show something else than what is durable, and no sync will make it so.
+    /// Pages whose reads return something other than the durable content, which no sync will change.
     pub(super) ghosts: BTreeSet<u64>,
-    /// Pages that take no write.
+    /// Pages that accept no writes.
     pub(super) bad: BTreeSet<u64>,
-    /// A page that takes no write either, of which there is another copy: no excuse for anything.
+    /// A page that accepts no writes and whose content has another copy. It excuses no failure of a drive.
     pub(super) bad_copy: Option<u64>,
-    /// Which operation completes next.
+    /// Order in which operations complete.
     pub(super) order: SimOrder,
-    /// Operations in flight that wait until they are released.
+    /// Operations in flight that do not complete until they are released.
     pub(super) held: BTreeSet<u64>,
-    /// Completed writes to pages that somebody has asked about.
+    /// Number of completed writes to each watched page.
     pub(super) watched: BTreeMap<u64, u64>,
 }
 
@@ -162,7 +163,7 @@ impl State {
         self.next_id
     }
 
-    /// Whether that operation in flight is a sync.
+    /// Whether the operation in flight at this index is a sync.
     pub(super) fn is_sync(&self, at: usize) -> bool {
         matches!(self.in_flight[at].request, Request::Sync { .. })
     }
@@ -202,7 +203,7 @@ impl State {
                 None => out.fill(0),
             }
         }
-        // Writes that race this read may show any of their sectors.
+        // For each sector of a write that races this read, the old or the new content is returned.
         for op in &self.in_flight {
             if let Request::Write { offset: theirs, buf: new, .. } = &op.request {
                 let from = offset.max(*theirs);
@@ -236,7 +237,7 @@ impl State {
         }
         if pages.iter().any(|(at, _)| self.bad_copy == Some(*at)) {
             self.counts.bad_copy_errors += 1;
-            // The rest of it, or nothing.
+            // Either the rest of the write takes effect, or nothing.
             if self.rng.chance(1, 2) {
                 self.apply_write(pages, issued_at, Fate::Whole);
             }
@@ -296,7 +297,7 @@ impl State {
                 past.extend(content.map(|page| (at, page, old.map(|durable| durable.page))));
             }
             if !past.is_empty() {
-                // What is written again as it was says nothing of anything newer.
+                // Writing the same bytes again does not vouch for anything newer.
                 let is_new = past.iter().any(|(_, page, old)| old.as_ref().is_none_or(|old| **old != **page));
                 if is_new && past[0].0 * PAGE_BYTES as u64 >= self.vouching_from {
                     self.vouched = self.vouched.max(write.issued_at);
@@ -309,13 +310,13 @@ impl State {
         Ok(())
     }
 
-    /// [`State::apply`], but for pages that take no write.
+    /// Like [`State::apply`], but skips pages that accept no writes.
     fn apply_write(&mut self, mut pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
         pages.retain(|(at, _)| !self.bad.contains(at) && self.bad_copy != Some(*at));
         self.apply(pages, issued_at, fate);
     }
 
-    /// Makes `pages` what reads see, wholly or in part, and remembers to make them durable.
+    /// Makes `pages` visible to reads, as a whole or in part, and records them to become durable at a sync.
     fn apply(&mut self, pages: Vec<(u64, Content)>, issued_at: u64, fate: Fate) {
         let log_numbers = match (self.read_log_numbers, fate) {
             (Some(read), Fate::Whole) => {
@@ -341,7 +342,7 @@ impl State {
         self.unsynced.push(Unsynced { pages: applied, completed_at: self.completed, issued_at, log_numbers });
     }
 
-    /// Ends an operation that was in flight when the process died. A sync may as well never have been issued.
+    /// Ends an operation that was in flight when the process died. A sync has no effect then.
     pub(super) fn perform_in_part(&mut self, request: Request, fate: Fate) {
         match request {
             Request::Write { offset, buf, issued_at } => {
@@ -357,7 +358,7 @@ impl State {
         }
     }
 
-    /// The pages of the range that a discard turns into holes: any of them.
+    /// Pages of the range that a discard turns into holes, chosen at random.
     fn discarded(&mut self, offset: u64, len: u64) -> Vec<(u64, Content)> {
         let first = offset / PAGE_BYTES as u64;
         let held = self.live.range(first..first + len / PAGE_BYTES as u64);

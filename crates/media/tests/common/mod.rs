@@ -1,4 +1,4 @@
-//! What the tests of the backings share.
+//! Helpers shared by the tests of the backings.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use media::{IoBuf, Media, PAGE_BYTES};
 
-/// The result of a future that is ready at its first poll.
+/// Returns the result of a future that is ready at its first poll.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -16,12 +16,12 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A tokio runtime of one thread, as a worker has it.
+/// Creates a tokio runtime of one thread, like that of a worker.
 pub(crate) fn worker_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_io().build().expect("runtime")
 }
 
-/// Bytes that tell pages and versions apart.
+/// Returns bytes that differ between pages and versions.
 pub(crate) fn pattern(page: u64, version: u64, len: usize) -> IoBuf {
     let mut buf = IoBuf::pooled(len);
     let mut state =
@@ -44,7 +44,8 @@ pub(crate) async fn read(media: &impl Media, offset: u64, len: usize) -> IoBuf {
     buf
 }
 
-/// Writes and reads of many sizes, over the ends of any inner chunk, and what must be refused.
+/// Writes and reads with many sizes, across the ends of any internal chunk, and requests that must be
+/// refused.
 pub(crate) async fn exercise(media: &impl Media) {
     let size = media.size_bytes();
     assert!(size >= 4 << 20, "room for the test");

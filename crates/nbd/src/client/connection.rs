@@ -1,7 +1,7 @@
-//! A connection that reads an export and asks where it holds data. It sends nothing that could write.
+//! A connection that reads an export and asks which parts hold data. It sends no request that writes.
 //!
-//! Structured replies and `base:allocation` where the server has them, simple replies where not. Headings in the comments are of
-//! the protocol's `doc/proto.md`.
+//! It uses structured replies and `base:allocation` if the server has them, otherwise simple replies.
+//! Headings quoted in the comments are those of the protocol's `doc/proto.md`.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,15 +15,15 @@ use super::{protocol, take};
 use crate::protocol as wire;
 use crate::request::RequestHeader;
 
-/// Most bytes asked for at once: servers take 32 MiB, some less.
+/// Most bytes per request. Servers accept up to 32 MiB, some less.
 const READ_BYTES_MAX: usize = 2 << 20;
-/// Longest span asked about at once; replies may cover less.
+/// Longest range per block status request. Replies may cover less.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
-/// Longest text of an error that is believed.
+/// Longest error chunk accepted, in bytes.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
-/// Extents of one reply that are believed.
+/// Longest block status chunk accepted, in bytes.
 const EXTENTS_BYTES_MAX: u32 = 16 << 20;
-/// A server that says nothing for so long is given up.
+/// Time after which a silent server is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both directions of a stream.
@@ -53,7 +53,7 @@ pub struct Connection {
     stream: Stream,
     negotiated: Negotiated,
     cookie: u64,
-    /// A reply did not come to its end: what comes next cannot be told apart from it.
+    /// A reply was not read to its end, so that the next bytes cannot be interpreted.
     broken: bool,
 }
 
@@ -68,7 +68,7 @@ impl Connection {
     /// Connects to an export.
     ///
     /// # Errors
-    /// As [`negotiate`]; that the server cannot be reached, or does not answer for a minute.
+    /// As [`negotiate`], or if the server cannot be reached or does not respond for a minute.
     pub fn open(export: &ExportUri) -> io::Result<Connection> {
         let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write + Send>) = match &export.address {
             UriAddress::Tcp(address) => {
@@ -90,7 +90,7 @@ impl Connection {
         Ok(Connection { stream, negotiated, cookie: 0, broken: false })
     }
 
-    /// Size of the export.
+    /// Size of the export in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.negotiated.size_bytes
     }
@@ -119,7 +119,7 @@ impl Connection {
         self.stream.write_all(&RequestHeader { flags, command, cookie, offset, length }.encode())
     }
 
-    /// The header of a simple reply; its error, if any.
+    /// Reads the header of a simple reply. Returns its error code, if any.
     fn simple_reply(&mut self) -> io::Result<Option<u32>> {
         let (magic, error, cookie) = (self.take_u32()?, self.take_u32()?, self.take_u64()?);
         if magic != wire::SIMPLE_REPLY_MAGIC || cookie != self.cookie {
@@ -137,7 +137,7 @@ impl Connection {
         Ok(Chunk { done: flags & wire::REPLY_FLAG_DONE != 0, kind, length })
     }
 
-    /// Takes a chunk that says the request failed; it does not end the reply.
+    /// Reads the content of an error chunk. Such a chunk does not end the reply.
     fn error_chunk(&mut self, chunk: &Chunk) -> io::Result<io::Error> {
         if chunk.length < 4 || chunk.length > ERROR_BYTES_MAX {
             return Err(protocol("malformed error chunk"));
@@ -157,7 +157,7 @@ impl Connection {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Reads; answers the error that the server reported, if it did.
+    /// Reads data. Returns the error that the server reported, if any.
     fn read_reply(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<Option<io::Error>> {
         self.request(0, wire::CMD_READ, offset, buf.len() as u32)?;
         if !self.negotiated.is_structured {
@@ -166,7 +166,7 @@ impl Connection {
                 None => self.stream.read_exact(buf).map(|()| None),
             };
         }
-        // "Structured reply chunk message": content and holes in any order, and perhaps an error.
+        // "Structured reply chunk message": content and holes in any order, and possibly an error.
         let mut failed = None;
         loop {
             let chunk = self.chunk()?;
@@ -198,10 +198,11 @@ impl Connection {
         }
     }
 
-    /// Where the export holds data, in bytes: all of it, if the server does not tell.
+    /// Returns the ranges of the export that hold data, in bytes. The whole export if the server does not
+    /// report them.
     ///
     /// # Errors
-    /// What the connection answers.
+    /// Errors of the connection.
     pub fn data_ranges(&mut self) -> io::Result<Vec<Range<u64>>> {
         let size = self.size_bytes();
         let all = std::iter::once(0..size).collect();
@@ -229,7 +230,7 @@ impl Connection {
         Ok(ranges)
     }
 
-    /// One block status request: lengths and flags. `None`: the server refuses to tell.
+    /// Sends one block status request. Returns lengths and flags, or `None` if the server refuses.
     fn status(&mut self, id: u32, offset: u64, length: u32) -> io::Result<Option<Vec<(u32, u32)>>> {
         self.request(0, wire::CMD_BLOCK_STATUS, offset, length)?;
         let (mut extents, mut refused) = (Vec::new(), false);
@@ -262,10 +263,11 @@ impl Connection {
         }
     }
 
-    /// Reads at `offset`; answers how many bytes there are, fewer than asked for at the end of the export.
+    /// Reads at `offset`. Returns the number of bytes read, which is less than requested at the end of the
+    /// export.
     ///
     /// # Errors
-    /// What the server or the connection answers.
+    /// Errors of the server or the connection.
     pub fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let len = (buf.len() as u64).min(self.size_bytes().saturating_sub(offset)) as usize;
         for (i, piece) in buf[..len].chunks_mut(READ_BYTES_MAX).enumerate() {
@@ -281,7 +283,7 @@ fn refused(code: u32) -> io::Error {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A polite goodbye; a server that is gone needs none.
+        // Sent as a courtesy; a server that is gone does not need it.
         let _ = self.request(0, wire::CMD_DISC, 0, 0);
     }
 }

@@ -6,33 +6,33 @@ use super::protocol;
 use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
 use crate::protocol as wire;
 
-/// Longest reply to an option that is believed.
+/// Longest reply to an option that is accepted, in bytes.
 const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
 
-/// What was negotiated.
+/// Result of a negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Of the export; 0 if the server did not say.
+    /// Size of the export; 0 if the server did not report it.
     pub size_bytes: u64,
-    /// Replies are structured.
+    /// Whether replies are structured.
     pub is_structured: bool,
     /// Identifier of `base:allocation`, if the server has it.
     pub allocation: Option<u32>,
 }
 
-/// Which replies a client understands.
+/// Kinds of replies that a client understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
     /// Simple ones only.
     Simple,
-    /// Structured ones where the server has them, with `base:allocation`.
+    /// Structured ones, with `base:allocation`, if the server has them.
     Structured,
 }
 
 /// Negotiates for the export `name` ("fixed newstyle negotiation"), without TLS.
 ///
 /// # Errors
-/// What the stream answers; `InvalidData` with the reason where the server refuses, or is none.
+/// Errors of the stream. `InvalidData` with the reason if the server refuses, or is not an NBD server.
 pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies) -> io::Result<Negotiated> {
     let mut client = Client { stream };
     if u64::from_be_bytes(client.take()?) != wire::INIT_MAGIC
@@ -70,7 +70,7 @@ impl<S: Read + Write> Client<'_, S> {
         super::take(self.stream)
     }
 
-    /// Sends an option and takes the first reply to it.
+    /// Sends an option and returns the first reply to it.
     fn option(&mut self, option: u32, data: &[u8]) -> io::Result<OptionReply> {
         let mut message = wire::OPTS_MAGIC.to_be_bytes().to_vec();
         message.extend(option.to_be_bytes());
@@ -108,7 +108,7 @@ impl<S: Read + Write> Client<'_, S> {
         Ok(id)
     }
 
-    /// Ends the negotiation; answers the size of the export.
+    /// Ends the negotiation. Returns the size of the export.
     fn go(&mut self, name: &str) -> io::Result<u64> {
         let mut data = (name.len() as u32).to_be_bytes().to_vec();
         data.extend(name.as_bytes());

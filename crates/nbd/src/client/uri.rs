@@ -1,4 +1,4 @@
-//! URIs of exports, as the NBD project's `doc/uri.md` has them.
+//! URIs of exports, as defined in the NBD project's `doc/uri.md`.
 
 use std::path::PathBuf;
 
@@ -19,16 +19,16 @@ pub(super) enum UriAddress {
     Unix(PathBuf),
 }
 
-/// Why a URI names no export that can be reached.
+/// Reason why a URI cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UriError(&'static str);
 
 impl ExportUri {
-    /// Reads `nbd://HOST[:PORT][/EXPORT]` and `nbd+unix:///[EXPORT]?socket=PATH`.
+    /// Parses `nbd://HOST[:PORT][/EXPORT]` and `nbd+unix:///[EXPORT]?socket=PATH`.
     ///
     /// # Errors
-    /// For anything else, TLS (`nbds`) in it.
+    /// For anything else, including TLS (`nbds`).
     pub fn parse(uri: &str) -> Result<ExportUri, UriError> {
         let (scheme, rest) = uri.split_once("://").ok_or(UriError("no URI"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -11,7 +11,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 
 type Chunk = Option<Box<[u8]>>;
 
-/// A sparse device in memory whose answers can be made slow or wrong.
+/// A sparse device in memory that can be made slow or made to fail.
 pub struct MemoryDevice {
     chunks: Vec<Mutex<Chunk>>,
     capacity_bytes: AtomicU64,
@@ -19,7 +19,7 @@ pub struct MemoryDevice {
     max_transfer_bytes: u32,
     read_only: bool,
     failure: Mutex<Option<DeviceError>>,
-    /// Whether there is a failure, a delay or a yield to look for.
+    /// Whether a failure, a delay or a yield is set.
     slow: AtomicBool,
     yields: AtomicBool,
     delay: Mutex<Duration>,
@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MemoryDevice {
-    /// A device of `capacity_bytes` with sectors of `sector_bytes`, all zeros.
+    /// Creates a device of `capacity_bytes` with sectors of `sector_bytes`, all zeros.
     pub fn new(capacity_bytes: u64, sector_bytes: u32) -> Self {
         Self {
             chunks: (0..capacity_bytes.div_ceil(CHUNK_BYTES)).map(|_| Mutex::new(None)).collect(),
@@ -50,50 +50,50 @@ impl MemoryDevice {
         }
     }
 
-    /// The same, refusing writes.
+    /// Makes the device read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// The same, with another largest transfer in bytes.
+    /// Sets the largest transfer in bytes.
     #[must_use]
     pub fn max_transfer(mut self, bytes: u32) -> Self {
         self.max_transfer_bytes = bytes;
         self
     }
 
-    /// Makes every request fail with `error`, or none.
+    /// Makes every request fail with `error`. `None` ends that.
     pub fn fail_with(&self, error: Option<DeviceError>) {
         *lock(&self.failure) = error;
         self.mark_slow();
     }
 
-    /// Makes requests take this long, as their time counts: later ones may finish earlier.
+    /// Delays each request by `delay`. Requests wait independently, so later ones may finish earlier.
     pub fn delay_by(&self, delay: Duration) {
         *lock(&self.delay) = delay;
         self.mark_slow();
     }
 
-    /// Makes every request go to sleep once, so that none is answered at the first poll.
+    /// Makes every request yield once, so that none completes at the first poll.
     pub fn yield_once(&self, yields: bool) {
         self.yields.store(yields, Ordering::Relaxed);
         self.mark_slow();
     }
 
-    /// Shows only the first `capacity_bytes`, as a device that has not grown yet.
+    /// Limits the device to its first `capacity_bytes`, to simulate a device that grows later.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let allocated = self.chunks.len() as u64 * CHUNK_BYTES;
         self.capacity_bytes.store(capacity_bytes.min(allocated), Ordering::Relaxed);
     }
 
-    /// Flushes so far.
+    /// Number of flushes so far.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// Writes, trims and zeroings with `fua` so far.
+    /// Number of writes, trims and zeroings with `fua` so far.
     pub fn durable_writes(&self) -> u64 {
         self.durable_writes.load(Ordering::Relaxed)
     }
@@ -117,8 +117,8 @@ impl MemoryDevice {
         Ok(())
     }
 
-    /// Calls `visit` for each chunk that the range touches, with the range within the chunk and the position of
-    /// that within the whole.
+    /// Calls `visit` for each chunk that the range touches, with the part of the range within the chunk and
+    /// its position within the whole range.
     fn for_chunks(
         &self,
         offset: u64,

@@ -1,4 +1,5 @@
-//! For tests, fuzzing and measuring: a device in memory, and whole sessions over a stream in memory.
+//! Support for tests, fuzzing and measurements: a device in memory, and whole sessions over a stream in
+//! memory.
 
 mod memory_device;
 mod session;

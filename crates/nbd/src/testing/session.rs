@@ -15,7 +15,8 @@ use crate::{ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger
 /// Capacity of the device that sessions run against, in bytes.
 const CAPACITY_BYTES: u64 = 1 << 20;
 
-/// What a client sends, at most `chunk_bytes` a read, then the end of the stream; and what it gets.
+/// Stream of a client: its input ends after `unread`, at most `chunk_bytes` a read. Output of the server is
+/// collected.
 struct Script<'a> {
     unread: &'a [u8],
     chunk_bytes: usize,
@@ -51,11 +52,12 @@ impl AsyncWrite for Script<'_> {
     }
 }
 
-/// Runs a connection that receives `sent`, at most `chunk_bytes` a read, against a device of 1 MiB that answers at
-/// once or, with `yields`, only when polled again. Returns what the server sent, and how the connection ended.
+/// Runs a connection that receives `sent`, at most `chunk_bytes` a read, against a device of 1 MiB. The
+/// device completes requests at once or, with `yields`, only at the second poll. Returns the output of the
+/// server and the result of the connection.
 ///
 /// # Panics
-/// When no tokio runtime can be made.
+/// If no tokio runtime can be created.
 #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
 pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, Result<(), ConnectionError>) {
     thread_local! {
@@ -76,9 +78,11 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, R
     (script.answers, result)
 }
 
-/// A fuzz target: a whole connection on arbitrary bytes. The first byte says whether the rest comes first, after
-/// the greeting, or after a negotiation with simple or with structured replies (bits 0 and 1), how it is cut into
-/// reads (bits 2 to 6), and whether the device answers at once (bit 7).
+/// Fuzz target: a whole connection on arbitrary bytes. The first byte is the mode:
+/// - bits 0 and 1: whether the rest is sent first, after the greeting, or after a negotiation with simple or
+///   with structured replies
+/// - bits 2 to 6: size of the reads
+/// - bit 7: whether requests yield once before they complete
 pub fn fuzz_session(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
     let query = InfoQuery { export: String::new(), infos: Vec::new() };
@@ -99,6 +103,6 @@ pub fn fuzz_session(bytes: &[u8]) {
     };
     sent.extend_from_slice(rest);
     let chunk_bytes = 1 << ((mode >> 2) & 31).min(24);
-    // However the session ends, it must end without a panic.
+    // Any result is acceptable as long as nothing panics.
     let _ = run_session(&sent, chunk_bytes, mode & 0x80 != 0);
 }

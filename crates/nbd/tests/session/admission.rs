@@ -1,4 +1,4 @@
-//! Who gets in when places are short: silent clients make room, working ones stay.
+//! Admission when places are short: silent clients make room, working ones stay.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -27,30 +27,30 @@ impl House {
         House { shared: shared_of(&device, config), device }
     }
 
-    /// A client that is greeted and says nothing.
+    /// A client that is greeted and sends nothing.
     async fn silent(&self, peer: Peer) -> Session {
         let mut session = connect_from(peer, &self.shared, &self.device, 4096);
         session.client.receive(18).await;
         session
     }
 
-    /// A client that said who it is, and does not go on.
+    /// A client that has negotiated structured replies and goes no further.
     async fn hesitant(&self, peer: Peer) -> Session {
         let mut session = connect_from(peer, &self.shared, &self.device, 4096);
         session.client.greet().await;
-        // The answer to an option shows that the server has heard.
+        // The reply to an option shows that the server has received it.
         session.client.negotiate_structured().await;
         session
     }
 
-    /// A client that has an export.
+    /// A client that has chosen an export.
     async fn working(&self, peer: Peer) -> Session {
         let mut session = self.hesitant(peer).await;
         session.client.go("").await;
         session
     }
 
-    /// Why a client is refused.
+    /// Connects a client that must be refused. Returns the error.
     async fn refused(&self, peer: Peer) -> ConnectionError {
         let mut session = connect_from(peer, &self.shared, &self.device, 4096);
         assert!(session.client.is_closed().await, "without a word");
@@ -82,7 +82,7 @@ async fn a_client_gets_in_when_silent_ones_have_all_places() {
         made_room(silent).await;
         assert_eq!(house.shared.connections(), 8);
     }
-    // Nobody is silent any more: those who work stay.
+    // No client is silent any more, and working ones keep their places.
     assert!(matches!(house.refused(OTHER).await, ConnectionError::TooManyConnections));
     for client in &mut clients {
         works(client).await;
@@ -117,10 +117,10 @@ async fn a_peer_over_its_limit_is_refused_and_others_are_not() {
     for client in &mut ours {
         works(client).await;
     }
-    // The silent client of the other peer had made no room for the first one's.
+    // The silent client of the other peer was not closed for the first peer.
     silent_other.client.send(&FLAG_C_FIXED_NEWSTYLE.to_be_bytes()).await;
     silent_other.client.go("").await;
-    // Who leaves makes room.
+    // A client that leaves makes room.
     let [first, _second] = ours;
     assert!(first.ended().await.is_ok());
     works(&mut house.working(ONE).await).await;
@@ -167,7 +167,7 @@ async fn handshakes_have_little_time_when_places_are_short() {
         sleep(config.handshake_timeout_scarce * 2).await;
         let left = house.shared.connections() - working;
         assert_eq!(left < silent, closed_early, "{case}: {left} are left");
-        // Those that are left are no shortage any more, and have their time.
+        // The remaining handshakes are below the limit and have the full time.
         assert!(left * 4 <= places * 3, "{case}: {left} are left");
         if closed_early {
             let ended = sessions.remove(0).ended().await;
@@ -200,7 +200,7 @@ async fn handshakes_are_closed_on_demand_and_nothing_else_is() {
 #[tokio::test(start_paused = true)]
 async fn a_client_keeps_its_place_from_before_it_is_told_that_it_has_the_export() {
     let house = House::of(1, 1);
-    // The answer does not fit into the pipe, so the server is still writing it.
+    // The reply does not fit into the pipe, so the server is still writing it.
     let mut reading = connect_from(ONE, &house.shared, &house.device, 32);
     reading.client.greet().await;
     let go = nbd::option::ClientOption::Go(crate::client::info(""));

@@ -1,4 +1,4 @@
-//! A client that does what it is told, also what is wrong.
+//! A client that sends whatever a test requests, including invalid data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// How the connection ended on the server's side.
+    /// Disconnects and returns the result of the connection on the server's side.
     pub(crate) async fn ended(self) -> Result<(), ConnectionError> {
         drop(self.client);
         timeout(PATIENCE, self.server).await.expect("the connection ends").expect("no panic")
     }
 
-    /// The same, before the client leaves.
+    /// Returns the result of the connection on the server's side while the client stays connected.
     pub(crate) async fn ends(&mut self) -> Result<(), ConnectionError> {
         timeout(PATIENCE, &mut self.server).await.expect("the connection ends").expect("no panic")
     }
@@ -58,7 +58,7 @@ pub(crate) fn connect_to(
     connect_from(Peer::Unknown, shared, device, pipe_bytes)
 }
 
-/// The same, from somewhere.
+/// A client of `shared` with a given peer, before the greeting.
 pub(crate) fn connect_from(
     peer: Peer,
     shared: &Arc<Shared<MemoryDevice>>,
@@ -127,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         bytes
     }
 
-    /// Whether the server closes the connection without another word.
+    /// Whether the server closes the connection without sending anything.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let received = timeout(PATIENCE, self.stream.read(&mut [0])).await.expect("in time");
         matches!(received, Ok(0) | Err(_))

@@ -1,4 +1,4 @@
-//! Bounded memory, and clients that do not do their part.
+//! Bounds on memory, and clients that stall.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::{Session, connect, connect_to, device, shared_of};
 
-/// How much a client can send until the server takes no more.
+/// Sends until the server takes no more for 200 ms. Returns the bytes sent.
 async fn sends_until_stuck(session: &mut Session, bytes: &[u8]) -> usize {
     let mut sent = 0;
     while let Ok(written) = timeout(Duration::from_millis(200), session.client.stream.write(bytes)).await {
@@ -70,7 +70,7 @@ async fn a_client_that_reads_no_replies_is_not_read_from() {
     session.client.go("").await;
     let flushes = read_request(1 << 20).repeat(10);
     let sent = sends_until_stuck(&mut session, &flushes).await;
-    // 64 MiB of replies, what the pipe and the receive buffer hold, and no more.
+    // At least the requests of 64 MiB of replies, and what the pipe and the receive buffer hold.
     assert!((64 * 28..512 << 10).contains(&sent), "{sent}");
 }
 
@@ -117,7 +117,7 @@ async fn a_stalled_client_is_dropped_when_others_need_the_memory() {
     stalled.client.greet().await;
     stalled.client.go("").await;
     stalled.client.request(CMD_READ, 0, 0, 32 << 20).await;
-    // Nobody else needs it: the client may take its time.
+    // Nobody else needs the memory, so the client may stall.
     sleep(Duration::from_secs(200)).await;
     let mut other = connect_to(&shared, &device, 1 << 20);
     other.client.greet().await;
@@ -138,7 +138,7 @@ async fn requests_wait_for_memory_and_get_it() {
     let clients = (0..4).map(|_| {
         let mut session = connect_to(&shared, &device, 1 << 20);
         tokio::spawn(async move {
-            let session = &mut session; // all of it, or the server would shut down
+            let session = &mut session; // borrow all of it, or dropping a part would shut the server down
             session.client.greet().await;
             session.client.go("").await;
             for length in [32 << 20, 1 << 20, 20 << 20, 4096] {

@@ -56,7 +56,7 @@ fn a_socket_that_is_bound_and_not_listened_at_yet_is_not_dead() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("s");
-    // Another server, in the middle of it.
+    // Simulates another server between bind and listen.
     let guard = std::fs::File::open(folder.path()).expect("opened");
     flock(&guard, FlockOperation::LockExclusive).expect("free");
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
@@ -65,7 +65,7 @@ fn a_socket_that_is_bound_and_not_listened_at_yet_is_not_dead() {
         let path = path.clone();
         move || Listener::unix(&path)
     });
-    // Time for the second one to do what it must not.
+    // Gives the second server time to do the wrong thing.
     std::thread::sleep(std::time::Duration::from_millis(200));
     rustix::net::listen(&socket, 1).expect("listens");
     drop(guard);
@@ -121,7 +121,7 @@ async fn tcp_clients_that_vanish_are_noticed() {
     let interval = sockopt::tcp_keepintvl(&stream).expect("asked");
     let silent = idle + interval * sockopt::tcp_keepcnt(&stream).expect("asked");
     assert_eq!(silent.as_secs(), 120);
-    // It would end clients that are there and take nothing for a while.
+    // `TCP_USER_TIMEOUT` would end clients that are alive and take nothing for a while.
     assert_eq!(sockopt::tcp_user_timeout(&stream).expect("asked"), 0);
 }
 

@@ -1,4 +1,4 @@
-//! Exports that come and go while clients are connected.
+//! Exports that are added and removed while clients are connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn an_added_export_is_listed_and_served() {
     shared.add(export("third")).expect("a new name");
     let names: Vec<String> = shared.exports().iter().map(|export| export.name.clone()).collect();
     assert_eq!(names, ["first", "second", "third"]);
-    // The handshake that was under way sees it.
+    // A handshake under way sees the new export.
     assert_eq!(session.client.option(&ClientOption::List).await.len(), 4);
     session.client.go("third").await;
     assert_eq!(session.client.write(0, 2 << 20, &[0; 512]).await, Errno::NoSpc.code(), "two MiB it has");
@@ -42,7 +42,7 @@ async fn a_name_is_taken_once() {
     assert_eq!(shared.add(export("second")), Err(ConfigError::SameName("second".into())));
     assert!(matches!(shared.add(export(&"x".repeat(5000))), Err(ConfigError::LongName(_))));
     assert_eq!(shared.exports().len(), 2);
-    // Free again once it was removed.
+    // The name is free again after the removal.
     assert!(shared.remove("second").is_some());
     shared.add(export("second")).expect("free");
     assert!(shared.remove("never").is_none());
@@ -107,7 +107,7 @@ async fn the_empty_name_never_leads_to_another_export() {
     old.client.greet().await;
     old.client.send(&ClientOption::ExportName(String::new()).encode()).await;
     assert!(old.client.is_closed().await);
-    // It comes back to where it was.
+    // It returns to its earlier place.
     shared.add(export("first")).expect("free");
     assert_eq!(names(&shared), ["first", "second"]);
     session.client.go("").await;
@@ -130,7 +130,7 @@ async fn exports_stand_in_the_order_of_their_names() {
 async fn clients_in_their_handshake_keep_no_removed_export() {
     let device = Arc::new(device());
     let shared = shared_of(&device, ServerConfig::default());
-    // One goes no further, the other does not take the answer to its choice.
+    // One client goes no further, the other does not read the reply to its choice.
     let mut hesitant = connect_to(&shared, &device, 1 << 20);
     let mut deaf = connect_to(&shared, &device, 64);
     hesitant.client.greet().await;
@@ -139,7 +139,7 @@ async fn clients_in_their_handshake_keep_no_removed_export() {
     assert_eq!(hesitant.client.outcome(&ClientOption::SetMetaContext(query)).await, REP_ACK);
     deaf.client.greet().await;
     deaf.client.send(&ClientOption::Go(info("second")).encode()).await;
-    // While something runs, no time passes: no handshake takes too long.
+    // Yielding keeps the paused clock from advancing, so no handshake times out.
     const TURNS: usize = 1000;
     for _ in 0..TURNS {
         tokio::task::yield_now().await;

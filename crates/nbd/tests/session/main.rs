@@ -1,4 +1,4 @@
-//! Sessions over a stream in memory: one small test a behaviour.
+//! Sessions over a stream in memory: one small test per behaviour.
 
 mod admission;
 mod client;

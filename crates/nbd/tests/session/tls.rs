@@ -14,7 +14,8 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::client::{Client, Session, connect, connect_to, device, info, shared_of};
 
-/// A folder with an authority `ca` and certificates `server` and `client` of it; `None` without openssl.
+/// Creates a folder with an authority `ca` and its certificates `server` and `client`. `None` without
+/// openssl.
 fn certificates() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let openssl = |arguments: &str| {
@@ -70,7 +71,7 @@ fn connector(folder: &Path, with_certificate: bool) -> TlsConnector {
 
 type TlsClient = Client<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>>;
 
-/// The client inside TLS, and what keeps the server from shutting down.
+/// Returns the client inside TLS, and the trigger, which must be kept: dropping it shuts the server down.
 async fn start_tls(
     mut session: Session,
     connector: TlsConnector,
@@ -95,7 +96,7 @@ async fn a_session_inside_tls() {
     assert!(client.chunk().await.1[8..] == data);
     assert_eq!(client.ask(CMD_FLUSH, 0, 0, 0).await, 0);
     client.request(CMD_DISC, 0, 0, 0).await;
-    // A proper end, not a torn stream, which would be an error here.
+    // A clean end of the TLS stream: a truncated one would be an error here.
     let mut rest = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut client.stream, &mut rest).await.expect("close_notify");
 }
@@ -142,7 +143,7 @@ async fn renewed_certificates_are_for_those_who_connect_afterwards() {
     assert!(connect(old.path()).await.is_err(), "another authority");
     let (mut after, _running) = connect(new.path()).await.expect("TLS");
     after.go("").await;
-    // Cannot be turned off.
+    // TLS cannot be turned off.
     shared.renew_tls(TlsPolicy::Off);
     connect(new.path()).await.expect("TLS still");
     assert_eq!(before.write(0, 0, &[1; 512]).await, 0, "the old connection goes on");
@@ -165,7 +166,7 @@ async fn client_certificates_are_demanded() {
         let mut session = connect(device(), server(folder.path(), true));
         session.client.greet().await;
         let client = start_tls(session, connector(folder.path(), with_certificate)).await;
-        // TLS 1.3 tells a client of its missing certificate only at the first read.
+        // With TLS 1.3 a client learns of its missing certificate only at the first read.
         let served = match client {
             Err(_) => false,
             Ok((mut client, _running)) => {

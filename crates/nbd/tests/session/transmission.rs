@@ -248,7 +248,7 @@ async fn device_errors_have_their_codes() {
     ] {
         session.device.fail_with(Some(error));
         assert_eq!(session.client.write(0, 0, &[1; 512]).await, code.code());
-        // No data comes with a failed read: what follows is the next reply.
+        // No data follows a failed read: the next bytes are the next reply.
         assert_eq!(session.client.ask(CMD_READ, 0, 0, 512).await, code.code());
     }
 }

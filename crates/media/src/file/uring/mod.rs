@@ -6,12 +6,13 @@
 //!   Ticket <── slot <── operation table  <────────────  completion queue  <────────────────────┘
 //! ```
 //!
-//! A thread's ring is in a thread-local, and a *pump* task on the thread's runtime drives it: the first request
-//! of a tick wakes the pump, which runs behind the tasks that are ready by then, so that all their requests go
-//! to the kernel in one call. The pump also waits, with tokio, for the ring's descriptor to tell of completions.
+//! The ring of a thread is in a thread-local, and a *pump* task on the thread's runtime drives it. The first
+//! request of a tick wakes the pump. It runs after the tasks that are ready by then, so that all their
+//! requests go to the kernel in one call. The pump also waits, with tokio, for the ring's descriptor to
+//! signal completions.
 //!
-//! The kernel reads and writes a request's buffer until its completion. So the operation table owns it until
-//! then, whether or not anybody still polls the [`Ticket`].
+//! The kernel reads and writes a request's buffer until its completion. The operation table therefore owns
+//! the buffer until then, whether or not the [`Ticket`] is still polled.
 
 mod pump;
 mod ring;
@@ -32,7 +33,7 @@ use pump::Pump;
 use ring::{Finished, Ring};
 pub(super) use ticket::Ticket;
 
-/// The ring of a thread and what ties it to a runtime.
+/// The ring of a thread and its connection to a runtime.
 struct Installed {
     id: u64,
     runtime: tokio::runtime::Id,
@@ -53,15 +54,15 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 pub struct UringReactor;
 
 impl UringReactor {
-    /// Makes a ring for about `entries` requests in flight (more wait their turn) and drives it from the current
-    /// tokio runtime, until the guard is dropped. From then on every [`crate::FileMedia`] used in that runtime
-    /// on this thread does its reads, writes and syncs through the ring. The runtime must stay on this thread while
-    /// the guard lives.
+    /// Creates a ring for about `entries` requests in flight (further ones wait) and drives it from the
+    /// current tokio runtime until the guard is dropped. From then on every [`crate::FileMedia`] used in that
+    /// runtime on this thread does its reads, writes and syncs through the ring. The runtime must stay on
+    /// this thread while the guard lives.
     ///
     /// # Errors
-    /// `Unsupported` outside a tokio runtime of the `current_thread` flavour, `AlreadyExists` when the thread
-    /// has a ring, and whatever the kernel says where io_uring is missing or forbidden (`ENOSYS`, `EPERM`). The
-    /// plain back end serves in all these cases.
+    /// `Unsupported` outside a tokio runtime of the `current_thread` flavour, `AlreadyExists` if the thread
+    /// has a ring, and the error of the kernel if io_uring is missing or forbidden (`ENOSYS`, `EPERM`). In
+    /// all these cases the plain back end is used.
     ///
     /// # Panics
     /// If the runtime's I/O driver is not enabled.
@@ -90,8 +91,8 @@ impl UringReactor {
     }
 }
 
-/// Keeps a thread's ring. When it is dropped, on the same thread, requests in flight are waited for and the
-/// thread falls back to the plain back end.
+/// Guard of a thread's ring. Dropping it, on the same thread, waits for requests in flight, and the thread
+/// falls back to the plain back end.
 #[derive(Debug)]
 #[must_use = "dropping the guard removes the ring"]
 pub struct UringGuard {
@@ -107,9 +108,9 @@ impl Drop for UringGuard {
     }
 }
 
-/// Removes the ring `id` from this thread, if it is still there, once its requests are done.
+/// Removes the ring `id` from this thread, if it still has it, once its requests are done.
 fn uninstall(id: u64) {
-    // Fails only while the thread goes down, and then the thread-local's own drop does it.
+    // Fails only while the thread ends; the drop of the thread-local then removes the ring.
     let removed = INSTALLED.try_with(|installed| {
         let mut installed = installed.borrow_mut();
         if installed.as_ref().is_some_and(|it| it.id == id) { installed.take() } else { None }
@@ -119,7 +120,7 @@ fn uninstall(id: u64) {
     }
 }
 
-/// Hands `request` to this thread's ring, or back where there is none that would be driven.
+/// Passes `request` to this thread's ring. Returns it if there is no ring that would be driven.
 pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket, Request> {
     let mut request = Some(request);
     let pushed = INSTALLED.try_with(|installed| {
@@ -152,8 +153,8 @@ pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket,
     }
 }
 
-/// One step of the pump of ring `id`: submits what is queued and collects what is done. `None` when the ring
-/// is gone; `Some(true)` when the kernel was short of something and the step wants repeating.
+/// One step of the pump of ring `id`: submits queued requests and collects completions. Returns `None` if the
+/// ring is gone, and `Some(true)` if the kernel was short of a resource and the step must be repeated.
 fn step(id: u64, waker: &Waker) -> Option<bool> {
     let (finished, again) = INSTALLED
         .try_with(|installed| {
@@ -168,7 +169,7 @@ fn step(id: u64, waker: &Waker) -> Option<bool> {
             Some((finished, installed.ring.starved()))
         })
         .ok()??;
-    // Outside the borrow: wakers run other people's code.
+    // Outside the borrow, because wakers run foreign code.
     ring::finish(finished);
     Some(again)
 }

@@ -9,17 +9,18 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Runs on the ring's runtime until the ring is removed.
+/// Pump task. Runs on the ring's runtime until the ring is removed.
 pub(super) struct Pump {
     id: u64,
     descriptor: AsyncFd<OwnedFd>,
 }
 
 impl Pump {
-    /// A pump for ring `id`, whose `descriptor` tells of completions. It is never read: tokio waits for edges, and
-    /// every completion makes one.
+    /// Creates a pump for ring `id`, whose `descriptor` signals completions. The descriptor is never read:
+    /// tokio waits for edges, and every completion causes one.
     pub(super) fn new(id: u64, descriptor: OwnedFd) -> io::Result<Pump> {
-        // SAFETY: an OwnedFd is open, and the same, for as long as it lives; here that is the AsyncFd's life.
+        // SAFETY: an OwnedFd is open, and the same descriptor, for as long as it lives, and the AsyncFd owns
+        // it.
         let descriptor = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?;
         Ok(Pump { id, descriptor })
     }
@@ -39,7 +40,8 @@ impl Future for Pump {
                 Some(false) => {}
             }
             match self.descriptor.poll_read_ready(cx) {
-                // Cleared first, collected after: a completion in between makes it ready again.
+                // Readiness is cleared before completions are collected. A completion in between makes it
+                // ready again.
                 Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
                 Poll::Ready(Err(_shutdown)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
@@ -50,7 +52,7 @@ impl Future for Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        // A ring that nobody drives would swallow requests.
+        // A ring without a pump would never complete its requests.
         super::uninstall(self.id);
     }
 }

@@ -1,4 +1,4 @@
-//! The ring itself: operations in a table, a queue of those the kernel has not seen, completions.
+//! The ring: a table of operations, a queue of those not yet submitted to the kernel, and completions.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,33 +14,35 @@ use super::super::backing::{Backing, Outcome, Request};
 use super::ticket::{Slot, Ticket, pair};
 use crate::PAGE_BYTES;
 
-/// Most bytes of one request in one submission; what is over follows when that is done.
+/// Most bytes of one request in one submission. The rest follows when that is done.
 const SUBMISSION_BYTES_MAX: usize = 1 << 30;
 
-/// Requests that go to the kernel in one call; fewer wait for the end of the tick.
+/// Number of queued requests that are submitted at once. Fewer wait for the end of the tick.
 ///
-/// With all of a tick's requests in one call a device idles until the last is prepared (about 3 us each). Random
-/// 4 KiB reads at queue depth 16 on a virtio disk: 87 % of fio's reads a second unlimited, 94 % with 8, 99 % with
-/// 4, 97 % with 1; the CPU time a read is 10 % higher with 4 than unlimited.
+/// With all of a tick's requests in one call, a device idles until the last is prepared (about 3 us each).
+/// Random 4 KiB reads at queue depth 16 on a virtio disk, reads per second relative to fio: 87 % without this
+/// limit, 94 % with 8, 99 % with 4, 97 % with 1. The CPU time per read is 10 % higher with 4 than without a
+/// limit.
 const SUBMISSION_BATCH: usize = 4;
 
-/// Most calls into the kernel before other tasks get their turn.
+/// Most calls into the kernel before other tasks run.
 const ROUNDS_MAX: usize = 4;
 
-/// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`: process completions, and wait for as many as asked.
+/// `IORING_ENTER_GETEVENTS` of `linux/io_uring.h`: process completions, and wait for the requested number.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// Outcomes to be filed, which wakes their callers: only when nothing is borrowed.
+/// Outcomes to be stored in their slots, which wakes their callers. Only to be done while nothing is
+/// borrowed.
 pub(super) type Finished = Vec<(Arc<Slot>, Outcome)>;
 
-/// Files every outcome.
+/// Stores every outcome in its slot.
 pub(super) fn finish(finished: Finished) {
     for (slot, outcome) in finished {
         slot.complete(outcome);
     }
 }
 
-/// A request on its way, with all that the kernel may touch before its completion.
+/// A request in progress, with all that the kernel may access before its completion.
 struct Operation {
     backing: Arc<Backing>,
     request: Request,
@@ -51,14 +53,15 @@ struct Operation {
 
 /// One thread's ring.
 pub(super) struct Ring {
-    /// Never dropped before the kernel is done with `table`: see `drain`.
+    /// Not dropped before the kernel is done with `table`; see `drain`.
     uring: ManuallyDrop<IoUring>,
     table: ManuallyDrop<Table>,
-    /// Entries at the front of the table's queue that are in the submission queue, not consumed yet.
+    /// Number of entries at the front of the table's queue that are in the submission queue and not consumed
+    /// yet.
     prepared: usize,
-    /// The kernel could not take a submission for the time being.
+    /// The kernel temporarily could not take a submission.
     starved: bool,
-    /// The kernel refused a submission for good: no request goes here any more.
+    /// The kernel refused a submission permanently: the ring takes no more requests.
     broken: bool,
 }
 
@@ -90,10 +93,10 @@ impl Ring {
         })
     }
 
-    /// A descriptor that becomes readable whenever there is something for `drive` to collect.
+    /// Returns a descriptor that becomes readable whenever `drive` has something to collect.
     ///
-    /// It is an eventfd because the ring's own descriptor does not tell of completions that wait for this thread
-    /// to process them, which all do in the mode that `build` prefers.
+    /// It is an eventfd because the ring's own descriptor does not signal completions that wait for this
+    /// thread to process them, which is the case for all completions in the mode that `build` prefers.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         self.uring.submitter().register_eventfd(event.as_raw_fd())?;
@@ -104,12 +107,12 @@ impl Ring {
         self.broken
     }
 
-    /// Whether `drive` should be called again soon although no completion calls for it.
+    /// Whether `drive` should be called again soon although no completion is signalled.
     pub(super) fn starved(&self) -> bool {
         self.starved
     }
 
-    /// Whether what is queued should go at once rather than at the end of the tick.
+    /// Whether queued requests should be submitted at once rather than at the end of the tick.
     pub(super) fn full(&self) -> bool {
         let batch = SUBMISSION_BATCH.min(self.uring.params().sq_entries() as usize);
         self.table.queue.len() >= batch && self.table.in_flight < self.completions_max()
@@ -122,7 +125,7 @@ impl Ring {
         ticket
     }
 
-    /// Submits what is queued and collects what is complete, without waiting.
+    /// Submits queued requests and collects completions, without waiting.
     pub(super) fn drive(&mut self) -> Finished {
         self.starved = true;
         for _ in 0..ROUNDS_MAX {
@@ -133,7 +136,8 @@ impl Ring {
             } else if !self.enter(0) {
                 break;
             }
-            // Another round for what completions made room for, and for the rest of a short transfer.
+            // One more round for requests that completions made room for, and for the rest of a short
+            // transfer.
             if self.table.queue.is_empty() || self.table.in_flight >= self.completions_max() {
                 self.starved = false;
                 break;
@@ -142,7 +146,7 @@ impl Ring {
         std::mem::take(&mut self.table.finished)
     }
 
-    /// Requests that the kernel may have at once: as many as their completions have room.
+    /// Most requests in the kernel at once: as many as the completion queue has room for.
     fn completions_max(&self) -> usize {
         self.uring.params().cq_entries() as usize
     }
@@ -156,14 +160,15 @@ impl Ring {
             }
             let known_broken = self.broken;
             if !self.enter(1) && known_broken {
-                // The kernel may still write to these buffers, and nothing tells when it stops: leave them be.
+                // The kernel may still write to these buffers, and nothing shows when it stops, so they are
+                // not freed.
                 break;
             }
         }
         std::mem::take(&mut self.table.finished)
     }
 
-    /// Moves queued operations into the submission queue while there is room, for them and their completions.
+    /// Moves queued operations into the submission queue while that and the completion queue have room.
     fn prepare(&mut self) {
         if self.broken {
             return;
@@ -177,8 +182,8 @@ impl Ring {
                 unreachable!("a queued operation is in the table")
             };
             let entry = operation.entry().user_data(u64::from(index));
-            // SAFETY: the entry's descriptor and memory belong to the operation, which stays in the table until
-            // its completion; the table is not dropped before.
+            // SAFETY: the entry's descriptor and memory belong to the operation, which stays in the table
+            // until its completion. The table is not dropped before.
             if unsafe { submission.push(&entry) }.is_err() {
                 break;
             }
@@ -186,8 +191,8 @@ impl Ring {
         }
     }
 
-    /// One `io_uring_enter`, waiting for `want` completions, and their collection. `false` when the kernel took
-    /// nothing.
+    /// Calls `io_uring_enter` once, waiting for `want` completions, and collects completions. Returns `false`
+    /// if the call failed.
     fn enter(&mut self, want: usize) -> bool {
         let entered = loop {
             let entered = match self.broken {
@@ -209,9 +214,9 @@ impl Ring {
         }
         let taken = match entered {
             Ok(_) => true,
-            // EAGAIN: no memory for a request; EBUSY: completions must be collected first.
+            // EAGAIN: no memory for a request. EBUSY: completions must be collected first.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => false,
-            // The kernel will not look at what is still in the submission queue: nothing is submitted any more.
+            // The kernel will not process the rest of the submission queue. Nothing is submitted any more.
             Err(_) => {
                 self.broken = true;
                 self.prepared = 0;
@@ -236,7 +241,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         finish(self.drain());
         if self.table.in_flight == 0 {
-            // SAFETY: the kernel holds none of the table's memory, and neither field is used after this.
+            // SAFETY: the kernel uses none of the table's memory, and neither field is used after this.
             unsafe {
                 ManuallyDrop::drop(&mut self.table);
                 ManuallyDrop::drop(&mut self.uring);
@@ -267,7 +272,7 @@ impl Table {
         }
     }
 
-    /// Takes note of what the kernel says became of an operation: `result` is bytes, or an error negated.
+    /// Processes a completion of an operation: `result` is a number of bytes, or a negated error.
     fn complete(&mut self, index: u32, result: i32) {
         self.in_flight -= 1;
         let Some(operation) = &mut self.operations[index as usize] else {
@@ -287,7 +292,7 @@ impl Table {
 }
 
 impl Operation {
-    /// The submission for what is left of this operation.
+    /// Returns the submission for the rest of this operation.
     fn entry(&mut self) -> squeue::Entry {
         let file = types::Fd(self.backing.file.as_raw_fd());
         match &mut self.request {
@@ -306,7 +311,7 @@ impl Operation {
         }
     }
 
-    /// Applies a completion: the operation's result, or `None` when it has to go on.
+    /// Applies a completion. Returns the operation's result, or `None` if it has to continue.
     fn advance(&mut self, result: i32) -> Option<io::Result<()>> {
         if result < 0 {
             return match Errno::from_raw_os_error(-result) {
@@ -325,7 +330,7 @@ impl Operation {
         }
         let mut progress = result as usize;
         if self.backing.direct {
-            // Direct I/O can only go on at a page: repeat the part of one.
+            // Direct I/O can only continue at a page boundary: a partly transferred page is repeated.
             let part = self.done % PAGE_BYTES;
             self.done -= part;
             progress = progress.saturating_sub(part);
@@ -334,16 +339,16 @@ impl Operation {
     }
 }
 
-/// Makes a ring with the cheapest completion mode that this kernel knows.
+/// Creates a ring with the cheapest completion mode that this kernel supports.
 fn build(entries: u32) -> io::Result<IoUring> {
     let refused = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::INVAL);
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp();
-    // Linux 6.1: completions are processed when this thread asks for them, and interrupt it never.
+    // Linux 6.1: completions are processed when this thread asks for them, and never interrupt it.
     let deferred =
         builder.clone().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
     let uring = match deferred {
-        // Linux 5.19: they are processed whenever this thread enters the kernel.
+        // Linux 5.19: completions are processed whenever this thread enters the kernel.
         Err(error) if refused(&error) => {
             match builder.clone().setup_coop_taskrun().setup_taskrun_flag().build(entries) {
                 Err(error) if refused(&error) => builder.build(entries)?,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use super::super::backing::Outcome;
 use crate::sync::{Arc, Mutex};
 
-/// Where a completion and its caller meet.
+/// Shared state of a completion and its caller.
 #[derive(Debug)]
 pub(super) struct Slot(Mutex<State>);
 
@@ -18,19 +18,19 @@ enum State {
     Taken,
 }
 
-/// A request under way; resolves to its outcome. May be polled on any thread. Dropping it forgets the outcome,
-/// not the request.
+/// A request in progress; resolves to its outcome. May be polled on any thread. Dropping it discards the
+/// outcome and does not cancel the request.
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<Slot>);
 
-/// A slot and the ticket to it.
+/// Creates a slot and its ticket.
 pub(super) fn pair() -> (Arc<Slot>, Ticket) {
     let slot = Arc::new(Slot(Mutex::new(State::Waiting(None))));
     (Arc::clone(&slot), Ticket(slot))
 }
 
 impl Slot {
-    /// Files the outcome and wakes whoever polls the ticket.
+    /// Stores the outcome and wakes the task that polls the ticket.
     pub(super) fn complete(&self, outcome: Outcome) {
         let before = std::mem::replace(&mut *self.0.lock(), State::Done(outcome));
         if let State::Waiting(Some(waker)) = before {

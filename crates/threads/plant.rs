@@ -1,7 +1,7 @@
-//! Makes copies of the code that is checked, each with one mistake, so that the models are seen to find it.
+//! Makes copies of the checked code, each with one mistake, to verify that the models find it.
 //!
-//! A mistake is a piece of text and what takes its place. If the piece is not there exactly once, the code has changed and
-//! the mistake has to be written anew: the build says so.
+//! A mistake is a piece of text and its replacement. The piece must occur exactly once. If it does not, the
+//! code has changed and the mistake must be written again: the build fails with a message.
 
 #![allow(clippy::print_stdout, reason = "cargo is spoken to so")]
 
@@ -153,7 +153,7 @@ fn main() {
         println!("cargo::rerun-if-changed={}", path.display());
         let code = fs::read_to_string(&path).expect("the code to be checked is there");
         assert_eq!(code.matches(right).count(), 1, "{file} changed: write the mistake {name} anew");
-        // Inner doc comments are in the way where the code is put inside a module.
+        // Inner doc comments are not allowed where the code is put inside a module.
         let code: String = code
             .replace(right, wrong)
             .lines()

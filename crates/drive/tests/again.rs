@@ -1,5 +1,5 @@
-//! Dictionaries come and go: what was settled before they came is settled again where it pays, those of old are given up when
-//! places run out, and a drive that was opened just now learns from what it holds.
+//! Replacement of dictionaries. Data settled before a dictionary existed is settled again if that helps. Old
+//! dictionaries are removed when places run out. A drive that was just opened trains on the data it holds.
 
 mod common;
 
@@ -15,7 +15,8 @@ type Memory = Drive<MemoryMedia>;
 
 const BLOCK: usize = 4096;
 
-/// A block like many others of its kind, and unlike itself and those of other kinds.
+/// A block similar to many others of its kind, without repetitions of its own and unlike blocks of other
+/// kinds.
 fn page(kind: u8, n: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK);
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -38,7 +39,7 @@ fn page(kind: u8, n: u64) -> Vec<u8> {
     out
 }
 
-/// A block of sentences that all blocks are made of: there are too many for neighbours to have the same.
+/// A block of sentences from which all blocks are composed. There are too many for neighbours to share them.
 fn story(n: u64) -> Vec<u8> {
     const SENTENCES: u64 = 800;
     let sentence = |i: u64| -> Vec<u8> {
@@ -65,7 +66,7 @@ fn new_drive() -> (Arc<MemoryMedia>, Memory) {
 }
 
 fn write(drive: &Memory, kind: u8, first: u64, count: u64) {
-    // Not in their order, so that each is a record of its own.
+    // Out of order, so that each block is a separate record.
     for i in 0..count {
         let n = first + i * 37 % count;
         run(drive.write(n * 4096, &page(kind, n), false)).expect("write");
@@ -80,7 +81,7 @@ fn assert_holds(drive: &Memory, kind: u8, first: u64, count: u64) {
     }
 }
 
-/// A whole pass. Answers the sum of its steps.
+/// Does a whole settling pass. Returns the sum of its steps.
 fn settle(drive: &Memory, which: Settle) -> SettleStep {
     let mut sum = SettleStep::default();
     let mut next = Some(0);
@@ -137,18 +138,18 @@ fn what_is_settled_is_settled_again_once_for_each_training_that_helps() {
     assert_sound(&drive);
 }
 
-/// Blocks of each kind on [`drive_without_places`].
+/// Number of blocks of each kind on [`drive_without_places`].
 const EACH: u64 = 300;
-/// Kinds there may be.
+/// Most kinds of data.
 const KINDS_MAX: u8 = 20;
 
-/// Where the blocks of a kind begin there: the oldest come last.
+/// First block of a kind on that drive. The oldest kinds have the highest blocks.
 fn first_of(kind: u8) -> u64 {
     u64::from(KINDS_MAX - 1 - kind) * EACH
 }
 
-/// Every training brought a dictionary that old data needs for good, until there was no place. Answers how many kinds of data there
-/// are.
+/// Creates a drive on which each training gave a dictionary that old data permanently needs, until no place
+/// was left. Returns the number of kinds of data as well.
 fn drive_without_places() -> (Arc<MemoryMedia>, Memory, u8) {
     let (media, mut drive) = new_drive();
     let mut kinds = 0_u8;
@@ -161,7 +162,7 @@ fn drive_without_places() -> (Arc<MemoryMedia>, Memory, u8) {
         if trained.ids.is_empty() {
             break trained;
         }
-        // All of this kind has need of it.
+        // All blocks of this kind need it.
         write(&drive, (kinds - 1) * 3, first, EACH);
         run(drive.close()).expect("close");
         drop(drive);
@@ -172,7 +173,7 @@ fn drive_without_places() -> (Arc<MemoryMedia>, Memory, u8) {
     (media, drive, kinds)
 }
 
-/// Those that were retired first are done without.
+/// The dictionaries that were retired first are removed.
 #[test]
 fn places_for_dictionaries_are_made_free() {
     let (media, drive, kinds) = drive_without_places();
@@ -190,7 +191,7 @@ fn places_for_dictionaries_are_made_free() {
     let after: Vec<u16> = drive.dictionaries().iter().map(|it| it.id).collect();
     assert!(after.len() <= 9 && after.iter().all(|id| before.contains(id)), "{before:?} {after:?}");
     assert!(after.contains(before.iter().max().expect("one")), "the newest stays");
-    // Only what needed those that are gone was moved.
+    // Only data that needed the removed dictionaries was moved.
     let gone = (before.len() - after.len()) as u64;
     assert!(moved > 0 && moved <= (gone + 1) * EACH, "{moved} blocks for {gone}");
     assert!(!drive.wants_dictionary_places() && drive.training_is_due());
@@ -199,7 +200,7 @@ fn places_for_dictionaries_are_made_free() {
         assert_holds(&drive, kind * 3, first_of(kind), EACH);
     }
     assert_sound(&drive);
-    // No closing: what was moved must be durable since the catalog does without.
+    // Not closed: moved data must be durable, because the catalog no longer holds the dictionaries.
     drop(drive);
     let drive = open(&media, 2);
     for kind in 0..kinds {
@@ -208,7 +209,7 @@ fn places_for_dictionaries_are_made_free() {
     assert_sound(&drive);
 }
 
-/// Compressing takes its time, and hosts go on.
+/// Compression takes time, and hosts write meanwhile.
 #[test]
 fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     let (media, drive, kinds) = drive_without_places();
@@ -250,7 +251,7 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     assert_sound(&drive);
 }
 
-/// Two callers: a step of one ends when the other has ended that pass and begun the next.
+/// Two callers: a step of one ends after the other has ended that pass and begun the next.
 #[test]
 fn a_late_step_says_nothing_of_the_next_pass() {
     let (media, drive, kinds) = drive_without_places();
@@ -301,12 +302,12 @@ fn without_retired_dictionaries_nothing_is_made_free() {
     assert_holds(&drive, 0, 0, 300);
 }
 
-/// Little was written since it was opened: what is there is as good to learn from.
+/// Little was written since the drive was opened. The data it holds is equally suitable for training.
 #[test]
 fn a_drive_that_was_just_opened_learns_from_what_it_holds() {
     let (media, drive) = new_drive();
     write(&drive, 0, 5000, 600);
-    // What teaches nothing is passed over.
+    // Data that is useless for training is skipped.
     for n in 0..600 {
         run(drive.write(n * 4096, &codec::testdata::random(n, BLOCK), false)).expect("write");
     }
@@ -318,7 +319,7 @@ fn a_drive_that_was_just_opened_learns_from_what_it_holds() {
     let trained = run(drive.train()).expect("train");
     assert!(trained.sample_read && trained.sample_blocks > 200, "{trained:?}");
     assert_eq!(trained.ids, [1], "{trained:?}");
-    // With a whole sample of what was written, that is learned from.
+    // Once the sample of written data is full, it is used for training.
     write(&drive, 9, 8000, 300);
     let trained = run(drive.train()).expect("train");
     assert!(!trained.sample_read, "{trained:?}");
@@ -337,7 +338,8 @@ fn an_empty_drive_has_nothing_to_learn_from() {
     assert_eq!(run(drive.survey(100)), drive::Survey::default());
 }
 
-/// How much there is of each kind of frame is known, so the estimates add up to it; what the records need is sampled.
+/// The amount of data in each kind of frame is known, so the estimates add up to it. The use of codecs and
+/// dictionaries is sampled.
 #[test]
 fn a_survey_tells_what_live_data_needs() {
     let (_, drive) = new_drive();

@@ -1,4 +1,5 @@
-//! A page that takes no write, wherever it is: the drive opens, takes writes, loses nothing, and never writes to its segment again.
+//! A page that accepts no writes, at any position: the drive opens, accepts writes, loses nothing, and never
+//! writes to its segment again.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -16,7 +17,7 @@ use media::{IoBuf, Media};
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 24 << 20;
-/// Of each drive.
+/// Openings of each drive.
 const OPENINGS: u64 = 20;
 const BLOCKS: u64 = 300;
 
@@ -50,13 +51,14 @@ fn new_drive() -> (Arc<Faulty>, Tasks, Geometry) {
     (media, tasks, geometry)
 }
 
-/// Where a segment lies on the backing.
+/// Range of a segment on the backing.
 fn segment(geometry: &Geometry, segment: u32) -> Range<u64> {
     let start = geometry.segment_offset(segment);
     start..start + u64::from(geometry.segment_bytes)
 }
 
-/// Opens, writes and closes or crashes again and again. Answers how many segments the status calls bad at the end.
+/// Opens the drive, writes, and closes or crashes it, repeatedly. Returns the number of bad segments in the
+/// status at the end.
 fn life(media: &Arc<Faulty>, tasks: &Tasks, bad: &[Range<u64>], when: &str) -> u32 {
     let (mut count, mut attempts) = (0, 0);
     for opening in 1..=OPENINGS {
@@ -110,7 +112,7 @@ fn several_pages_in_several_segments_do_no_more_harm() {
     assert_eq!(life(&media, &tasks, &bad, "three pages"), 3);
 }
 
-/// Also after a wipe: what took no write then takes none now.
+/// A wipe does not reset the state of bad segments.
 #[test]
 fn a_wipe_does_not_forget_it() {
     let (media, tasks, geometry) = new_drive();
@@ -123,8 +125,8 @@ fn a_wipe_does_not_forget_it() {
     assert_eq!(media.attempts_at(&bad), attempts);
 }
 
-/// A checkpoint made the lost pack unnecessary. Where it cannot be read, the one before it leads to the gap only: that must not pass
-/// for the end of the log.
+/// A checkpoint made the lost pack unnecessary. If that checkpoint cannot be read, the one before it leads
+/// only to the gap. The gap must not be taken for the end of the log.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_missed_where_a_pack_is_missing() {
     let (media, tasks, geometry) = new_drive();

@@ -1,4 +1,5 @@
-//! Checking a drive: what is sound is counted, what is not is told with its place, and nothing is changed.
+//! Checking a drive: valid structures are counted, faults are reported with their place, and nothing is
+//! changed.
 
 mod common;
 #[path = "common/image.rs"]
@@ -21,7 +22,7 @@ fn options(deep: bool) -> CheckOptions {
     CheckOptions { deep, ..CheckOptions::default() }
 }
 
-/// As `pumice check` does it: nothing is written.
+/// Checks a drive like `pumice check`: nothing is written.
 fn examine(media: &Arc<MemoryMedia>, deep: bool) -> CheckReport {
     let opening = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
     let drive = run(Drive::open(media.clone(), opening)).expect("open");
@@ -32,7 +33,8 @@ fn write(drive: &Drive<MemoryMedia>, block: u64) {
     run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 
-/// A closed drive with a block in each of `leaves` leaves, spread over four nodes above them, and a fill.
+/// Creates a closed drive with a block in each of `leaves` leaves, spread over four nodes above them, and a
+/// fill.
 fn spread(leaves: u64) -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(PHYSICAL, LOGICAL);
     (0..leaves).for_each(|i| write(&drive, place(i)));
@@ -42,7 +44,7 @@ fn spread(leaves: u64) -> (Arc<MemoryMedia>, Image) {
     (media, image)
 }
 
-/// The block of leaf `i`: leaves of four nodes in turn, in no order of their own.
+/// Block of leaf `i`. The leaves belong to four nodes in turn, in irregular order.
 fn place(i: u64) -> u64 {
     (i % 4) * 512 * 512 + (i / 4 * 37 % 512) * 512 + i % 512
 }
@@ -55,7 +57,7 @@ fn a_sound_drive_is_counted() {
     assert_eq!(report.records_count, 400);
     assert_eq!(report.records_verified_count, 400);
     assert_eq!(report.fills_count, 1);
-    // The leaf of the fill is one of its own.
+    // The fill is in a separate leaf.
     assert_eq!(report.nodes_counts, [401, 4, 1, 1]);
     assert!(report.superblocks.iter().all(|found| matches!(found.state, CopyState::Whole { .. })));
     assert_eq!(report.checkpoints.len(), 4);
@@ -98,7 +100,8 @@ fn progress_is_told_to_the_end() {
 fn changes_in_memory_count() {
     let (media, _) = spread(100);
     let drive = open(&media, 2);
-    // Over images not loaded, in a leaf of its own, trimmed, cleared, and a leaf made one fill.
+    // Changes over images that are not loaded, in a new leaf, a trimmed block, a trimmed leaf, and a leaf
+    // that becomes one fill.
     (0..50).for_each(|i| write(&drive, place(i)));
     write(&drive, 4 * 512 * 512 + 9);
     run(drive.trim(place(60) * BLOCK, BLOCK, false)).expect("trim");
@@ -151,7 +154,7 @@ fn all_bad_records_of_a_read_are_told_and_no_others() {
 fn a_bad_node_is_told_with_the_range_it_maps() {
     for level in 0..3_u16 {
         let (media, image) = spread(40);
-        // Another run's checkpoint comes after it: opening does not read the nodes then.
+        // The checkpoint of a later run follows, so that opening does not read the nodes.
         run(open(&media, 2).close()).expect("close");
         let node = image.node(level, 0);
         image.flip_bit(node.payload() + 3);
@@ -254,7 +257,7 @@ fn overlapping_records_are_told() {
     assert_eq!(leaf.header.codec, 1, "pairs");
     let mut pair = 5_u16.to_le_bytes().to_vec();
     pair.extend_from_slice(&record.entry().0.to_le_bytes());
-    // Its second pair gives way.
+    // It replaces the second pair of the leaf.
     image.change(&leaf, leaf.payload() + u64::from(leaf.header.payload_len) - 10, &pair);
     let report = examine(&media, true);
     let said: Vec<String> = report.faults.iter().map(ToString::to_string).collect();
@@ -285,7 +288,7 @@ fn what_a_wipe_left_behind_is_no_fault() {
         let blanked = report.checkpoints.iter().filter(|found| found.state == CopyState::Blank);
         assert_eq!(blanked.count(), 2, "{:?}", report.checkpoints);
     }
-    // In use again, all copies must be there.
+    // Once the drive is used again, all copies must be present.
     let drive = open(&media, 7);
     write(&drive, 3);
     run(drive.close()).expect("close");

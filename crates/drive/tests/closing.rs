@@ -14,11 +14,11 @@ use faulty::{Faulty, Tasks, poll};
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 16 << 20;
-/// Polls after which any close has ended.
+/// Number of polls after which any close has ended.
 const POLLS_MAX: usize = 200;
 
-/// A drive that is called properly closed holds nothing behind its last checkpoint: recovery would not look for it as it does after a
-/// crash.
+/// A drive that was closed cleanly holds nothing after its last checkpoint. Recovery would not search for it
+/// as it does after a crash.
 #[test]
 fn a_drive_that_is_written_to_meanwhile_is_not_called_closed_properly() {
     let (mut taken, mut refused) = (0, 0);
@@ -56,7 +56,7 @@ fn a_drive_that_is_written_to_meanwhile_is_not_called_closed_properly() {
         ended.expect("closed").expect("close");
         let drive = tasks.open(&media, |_| {});
         let recovered = drive.status().recovered;
-        // One with the nodes of the checkpoint itself.
+        // One pack holds the nodes of the checkpoint itself.
         assert!(!recovered.clean || recovered.packs_count == 1, "after {polls} polls: {recovered:?}");
         if is_over {
             break;

@@ -1,5 +1,5 @@
-//! Requests that cover a block in part read it and write it again: whatever others did to it in between is kept, also where the
-//! block's record has come to lie at the same place with the same length again.
+//! Requests that cover a block in part read the block and write it again. Changes by others in between are
+//! kept, even if a record of the block is at the same place with the same length again.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -27,13 +27,13 @@ struct Bench {
     geometry: Geometry,
 }
 
-/// Contents of block 0.
+/// Contents of block 0 in version `n`.
 fn version(n: u64) -> Vec<u8> {
     random(1000 + n, BLOCK)
 }
 
 impl Bench {
-    /// A drive that asks for checkpoints soon, so that requests have to wait for one.
+    /// Creates a drive that requires checkpoints soon, so that requests have to wait for one.
     fn new() -> Bench {
         let (media, tasks) = (Arc::new(Faulty::new(64 << 20)), Tasks::default());
         tasks.run(Drive::create(&*media, &create_options(64 << 20, 64 << 20))).expect("create");
@@ -43,7 +43,8 @@ impl Bench {
         Bench { media, tasks, drive, geometry }
     }
 
-    /// The first record of the first pack of segment 0, if that is block 0; its checksum says which version.
+    /// Header of the first record of the first pack of segment 0, if it is a record of block 0. Its checksum
+    /// identifies the version.
     fn first_record(&self) -> Option<RecordHeader> {
         let (buf, result) =
             self.tasks.run(self.media.read(self.geometry.segment_offset(0), IoBuf::zeroed(BLOCK)));
@@ -52,13 +53,14 @@ impl Bench {
         (header.kind == RecordKind::Data && header.block == 0).then_some(header)
     }
 
-    /// Has `slow` read block 0 as version 0 and wait; writes all sectors of the block but the first meanwhile, durably, until its
-    /// record lies where that of version 0 lay; then lets `slow` go on. Answers the version that lies there.
+    /// Lets `slow` read version 0 of block 0 and wait. Meanwhile all sectors of the block except the first
+    /// are written durably, until its record is at the place of the record of version 0. Then `slow`
+    /// continues. Returns the version at that place.
     fn pass_by<'a>(&'a self, slow: impl Future<Output = Result<(), drive::Error>> + 'a) -> u64 {
         let Bench { media, tasks, drive, .. } = self;
         tasks.run(drive.write(0, &version(0), true)).expect("write");
         let place = self.first_record().expect("version 0 is the first record of segment 0");
-        // A checkpoint that takes its time, and so much log that writers have to wait for the next one.
+        // A checkpoint that is held up by its syncs, and so much log that writers have to wait for the next one.
         media.hold_syncs.store(true, SeqCst);
         let mut checkpoint = Box::pin(drive.checkpoint());
         for _ in 0..5 {

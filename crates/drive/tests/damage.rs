@@ -1,4 +1,4 @@
-//! Damaged backings: what is whole is used, what is not is told.
+//! Damaged backings: intact data is used, and damage is reported.
 
 mod common;
 #[path = "common/image.rs"]
@@ -86,11 +86,11 @@ fn nothing_is_corrected_on_a_whole_drive_and_openings_are_counted() {
     let drive = open(&media, 2);
     drive.count_powered(90);
     let counters = drive.status().counters;
-    // `closed_with` opened it before.
+    // The drive was opened before by `closed_with`.
     assert_eq!((counters.corrected_reads_count, counters.opens_count), (0, 2));
     run(drive.close()).expect("close");
     let drive = open(&media, 3);
-    // Dropped, not closed: the next finds it unclean, which is no error of the backing.
+    // Dropped without closing. The next opening finds it unclean, which is not an error of the backing.
     write(&drive, 9);
     drop(drive);
     let counters = open(&media, 4).status().counters;
@@ -188,7 +188,7 @@ fn a_checkpoint_torn_before_it_was_durable_is_not_missed() {
     write(&drive, 1);
     run(drive.flush()).expect("flush");
     drop(drive);
-    // Where the next one would go is the only other slot.
+    // The other slot is the one that the next checkpoint would use.
     let image = Image::of(&media);
     image.copies_of(image.newest_checkpoint() + 1).into_iter().for_each(|at| image.write(at, &[0xa5; 4096]));
     assert_holds(&open(&media, 2), 1);
@@ -203,7 +203,7 @@ fn without_any_checkpoint_the_error_says_so() {
     assert_eq!(refusal(&media), "corrupt: no valid checkpoint");
 }
 
-/// A drive with three flushed writes behind its checkpoint; the pack of the second is gone.
+/// A drive with three flushed writes after its checkpoint. The pack of the second one is missing.
 fn with_a_gap() -> Arc<MemoryMedia> {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     for block in 0..3 {
@@ -274,7 +274,8 @@ fn a_torn_pack_that_nothing_vouches_for_ends_the_log() {
     assert_eq!(read(&drive, 1).expect("read"), vec![0; 4096]);
 }
 
-/// The segment that the missing packs were in led to the next, whose first pack is damaged: those behind it vouch all the same.
+/// The segment of the missing packs led to the next one, whose first pack is damaged. The packs after that
+/// still vouch for the missing ones.
 #[test]
 fn a_lost_segment_is_noticed_although_the_next_one_begins_with_damage() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
@@ -309,7 +310,7 @@ fn a_backing_that_was_cut_short_is_refused() {
     run(short.write(0, Arc::new(buf))).expect("write");
     drop(media);
     assert!(refusal(&short).contains("cut short"));
-    // Nor wiped: it would be no drive afterwards, either.
+    // It is not wiped either: afterwards it would still not be a usable drive.
     let wiped = run(Drive::wipe(&*short, drive::WipeOptions::default()));
     assert!(wiped.is_err_and(|error| error.to_string().contains("cut short")));
     let (after, read) = run(short.read(0, IoBuf::zeroed(bytes.len())));
@@ -326,7 +327,7 @@ fn another_drive_s_records_are_not_taken_for_ours() {
     assert_eq!(read(&drive, 0).expect("read"), vec![0; 4096]);
 }
 
-/// A closed drive with a segment most of which is dead: blocks 0 and 1 live in it.
+/// A closed drive with a mostly dead segment, in which blocks 0 and 1 are live.
 fn worth_cleaning() -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     (0..600).for_each(|block| write(&drive, block));
@@ -352,7 +353,7 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
         }
         let notes = drive.status().notes;
         assert!(notes.len() == 1 && notes[0].contains("set aside"), "{notes:?}");
-        // What is lost in it is no room any more, also after opening it again below.
+        // The lost data is not counted as space, and not after the next opening below either.
         let lost = |drive: &Drive<MemoryMedia>| drive.status().physical_fixed_bytes;
         assert!(lost(&drive) > lost_before + (900 << 10) && lost(&drive) < lost_before + (1 << 20));
         run(drive.checkpoint()).expect("checkpoint");
@@ -372,7 +373,7 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
 #[test]
 fn a_corrupt_leaf_does_not_stop_cleaning() {
     let (media, image) = worth_cleaning();
-    // Another run's checkpoint comes after it: roll-forward does not read it.
+    // The checkpoint of a later run follows, so that roll-forward does not read the leaf.
     run(open(&media, 2).close()).expect("close");
     image.flip_bit(image.node(0, 0).payload() + 20);
     let drive = open(&media, 3);
@@ -383,7 +384,7 @@ fn a_corrupt_leaf_does_not_stop_cleaning() {
     run(drive.close()).expect("close");
 }
 
-/// Of nodes above the leaves; the leaves under it are lost, and no others, and the drive goes on.
+/// A corrupt node above the leaves: only the leaves under it are lost, and the drive stays usable.
 #[test]
 fn a_corrupt_node_above_the_leaves_stops_no_write() {
     const OTHER: u64 = 512 * 512;
@@ -393,12 +394,12 @@ fn a_corrupt_node_above_the_leaves_stops_no_write() {
             write(&drive, block);
         }
         run(drive.close()).expect("close");
-        // Another run's checkpoint comes after it: roll-forward does not read it.
+        // The checkpoint of a later run follows, so that roll-forward does not read the node.
         run(open(&media, 2).close()).expect("close");
         let image = Image::of(&media);
         let drive = open(&media, 3);
         if cached {
-            // Leaves and what is above them are known before.
+            // Loads leaves and the nodes above them into memory.
             (0..2).for_each(|block| assert_holds(&drive, block));
         }
         image.flip_bit(image.node(level, 0).payload() + 2);
@@ -432,7 +433,7 @@ fn a_corrupt_node_above_the_leaves_stops_no_write() {
     }
 }
 
-/// It is packed anew with its neighbours, as far as they can be read.
+/// The block is packed again with its neighbours, as far as they are readable.
 #[test]
 fn a_write_to_a_full_drive_does_not_need_its_damaged_neighbours() {
     let (media, drive) = new_drive(32 << 20, 64 << 20);
@@ -450,13 +451,13 @@ fn a_write_to_a_full_drive_does_not_need_its_damaged_neighbours() {
     image.flip_bit(image.newest(RecordKind::Data, 9).payload() + 100);
     let answer = run(drive.write(8 * BLOCK, &random(8, BLOCK as usize), false));
     assert_eq!(answer, Err(Error::NoSpace));
-    // Only a part of it is overwritten: all of it must be read.
+    // A partial overwrite of a block needs the whole block.
     let answer = run(drive.write(9 * BLOCK, &random(9, BLOCK as usize / 2), false));
     assert!(matches!(answer, Err(Error::Corrupt(_))), "{answer:?}");
 }
 
-/// What lies under a node that cannot be loaded comes first where leaves are loaded for accounting: it has most changes. The others
-/// have their turn all the same.
+/// When leaves are loaded for accounting, those with the most changes come first, and here these are under a
+/// node that cannot be loaded. The others must be loaded all the same.
 #[test]
 fn leaves_that_cannot_be_loaded_keep_no_others_from_being_accounted_for() {
     const LEAF: u64 = 512;
@@ -486,14 +487,14 @@ fn leaves_that_cannot_be_loaded_keep_no_others_from_being_accounted_for() {
     for first in leaves(OTHER, KEPT) {
         run(drive.trim(first * BLOCK, BLOCK, false)).expect("trim");
     }
-    // Idle.
+    // Makes the drive idle.
     (0..60).for_each(|_| drive.tick());
     for _ in 0..8 {
         run(drive.maintain()).expect("maintain");
     }
     let gone = before.saturating_sub(drive.status().physical_used_bytes);
     assert!(gone >= KEPT * BLOCK, "{gone} bytes less are used");
-    // A disk may take seconds for each.
+    // A disk may take seconds for each attempt.
     let tried = drive.status().counters.corrupt_records_count;
     assert!((1..=64).contains(&tried), "the lost node was read {tried} times");
 }
@@ -501,7 +502,7 @@ fn leaves_that_cannot_be_loaded_keep_no_others_from_being_accounted_for() {
 #[test]
 fn a_gap_is_noticed_also_when_only_later_segments_tell() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
-    // All in the first segment, and nothing of it known to be durable until the second.
+    // All packs in the first segment. No pack before the second segment calls any of them durable.
     (0..400).for_each(|block| write(&drive, block));
     run(drive.flush()).expect("flush");
     write(&drive, 400);
@@ -520,7 +521,7 @@ fn a_gap_is_noticed_also_when_only_later_segments_tell() {
 #[test]
 fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log_goes_on() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
-    // Flushed 64 blocks at a time, over five segments and more.
+    // Flushes of 64 blocks each, over more than five segments.
     for round in 0..24 {
         (round * 64..(round + 1) * 64).for_each(|block| write(&drive, block));
         run(drive.flush()).expect("flush");
@@ -536,7 +537,8 @@ fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log
     assert!(refusal(&media).contains("missing or torn"));
 }
 
-/// The log goes from segment to segment; of the last but one nothing is left, and of the last some pages.
+/// The log continues from segment to segment. The last but one is lost completely, and some pages of the last
+/// one.
 #[test]
 fn a_lost_stretch_that_ends_in_the_newest_segment_is_noticed() {
     for pages in [0, 1, 2, 30] {
@@ -556,7 +558,7 @@ fn a_lost_stretch_that_ends_in_the_newest_segment_is_noticed() {
     }
 }
 
-/// A backing with bytes that cannot be read.
+/// A backing with a range that cannot be read.
 struct Unreadable(Arc<MemoryMedia>, Range<u64>);
 
 impl Media for Unreadable {
@@ -584,7 +586,8 @@ impl Media for Unreadable {
     }
 }
 
-/// A crash: nothing was synced, and the segment that led on is lost. Behind the gap is what may be free space.
+/// A crash: nothing was synced, and the segment that led to the next one is lost. After the gap there may be
+/// free space.
 #[test]
 fn a_page_behind_the_end_of_the_log_that_cannot_be_read_does_not_keep_the_drive_shut() {
     for (page, read_only, accept_damage) in [
@@ -604,7 +607,7 @@ fn a_page_behind_the_end_of_the_log_that_cannot_be_read_does_not_keep_the_drive_
     }
 }
 
-/// The media, and where the next segment of the log begins.
+/// Returns the media, and the offset of the next segment of the log.
 fn segment_lost_and_next() -> (Arc<MemoryMedia>, u64) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     let data = random(1, 256 << 10);

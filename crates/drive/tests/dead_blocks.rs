@@ -1,5 +1,5 @@
-//! Frames that compress to fewer units than they have blocks: a record lives until its last block dies, so nothing is freed or
-//! forgotten under the others.
+//! Frames that compress to fewer units than they have blocks. A record stays live until its last block dies,
+//! so that nothing is freed or forgotten that other blocks need.
 
 mod common;
 #[path = "common/image.rs"]
@@ -20,12 +20,12 @@ type Memory = Drive<MemoryMedia>;
 const BLOCK: usize = 4096;
 const FRAME: usize = 8 * BLOCK;
 const SEGMENT: u64 = 512 << 10;
-/// Patterns of blocks that live, a bit each: all but none and all.
+/// Patterns of live blocks, one bit each: all patterns except none and all.
 const PATTERNS: std::ops::Range<u64> = 1..255;
-/// Where what fills the rest of each segment is written, again and again.
+/// Offset of the repeatedly written data that fills the rest of each segment.
 const BALLAST: u64 = 32 << 20;
 
-/// Eight bytes, repeated: no fill of one word, and next to nothing compressed.
+/// Eight bytes, repeated: not a fill of one word, but compressed to almost nothing.
 fn frame(pattern: u64) -> Vec<u8> {
     format!("{pattern:07x}:").into_bytes().repeat(FRAME / 8)
 }
@@ -38,7 +38,7 @@ fn blocks(pattern: u64, live: bool) -> impl Iterator<Item = u64> {
     (0..8).filter(move |block| (pattern >> block & 1 != 0) == live).map(move |block| block_of(pattern, block))
 }
 
-/// Almost a segment of what is dead as soon as it is written again.
+/// Writes almost a segment of data, which dies as soon as it is written again.
 fn write_ballast(drive: &Memory, seed: u64) {
     for piece in 0..2 {
         let data = random(seed * 2 + piece, 240 << 10);
@@ -46,7 +46,7 @@ fn write_ballast(drive: &Memory, seed: u64) {
     }
 }
 
-/// A drive with a frame for each pattern, in a segment that holds little else that lives.
+/// Creates a drive with a frame for each pattern, in a segment with little other live data.
 fn filled(patterns: impl Iterator<Item = u64>) -> (Arc<MemoryMedia>, Memory) {
     let physical = 280 * SEGMENT;
     let media = Arc::new(MemoryMedia::new(physical));
@@ -65,7 +65,7 @@ fn filled(patterns: impl Iterator<Item = u64>) -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// Takes the blocks that are not to live from each frame: trimmed of one, overwritten of the next.
+/// Kills the blocks of each frame that must not live: by trim in one frame, by overwriting in the next.
 fn kill(drive: &Memory, patterns: impl Iterator<Item = u64>) {
     for pattern in patterns {
         for block in blocks(pattern, false) {
@@ -79,7 +79,7 @@ fn kill(drive: &Memory, patterns: impl Iterator<Item = u64>) {
     run(drive.flush()).expect("flush");
 }
 
-/// Fills what was freed with other things, a few times over.
+/// Fills the freed space with other data, several times.
 fn refill(drive: &Memory) {
     for round in 0..300 {
         write_ballast(drive, 1000 + round);

@@ -1,4 +1,4 @@
-//! Dictionaries: trained on what was written, kept where they help, needed for reading from then on.
+//! Dictionaries are trained on written data, kept if they help, and needed for reading from then on.
 
 mod common;
 #[path = "common/image.rs"]
@@ -18,7 +18,7 @@ type Memory = Drive<MemoryMedia>;
 
 const BLOCK: usize = 4096;
 
-/// A block like many others, and unlike itself: what dictionaries are for.
+/// A block similar to many others and without repetitions of its own: data for dictionaries.
 fn page(n: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK);
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -53,7 +53,7 @@ fn new_drive() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// One of few and small segments, which is soon full.
+/// Creates a drive with few small segments, which is soon full.
 fn new_small_drive() -> (Arc<MemoryMedia>, Memory) {
     let media = Arc::new(MemoryMedia::new(17 << 20));
     let create = CreateOptions {
@@ -135,14 +135,14 @@ fn nothing_is_kept_that_does_not_help() {
     assert_sound(&drive);
 }
 
-/// The one before is needed as long as records of it live; then its place is free.
+/// The previous dictionary is needed as long as records that use it are live. Then its place is free.
 #[test]
 fn a_retired_dictionary_goes_when_nothing_needs_it() {
     let (media, drive) = new_drive();
     write_pages(&drive, 0, 600);
     assert_eq!(run(drive.train()).expect("train").ids, [1]);
     write_pages(&drive, 0, 100);
-    // Other data, to which the first dictionary says nothing.
+    // Other data, for which the first dictionary is useless.
     let other = |n: u64| -> Vec<u8> { page(n + 7000).into_iter().map(|b| b ^ 0x55).rev().collect() };
     for n in 1000..1600 {
         run(drive.write(n * 4096, &other(n), false)).expect("write");
@@ -155,7 +155,7 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     assert_pages(&drive, 0, 600);
     assert_eq!(drive.dictionaries().len(), 2);
     assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0, "records need it");
-    // All of it moves, with the second dictionary.
+    // All of this data is moved, with the second dictionary.
     for pass in 0..3 {
         for n in (0..600).filter(|n| n % 3 == pass) {
             run(drive.write(n * 4096, &page(n), false)).expect("write");
@@ -166,7 +166,7 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     for n in 1000..1600 {
         run(drive.write(n * 4096, &other(n), false)).expect("write");
     }
-    // A dictionary that is retired while segments are open is stamped when heads have left them.
+    // A dictionary that is retired while segments are open is stamped when the heads have left them.
     for _ in 0..3 {
         run(drive.forget_dictionaries()).expect("forget");
         run(drive.checkpoint()).expect("checkpoint");
@@ -183,7 +183,7 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     assert_eq!(drive.dictionaries().len(), 1);
 }
 
-/// 600 pages, a dictionary, and 100 pages that need it.
+/// Creates a closed drive with 600 pages, a dictionary, and 100 pages that need it.
 fn closed_with_a_dictionary() -> Arc<MemoryMedia> {
     let (media, drive) = new_drive();
     write_pages(&drive, 0, 600);
@@ -193,14 +193,15 @@ fn closed_with_a_dictionary() -> Arc<MemoryMedia> {
     media
 }
 
-/// Either copy is enough. Without both, what needs it is lost, is told, and nothing else.
+/// Either copy is enough. Without both, exactly the data that needs the dictionary is lost, and that is
+/// reported.
 #[test]
 fn a_copy_of_the_dictionary_may_rot() {
     for both in [false, true] {
         let media = closed_with_a_dictionary();
         let image = Image::of(&media);
         let firsts = [Catalog::dictionary_block(0, 0), Catalog::dictionary_block(0, 1)];
-        // Found first: a pack with a rotten record is not looked into.
+        // Located before the damage, because a pack with a damaged record is not examined.
         let records = firsts.map(|first| image.newest(RecordKind::Data, first));
         for record in &records[..if both { 2 } else { 1 }] {
             image.flip_bit(record.payload() + 20);
@@ -214,7 +215,7 @@ fn a_copy_of_the_dictionary_may_rot() {
             let error = read.expect_err("lost").to_string();
             assert!(error.contains("dictionary 1"), "{error}");
             assert!(notes.contains("dictionary 1 cannot be read"), "{notes}");
-            // New writes do without.
+            // New writes do not use it.
             write_pages(&drive, 650, 1);
             assert_pages(&drive, 650, 1);
         } else {
@@ -224,8 +225,8 @@ fn a_copy_of_the_dictionary_may_rot() {
     }
 }
 
-/// A catalog that cannot be read is not replaced: it would give ids out again that records have, and a wrong dictionary may
-/// decode to wrong data.
+/// A catalog that cannot be read is not replaced. A new one would assign ids again that records use, and a
+/// wrong dictionary may decode to wrong data.
 #[test]
 fn without_its_catalog_no_other_takes_its_place() {
     let media = closed_with_a_dictionary();
@@ -244,15 +245,16 @@ fn without_its_catalog_no_other_takes_its_place() {
     }
 }
 
-/// Packed anew without its dictionary a record would become larger, so cleaning leaves it. A few such records must not hold
-/// segments that are needed: what is called free can be had.
+/// Packed again without its dictionary a record would become larger, so cleaning leaves it in
+/// place. A small number of such records must not block segments that are needed: space reported as free
+/// must be usable.
 #[test]
 fn records_that_need_a_retired_dictionary_hold_no_segments() {
     const SEGMENTS: u64 = 14;
     let (media, drive) = new_small_drive();
     write_pages(&drive, 0, 600);
     assert_eq!(run(drive.train()).expect("train").ids, [1]);
-    // In each segment two records with the dictionary.
+    // Two records with the dictionary in each segment.
     let kept = |segment: u64| 1000 + 2 * segment;
     for segment in 0..SEGMENTS {
         write_pages(&drive, kept(segment), 2);
@@ -289,16 +291,17 @@ fn records_that_need_a_retired_dictionary_hold_no_segments() {
     assert_sound(&drive);
 }
 
-/// Data like [`page`]'s to other dictionaries, but not to the same.
+/// Data like that of [`page`] for other dictionaries, but not for the same one.
 fn other_page(n: u64) -> Vec<u8> {
     page(n).into_iter().map(|byte| byte ^ 0x55).rev().collect()
 }
 
-/// Groups of eight blocks from block [`FIRST`] on: a page, and seven blocks that nothing makes smaller, with which it is in no frame.
+/// Groups of eight blocks from block [`FIRST`] on: a page, and seven incompressible blocks, so that the page
+/// is not in a frame.
 const GROUPS: u64 = 240;
 const FIRST: u64 = 1000;
 
-/// What a group holds after so many changes.
+/// Content of a group after `version` changes.
 fn group(number: u64, version: u64) -> Vec<u8> {
     let mut data = page(number + 1000 * (version + 1));
     data.extend_from_slice(&random(number + 1000 * (version + 1), 7 * BLOCK));
@@ -313,13 +316,14 @@ fn assert_groups(drive: &Memory, version: u64) {
     }
 }
 
-/// A full drive of groups whose pages need a retired dictionary; and the first block of what fills it.
+/// A full drive of groups whose pages need a retired dictionary. Returns also the first block of the data
+/// that fills it.
 fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) {
     const FILLING: u64 = 6000;
     let (media, drive) = new_small_drive();
     write_pages(&drive, 0, 600);
     assert_eq!(run(drive.train()).expect("train").ids, [1]);
-    // No segment holds some of them and what is given up: cleaning has no business there.
+    // No segment holds both groups and data that is trimmed, so that cleaning does not choose any.
     run(drive.write(14_000 << 12, &random(1, 600 << 10), false)).expect("write");
     for number in 0..GROUPS {
         run(drive.write((FIRST + 8 * number) << 12, &group(number, 0), false)).expect("write");
@@ -327,7 +331,7 @@ fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) 
     run(drive.write(15_000 << 12, &random(2, 600 << 10), false)).expect("write");
     run(drive.close()).expect("close");
     drop(drive);
-    // The sample begins anew.
+    // The sample is empty after opening.
     let drive = run(Drive::open(media.clone(), options(2))).expect("open");
     for n in 5000..5600 {
         run(drive.write(n * 4096, &other_page(n), false)).expect("write");
@@ -337,7 +341,7 @@ fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) 
     run(drive.close()).expect("close");
     drop(drive);
     let drive = run(Drive::open(media.clone(), options(3))).expect("open");
-    // From here on nothing is written that needs the first.
+    // From here on nothing is written that needs the first dictionary.
     assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0);
     let mut block = FILLING;
     for count in [16, 1] {
@@ -348,7 +352,8 @@ fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) 
     (media, drive, FILLING)
 }
 
-/// What is there already takes no more than what is there: whatever dictionaries came since, and whatever the codec is now.
+/// Writing the same data again takes no more space than before, whatever dictionaries were added, and
+/// whatever the codec is now.
 #[test]
 fn what_a_full_drive_holds_it_takes_again() {
     let (media, drive, _) = full_of_what_needs_a_retired_dictionary();
@@ -369,13 +374,13 @@ fn what_a_full_drive_holds_it_takes_again() {
     assert_groups(&drive, 0);
 }
 
-/// Data takes the place of such data on a full drive, with the dictionary that fits it although another came since: singly and
-/// many at once. What needs the dictionary is readable ever after.
+/// On a full drive, data is replaced by similar data, with the dictionary that suits it although a newer one
+/// exists: in single writes and in large ones. Data that needs the dictionary stays readable.
 #[test]
 fn a_full_drive_takes_what_only_a_retired_dictionary_makes_small() {
     for many in [0, 100] {
         let (media, drive, filling) = full_of_what_needs_a_retired_dictionary();
-        // As much as such data differs by.
+        // As much as the sizes of such data differ by.
         run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
         let data: Vec<u8> = (0..many).flat_map(|number| group(number, 1)).collect();
         run(drive.write(FIRST << 12, &data, false)).expect("write many");
@@ -404,7 +409,7 @@ fn a_full_drive_takes_what_only_a_retired_dictionary_makes_small() {
 #[test]
 fn many_writes_at_once_bring_a_retired_dictionary_back() {
     let (_media, drive, filling) = full_of_what_needs_a_retired_dictionary();
-    // Room for the catalog.
+    // Space for the catalog.
     run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
     let groups: Vec<Vec<u8>> = (0..GROUPS).map(|number| group(number, 1)).collect();
     for (some, at) in groups.chunks(8).zip((0..).step_by(8)) {

@@ -1,5 +1,5 @@
-//! A write that does not fit at the end of a segment is divided over two packs: ends of segments are used, and the write is atomic
-//! all the same.
+//! A write that does not fit at the end of a segment is divided over two packs. The ends of segments are
+//! used, and the write is still atomic.
 
 mod common;
 #[path = "common/image.rs"]
@@ -18,7 +18,7 @@ type Memory = Drive<MemoryMedia>;
 
 const KIB: u64 = 1 << 10;
 const PHYSICAL: u64 = 16 << 20;
-/// Places that are written, again and again, each as one atomic write.
+/// Number of places that are written repeatedly, each with one atomic write.
 const PLACES: u64 = 12;
 const PLACE: u64 = 256 * KIB;
 
@@ -30,7 +30,7 @@ fn new_drive(physical: u64, segment_bytes: Option<u32>) -> (Arc<MemoryMedia>, Me
     (media, drive)
 }
 
-/// Share of the segments taken that holds live data, in percent, after writes of so many bytes.
+/// Percentage of the occupied segments that holds live data, after writes of `len` bytes.
 fn use_of_segments(physical: u64, len: u64) -> f64 {
     let (_, drive) = new_drive(physical, None);
     let before = drive.status();
@@ -68,7 +68,7 @@ fn copy_of(media: &MemoryMedia) -> Arc<MemoryMedia> {
     Arc::new(copy)
 }
 
-/// The medium as a power cut leaves it that took all packs above a number.
+/// Returns the medium after a power cut that lost all packs with numbers above `sequence`.
 fn cut_behind(media: &MemoryMedia, packs: &[(u64, PackHeader)], sequence: u64) -> Arc<MemoryMedia> {
     let copy = copy_of(media);
     let image = Image::of(&copy);
@@ -78,7 +78,7 @@ fn cut_behind(media: &MemoryMedia, packs: &[(u64, PackHeader)], sequence: u64) -
     copy
 }
 
-/// A drive written to place by place, and which version each place has; 0 is nothing.
+/// A drive written place by place, and the version of each place. 0 means nothing.
 struct Written {
     media: Arc<MemoryMedia>,
     drive: Memory,
@@ -108,12 +108,12 @@ impl Written {
     }
 }
 
-/// What a write to a place covers: from 4 to 256 KiB, so that packs and segments end anywhere.
+/// Length of writes to a place: from 4 to 256 KiB, so that packs and segments end at any position.
 fn len_of(place: u64) -> u64 {
     (PLACE - place * 23 % 64 * 4 * KIB).max(4 * KIB)
 }
 
-/// What each place of a drive holds: a version of those given, whole.
+/// Reads the version of each place of a drive. Each must be a complete one of the given versions.
 fn versions_of(drive: &Memory, newest: u64) -> [u64; PLACES as usize] {
     std::array::from_fn(|place| {
         let place = place as u64;
@@ -124,7 +124,7 @@ fn versions_of(drive: &Memory, newest: u64) -> [u64; PLACES as usize] {
     })
 }
 
-/// Packs that the newest checkpoint does not vouch for, in their order.
+/// Packs that the newest checkpoint does not vouch for, in order.
 fn tail(image: &Image) -> Vec<(u64, PackHeader)> {
     let durable = std::cell::Cell::new((0, 0));
     image.change_checkpoints(|checkpoint| {
@@ -139,7 +139,7 @@ fn a_divided_write_shows_whole_or_not_at_all() {
     let mut written = Written::new();
     let mut divided = 0;
     for step in 0..60_u64 {
-        // Cleaning and checkpoints come in between, and leave an open pack of moved records behind.
+        // Cleaning and checkpoints in between leave an open pack of moved records.
         if step % 5 == 3 {
             run(written.drive.checkpoint()).expect("checkpoint");
         }
@@ -167,7 +167,7 @@ fn a_divided_write_shows_whole_or_not_at_all() {
                 "step {step}, cut behind pack {sequence}"
             );
             assert_sound(&drive);
-            // And once more, now from the checkpoint.
+            // Once more, now from the checkpoint.
             drop(drive);
             let drive = open(&media, 2000 + step);
             assert_eq!(versions_of(&drive, written.newest), expected, "step {step}, the second opening");
@@ -176,7 +176,8 @@ fn a_divided_write_shows_whole_or_not_at_all() {
     assert!(divided >= 5, "{divided} divided writes");
 }
 
-/// Whatever pack is the last that a power cut left, the drive holds what it held behind one of its writes.
+/// Whichever pack is the last one after a power cut, the drive holds a state that it had after one of its
+/// writes.
 #[test]
 fn any_end_of_a_log_with_divided_writes_is_a_state_that_was() {
     let mut written = Written::new();

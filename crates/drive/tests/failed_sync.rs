@@ -1,5 +1,5 @@
-//! A sync that fails on a backing behind a cache, a restart, a power cut: what the drive called durable after the restart is there,
-//! although the cache showed what never reached the medium.
+//! A sync fails on a backing behind a cache, then a restart, then a power cut. Everything that the drive
+//! called durable after the restart survives, although the cache showed data that never reached the medium.
 
 #[path = "common/caching.rs"]
 mod caching;
@@ -17,15 +17,15 @@ use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 13 << 20;
 const BLOCKS: u64 = 64;
-/// Syncs that the first life takes, and more.
+/// More syncs than the first life takes.
 const SYNCS_MAX: u64 = 40;
-/// Of what is in the cache at a power cut: nothing reaches the medium, or every other page.
+/// Cached pages that reach the medium at a power cut: none, or every other one.
 const LUCK: [fn(usize) -> bool; 2] = [|_| false, |page| page % 2 == 0];
 
-/// What each block holds: 0 nothing, otherwise the number of a write.
+/// Version of each block: 0 for nothing, otherwise the number of a write.
 type Versions = BTreeMap<u64, u64>;
 
-/// Begins with what it is.
+/// Content of a block, which begins with the block number and the version.
 fn contents(block: u64, version: u64) -> Vec<u8> {
     let mut bytes = match version {
         0 => return vec![0; BLOCK as usize],
@@ -41,7 +41,7 @@ fn open(media: &Arc<Caching>, entropy: u64) -> Result<Drive<Caching>, Error> {
     run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))
 }
 
-/// Opens a drive and looks it over.
+/// Opens a drive and checks it.
 fn open_sound(media: &Arc<Caching>, entropy: u64, when: &str) -> (Drive<Caching>, Versions) {
     let drive = open(media, entropy).unwrap_or_else(|error| panic!("{when}: {error}"));
     let versions = versions_of(&drive);
@@ -60,19 +60,19 @@ fn versions_of(drive: &Drive<Caching>) -> Versions {
     (0..).zip(back.chunks(BLOCK as usize)).map(version).collect()
 }
 
-/// A first life.
+/// The first life of a drive.
 struct Life {
     media: Arc<Caching>,
-    /// What was called durable, and what was written at all.
+    /// Versions that were called durable, and versions that were written.
     durable: Versions,
     written: Versions,
     newest: u64,
-    /// A sync failed.
+    /// Whether a sync failed.
     failed: bool,
 }
 
 impl Life {
-    /// Creates a drive and uses it until the sync of that number since it was opened fails.
+    /// Creates a drive and uses it until the sync with this number, counted from its opening, fails.
     fn until(failing_sync: u64) -> Life {
         let media = Arc::new(Caching::new(PHYSICAL));
         let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, 64 << 20) };
@@ -106,7 +106,7 @@ impl Life {
         run(drive.close())
     }
 
-    /// Whether what blocks hold is what was called durable, or was written after that.
+    /// Checks that each block has the version that was called durable, or the last one written.
     fn assert_explains(&self, found: &Versions, when: &str) {
         for (block, version) in found {
             let may_be = [self.durable[block], self.written[block]];
@@ -122,7 +122,7 @@ fn what_the_drive_showed_and_took_after_the_restart_survives_a_power_cut() {
         let when = format!("sync {failing_sync} fails");
         let life = Life::until(failing_sync);
         failures += u64::from(life.failed);
-        // The server starts again; the cache is what it was.
+        // The server is restarted. The cache is unchanged.
         let (drive, shown) = open_sound(&life.media, 2, &when);
         life.assert_explains(&shown, &when);
         // A power cut at once, and one after another durable write.
@@ -178,7 +178,8 @@ fn a_sync_that_fails_while_the_drive_is_opened_again_loses_nothing() {
     }
 }
 
-/// What only the cache shows, the medium does not take any more: it is written elsewhere, and nothing calls it durable before.
+/// A page that only the cache shows accepts no writes any more. Its content is written elsewhere, and is not
+/// called durable before.
 #[test]
 fn a_page_that_takes_no_write_at_the_next_opening_loses_nothing() {
     let mut told = [0; 2];
@@ -241,7 +242,7 @@ fn a_power_cut_during_a_wipe_leaves_the_drive_as_it_was_or_empty() {
     }
 }
 
-/// A drive on which every block is of version 2.
+/// Creates a drive on which every block has version 2.
 fn written() -> (Arc<Caching>, Drive<Caching>) {
     let media = Arc::new(Caching::new(PHYSICAL));
     run(Drive::create(
@@ -256,7 +257,7 @@ fn written() -> (Arc<Caching>, Drive<Caching>) {
     (media, drive)
 }
 
-/// As `pumice check` does it: nothing is written.
+/// The check is done like `pumice check`: nothing is written.
 #[test]
 fn a_check_finds_no_fault_in_what_a_wipe_that_was_cut_short_leaves() {
     let (media, drive) = written();
@@ -266,7 +267,8 @@ fn a_check_finds_no_fault_in_what_a_wipe_that_was_cut_short_leaves() {
         let media = media.fork();
         media.steps_left.store(steps, SeqCst);
         is_wiped = run(Drive::wipe(&*media, WipeOptions::default())).is_ok();
-        // The power was cut, or it was killed. (A copy that a power cut leaves half written is told.)
+        // After a power cut, and after a kill. (A copy that a power cut leaves partly written would be
+        // reported.)
         for left in [media.cut(|_| false), media.fork()] {
             let opening = OpenOptions { read_only: true, ..OpenOptions::new(3, spawner()) };
             let drive = run(Drive::open(left, opening)).expect("open");
@@ -291,7 +293,7 @@ fn an_opening_without_room_to_write_the_log_again_sets_nothing_aside() {
             Err(error) => panic!("room for {room} writes: {error}"),
             Ok(_) => break,
         }
-        // Somebody made room.
+        // The backing has space again.
         let (drive, versions) = open_sound(&full.fork(), 3, &format!("room for {room} writes"));
         assert!(versions.iter().all(|(_, version)| *version == 2) && versions.len() as u64 == BLOCKS);
         let status = drive.status();
@@ -300,7 +302,8 @@ fn an_opening_without_room_to_write_the_log_again_sets_nothing_aside() {
     assert!((5..200).contains(&refused), "{refused}");
 }
 
-/// What answers with an error has not wiped; what was wiped says so, whatever it lacked room for.
+/// A wipe that returns an error has not wiped the drive. A wipe that succeeds has, even if it lacked space
+/// for some writes.
 #[test]
 fn a_wipe_without_room_is_done_or_not_as_it_says() {
     let (media, drive) = written();
@@ -310,7 +313,7 @@ fn a_wipe_without_room_is_done_or_not_as_it_says() {
         let full = media.fork();
         full.room.store(room, SeqCst);
         let answer = run(Drive::wipe(&*full, WipeOptions::default()));
-        // Somebody made room.
+        // The backing has space again.
         let (_, versions) = open_sound(&full.fork(), 3, &format!("room for {room} writes"));
         let left = versions.iter().filter(|(_, version)| **version == 2).count() as u64;
         assert_eq!(left, if answer.is_ok() { 0 } else { BLOCKS }, "room for {room} writes: {answer:?}");

@@ -1,4 +1,4 @@
-//! A backing that fails, takes its time, or is asked to be quick: what is promised all the same.
+//! Guarantees that hold on a backing that fails or is slow, and requests that must not wait for it.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -55,7 +55,7 @@ fn a_failed_write_makes_the_drive_read_only() {
     assert!(matches!(tasks.run(drive.flush()), Err(Error::ReadOnly(_))));
     media.fail_writes.store(false, SeqCst);
     assert_poisoned(&tasks, &drive);
-    // What was acknowledged is still read, the pack that was not written out of memory.
+    // Acknowledged data can still be read. The pack that was not written is read from memory.
     assert_holds(&tasks, &drive, 1);
     assert_holds(&tasks, &drive, 2);
 }
@@ -99,8 +99,8 @@ fn a_poisoned_drive_opens_again_with_what_was_durable() {
     tasks.run(drive.flush()).expect("flush");
 }
 
-/// A drive with a flushed write behind the checkpoint of its first opening, which is the second of all and lies in slot 0;
-/// and where the copies in either slot begin.
+/// Creates a drive with a flushed write after the checkpoint of its first opening, which is the second
+/// checkpoint and is in slot 0. Returns also the offsets of the copies in each slot.
 fn with_two_checkpoints() -> (Arc<Faulty>, Tasks, [Vec<Range<u64>>; 2]) {
     let (media, tasks, drive) = new_drive();
     write(&tasks, &drive, 1);
@@ -120,7 +120,7 @@ fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
     let options = || OpenOptions::new(9, tasks.spawner());
     let refused = tasks.run(Drive::open(media.clone(), options()));
     assert!(matches!(refused.err(), Some(Error::Io(_))));
-    // Who takes what is there gets it all the same.
+    // An opening that accepts damage succeeds all the same.
     let rescue = OpenOptions { read_only: true, accept_damage: true, ..options() };
     tasks.run(Drive::open(media.clone(), rescue)).expect("a rescue");
     media.unreadable.lock().clear();
@@ -309,7 +309,7 @@ fn requests_that_are_given_up_leave_the_drive_usable() {
     assert_eq!(tasks.run(tasks.open(&media, |_| {}).check(true)).expect("check"), Vec::<String>::new());
 }
 
-/// Does all the maintenance there is to do.
+/// Does maintenance until there is nothing to do.
 fn maintain(tasks: &Tasks, drive: &Drive<Faulty>) {
     for _ in 0..100 {
         while tasks.run(drive.maintain()).expect("maintain") {}
@@ -317,7 +317,7 @@ fn maintain(tasks: &Tasks, drive: &Drive<Faulty>) {
     }
 }
 
-/// A drive that is idle and has freed segments.
+/// Creates a drive that is idle and has freed segments.
 fn idle() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
     let (media, tasks, drive) = new_drive();
     (0..1000).for_each(|block| write(&tasks, &drive, block));
@@ -359,7 +359,7 @@ fn a_backing_that_cannot_discard_is_asked_once() {
 fn cleaning_after_a_checkpoint_was_given_up_leaves_a_whole_map() {
     for polls in 1..40 {
         let (media, tasks, drive) = new_drive();
-        // More leaves below one node than a checkpoint writes in one step.
+        // More leaves under one node than a checkpoint writes in one step.
         for round in 0..3 {
             for leaf in 0..63 {
                 write(&tasks, &drive, leaf * 512 + round % 2);
@@ -385,7 +385,7 @@ fn a_checkpoint_given_up_while_its_slot_is_written_is_not_written_twice_at_a_tim
     write(&tasks, &drive, 5);
     tasks.run(drive.checkpoint()).expect("checkpoint");
     let (checkpoints, writes) = (drive.status().counters.checkpoints_count, media.writes.load(SeqCst));
-    // Nothing has changed: the slot is all there is to write.
+    // Nothing has changed, so only the slot has to be written.
     media.hold_writes.store(true, SeqCst);
     for _ in 0..3 {
         assert!(tasks.give_up(drive.checkpoint(), 10).is_none());

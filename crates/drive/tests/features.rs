@@ -14,7 +14,7 @@ use media::MemoryMedia;
 
 const SIZE: u64 = 32 << 20;
 
-/// A closed drive with a block of ones that says it uses these features.
+/// Creates a closed drive with a block of ones and a superblock that lists these features.
 fn drive_with(features: Features) -> Arc<MemoryMedia> {
     drive_that_says(|superblock| superblock.features = features)
 }

@@ -21,7 +21,7 @@ fn read(drive: &Memory, offset: u64, len: usize) -> Vec<u8> {
     back
 }
 
-/// Blocks of all data records that are on the backing, in the order of the log.
+/// Blocks of all data records on the backing, in the order of the log.
 fn record_blocks(media: &std::sync::Arc<MemoryMedia>) -> Vec<(u64, u64)> {
     let records = Image::of(media).records(RecordKind::Data).into_iter();
     records.map(|record| (record.header.block, record.header.blocks())).collect()
@@ -103,7 +103,8 @@ fn any_part_of_a_frame_is_read() {
     all(&open(&media, 2));
 }
 
-/// A frame occupies its whole length until its last block dies; what dead blocks took is told as what may be packed anew.
+/// A frame occupies its whole length until its last block dies. The share of dead blocks is reported as
+/// repackable.
 #[test]
 fn the_blocks_of_a_frame_die_one_by_one() {
     let (media, drive) = new_drive(64 << 20, 64 << 20);
@@ -126,7 +127,7 @@ fn the_blocks_of_a_frame_die_one_by_one() {
     assert_eq!(open(&media, 2).space().0, 0);
 }
 
-/// A frame that lives whole moves as it is; of one that does not the living blocks are packed anew, and only they.
+/// A frame with only live blocks is moved unchanged. Of other frames only the live blocks are packed again.
 #[test]
 fn cleaning_rewrites_what_lives_of_a_frame() {
     let (media, drive) = new_drive(32 << 20, 32 << 20);
@@ -162,7 +163,7 @@ fn cleaning_rewrites_what_lives_of_a_frame() {
     assert_sound(&again);
 }
 
-/// A rotten frame costs its blocks and nothing else, and the check names all of them.
+/// A corrupt frame affects only its own blocks, and the check reports all of them.
 #[test]
 fn a_bad_frame_is_told_with_all_its_blocks() {
     let (media, drive) = new_drive(64 << 20, 64 << 20);

@@ -1,4 +1,5 @@
-//! Which free segment is filled next: the one with the lowest number, so that a file stays compact and recovery knows where to look.
+//! Choice of the next free segment: the one with the lowest number, so that a file stays compact and recovery
+//! knows where to search.
 
 mod common;
 #[path = "common/image.rs"]
@@ -22,7 +23,7 @@ fn write(drive: &Memory, piece: u64) {
     run(drive.write(piece * PIECE, &random(piece, PIECE as usize), false)).expect("write");
 }
 
-/// By the newest checkpoint: the free segments, rising, and those promised to heads.
+/// Free segments in the newest checkpoint, in ascending order, and those promised to heads.
 fn free_segments(image: &Image) -> (Vec<u32>, Vec<u32>) {
     let newest = image.newest_checkpoint();
     let found = std::cell::RefCell::new((Vec::new(), Vec::new()));
@@ -36,7 +37,7 @@ fn free_segments(image: &Image) -> (Vec<u32>, Vec<u32>) {
     found.into_inner()
 }
 
-/// Segments that the host's packs above a number lie in, in the order of the packs.
+/// Segments of the host's packs with numbers above `sequence`, in the order of the packs.
 fn filled_since(image: &Image, sequence: u64) -> Vec<u32> {
     let packs = image.packs().into_iter();
     let packs = packs.filter(|(_, header)| header.sequence > sequence && header.head == Head::Host);
@@ -57,7 +58,8 @@ fn used() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// Frees what was written first, middle and last in another order, a checkpoint each.
+/// Frees data that was written first, in the middle and last, in a different order, with a checkpoint after
+/// each.
 #[test]
 fn the_lowest_is_filled_next_whenever_it_was_freed() {
     let (media, drive) = used();
@@ -66,7 +68,7 @@ fn the_lowest_is_filled_next_whenever_it_was_freed() {
         run(drive.checkpoint()).expect("checkpoint");
     }
     let image = Image::of(&media);
-    // What the host's head was in, and was promised before, is filled first.
+    // The segment of the host's head, and the promised one, are filled first.
     let (mut free, promised) = free_segments(&image);
     free.retain(|segment| !promised.contains(segment));
     let before = drive.status().sequence;
@@ -82,7 +84,7 @@ fn the_lowest_is_filled_next_whenever_it_was_freed() {
     assert!(gaps >= 3 && taken[taken.len() - 1] > free[0] + taken.len() as u32, "{free:?}: too simple");
 }
 
-/// The next opening takes them in the same order.
+/// The next opening uses them in the same order.
 #[test]
 fn also_after_opening_again() {
     let (media, drive) = used();
@@ -102,7 +104,7 @@ fn also_after_opening_again() {
     run(drive.flush()).expect("flush");
     let filled = filled_since(&image, before);
     assert!(filled.len() >= 3 && filled.is_sorted(), "{filled:?}");
-    // Three heads take one each, and are promised another.
+    // The three heads take one segment each, and are promised another.
     let most = free[filled.len() + 5];
     assert!(filled.iter().all(|segment| *segment <= most), "{filled:?} of {free:?}");
 }

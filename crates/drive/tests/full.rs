@@ -1,5 +1,6 @@
-//! A full drive takes what adds nothing: overwrites by the same data and TRIM, of single blocks too, just after it was filled,
-//! after a crash, and after many openings with little done in between. It still opens.
+//! A full drive accepts requests that add nothing: overwrites with the same data and TRIM, also of single
+//! blocks. This holds just after it was filled, after a crash, and after many openings with little work in
+//! between. The drive can still be opened.
 
 mod common;
 #[path = "common/kinds.rs"]
@@ -18,17 +19,18 @@ const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;
 const LEAF: u64 = 512 * BLOCK;
 const PHYSICAL: u64 = 16 << 20;
-/// Where what fills the last gaps is.
+/// Offset of the data that fills the last gaps.
 const ELSEWHERE: u64 = 8 << 30;
 
-/// What a drive is filled with.
+/// Kind of data that a drive is filled with.
 #[derive(Clone, Copy)]
 struct Kind {
     codec: Policy,
     frame: fn(u64) -> Vec<u8>,
-    /// Which blocks of each frame stay.
+    /// Whether a block of each frame stays.
     stays: fn(u64) -> bool,
-    /// How much of the limit frames take before the others of their blocks go; what does not compress fills the rest then.
+    /// Percentage of the limit that frames fill before their other blocks are trimmed. Incompressible data
+    /// fills the rest then.
     holes_at_percent: Option<u64>,
 }
 
@@ -43,15 +45,15 @@ const TEXT_HOLES: Kind = Kind { stays: |block| block % 3 != 1, ..TEXT };
 const ALIKE_HOLES: Kind = Kind { frame: alike, stays: |block| block % 2 == 0, ..RANDOM };
 const ALIKE_LATE_HOLES: Kind = Kind { holes_at_percent: Some(60), ..ALIKE_HOLES };
 
-/// A drive that is full, and what it holds.
+/// A full drive and its expected content.
 struct Full {
     media: Arc<MemoryMedia>,
     drive: Drive<MemoryMedia>,
     kind: Kind,
     frames: u64,
-    /// Bytes elsewhere, which do not compress.
+    /// Bytes of incompressible data at [`ELSEWHERE`].
     rest: u64,
-    /// Blocks trimmed since it was filled.
+    /// Blocks trimmed since the drive was filled.
     gone: Vec<u64>,
     openings: u64,
 }
@@ -64,7 +66,7 @@ fn is_refused(result: Result<(), Error>) -> bool {
     }
 }
 
-/// A block of those elsewhere.
+/// Content of a block at [`ELSEWHERE`].
 fn rest(block: u64) -> Vec<u8> {
     random(block ^ 1 << 40, BLOCK as usize)
 }
@@ -84,7 +86,7 @@ impl Full {
         full
     }
 
-    /// Writes frames, each with its holes, until one is refused; then single blocks until one is.
+    /// Writes frames, each with its holes, until one is refused, then smaller pieces down to single blocks.
     fn fill(&mut self) {
         loop {
             let (used, limit) = self.drive.space();
@@ -113,7 +115,7 @@ impl Full {
         }
     }
 
-    /// Writes what does not compress until it is refused, down to single blocks.
+    /// Writes incompressible data until it is refused, down to single blocks.
     fn fill_gaps(&mut self) {
         for len in [64 << 10, BLOCK] {
             loop {
@@ -126,13 +128,13 @@ impl Full {
         }
     }
 
-    /// Contents of a block as it was filled.
+    /// Original content of a block.
     fn contents(&self, block: u64) -> Vec<u8> {
         let frame = (self.kind.frame)(block / 8);
         frame[(block % 8 * BLOCK) as usize..][..BLOCK as usize].to_vec()
     }
 
-    /// Some block that is there, by a number.
+    /// Chooses a block that is still present, by a number.
     fn pick(&self, number: u64) -> u64 {
         let blocks = self.frames * 8;
         let from = number.wrapping_mul(7919) % blocks;
@@ -146,7 +148,7 @@ impl Full {
         assert_eq!(result, Ok(()), "{when}: overwrite {number}, {:?}", self.drive.status());
     }
 
-    /// Overwrites one of the blocks elsewhere by the same.
+    /// Overwrites one of the blocks at [`ELSEWHERE`] with the same data.
     fn overwrite_rest(&self, number: u64, when: &str) {
         let block = number.wrapping_mul(7919) % (self.rest / BLOCK).max(1);
         if block * BLOCK < self.rest {
@@ -193,7 +195,7 @@ impl Full {
         }
     }
 
-    /// All that a full drive has to take.
+    /// Checks all requests that a full drive must accept.
     fn assert_takes(mut self, when: &str) {
         (0..48).for_each(|number| self.overwrite(number, when));
         (0..48).for_each(|number| self.overwrite_rest(number, when));
@@ -216,7 +218,7 @@ impl Full {
         self.assert_takes("after a crash");
     }
 
-    /// Opened again and again, with an overwrite and a TRIM in between and no time for maintenance.
+    /// Opens the drive many times, with an overwrite and a TRIM in between and no time for maintenance.
     fn assert_takes_after_many_openings(mut self) {
         run(self.drive.flush()).expect("flush");
         for life in 0..200 {
@@ -307,8 +309,9 @@ fn filled_with_frames_that_got_holes_and_random_data_after_many_openings() {
     Full::new(ALIKE_LATE_HOLES).assert_takes_after_many_openings();
 }
 
-/// Each write is flushed, so that each has a pack of its own, with a gap behind it. What is lost to that counts, however many
-/// segments there are: there is nothing to clean in the end, and the drive must have segments left.
+/// Each write is flushed, so that each is in a separate pack with unused space after it. That space counts as
+/// used, however many segments there are: at the end there is nothing to clean, and the drive must have
+/// segments left.
 #[test]
 fn a_drive_full_of_flushed_writes_is_overwritten_in_place() {
     for (segments, blocks) in [(40, 16), (90, 16), (90, 15), (180, 16), (300, 16), (90, 13)] {
@@ -342,12 +345,12 @@ fn a_drive_full_of_flushed_writes_is_overwritten_in_place() {
     }
 }
 
-/// Zeroes that stay allocated take some of the map, and give back far more than that.
+/// Zeroes that stay allocated take some space of the map, and free far more than that.
 #[test]
 fn zeroes_over_data_are_taken_by_a_full_drive() {
     let mut full = Full::new(RANDOM);
     run(full.drive.flush()).expect("flush");
-    // The map is not in memory then: what is replaced is not known.
+    // The map is not in memory after this, so it is not known what the zeroes replace.
     full.crash();
     let result = run(full.drive.write_zeroes(0, ELSEWHERE, true, true));
     assert_eq!(result, Ok(()), "{:?}", full.drive.status());

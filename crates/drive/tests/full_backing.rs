@@ -1,5 +1,5 @@
-//! A backing that runs out of room: a sparse file on a full file system, a thin volume. Hosts are told that there is no space, nothing
-//! acknowledged is lost, the drive stays up, and goes on once there is room.
+//! A backing that is full: a sparse file on a full file system, or a thin volume. Hosts get errors for lack
+//! of space, no acknowledged data is lost, the drive stays online, and continues once there is space.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -28,7 +28,7 @@ fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
     (media, tasks, drive)
 }
 
-/// Time passes.
+/// Lets time pass.
 fn ticks(drive: &Drive<Faulty>, tasks: &Tasks, count: u64) {
     for _ in 0..count {
         drive.tick();
@@ -44,7 +44,7 @@ fn must_hold(drive: &Drive<Faulty>, tasks: &Tasks, blocks: std::ops::Range<u64>)
     }
 }
 
-/// Fills what is acknowledged before the drive knows. Answers how many blocks that were.
+/// Writes until the drive notices that the backing is full. Returns the number of acknowledged blocks.
 fn write_until_refused(drive: &Drive<Faulty>, tasks: &Tasks) -> u64 {
     for n in 0..4096 {
         match tasks.run(drive.write(n * BLOCK, &data(n), false)) {
@@ -67,11 +67,11 @@ fn nothing_is_lost_and_the_drive_goes_on_once_there_is_room() {
     must_hold(&drive, &tasks, 0..written);
     must_hold(&drive, &tasks, 5000..5001);
     assert_eq!(tasks.run(drive.trim(5000 * BLOCK, BLOCK, false)), Err(Error::BackingFull));
-    // Who flushes waits, for a while.
+    // A flush waits for a limited time.
     assert_eq!(tasks.give_up(drive.flush(), 100), None);
     ticks(&drive, &tasks, PATIENCE);
     assert_eq!(tasks.run(drive.flush()), Err(Error::BackingFull));
-    // No background work goes on in vain.
+    // Background work does not run in vain.
     assert_eq!(tasks.run(drive.maintain()), Ok(false));
     let attempts = media.attempts.lock().len();
     ticks(&drive, &tasks, 160);
@@ -126,7 +126,7 @@ fn a_checkpoint_without_room_is_written_once_there_is() {
     must_hold(&tasks.open(&media, |_| ()), &tasks, 0..64);
 }
 
-/// Time does not pass any more, or not yet.
+/// There are no more ticks during the close, and none yet during the opening.
 #[test]
 fn closing_and_opening_without_room_fail_at_once_and_lose_nothing_durable() {
     let (media, tasks, drive) = new_drive();
@@ -145,7 +145,7 @@ fn closing_and_opening_without_room_fail_at_once_and_lose_nothing_durable() {
     must_hold(&tasks.open(&media, |_| ()), &tasks, 0..64);
 }
 
-/// Counts how often it is woken.
+/// Counts its wakes.
 #[derive(Default)]
 struct Woken(std::sync::atomic::AtomicU64);
 
@@ -155,7 +155,8 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A server stops its clock before it closes the drive: who waits for room by then is told, and tries once more.
+/// A server stops its clock before it closes the drive. Requests that wait for space by then are woken, and
+/// try once more.
 #[test]
 fn when_time_ends_nobody_waits_for_room_any_more() {
     let (media, tasks, drive) = new_drive();
@@ -176,13 +177,13 @@ fn when_time_ends_nobody_waits_for_room_any_more() {
     assert!(woken.0.load(SeqCst) > before, "nobody is woken");
     let answer = checkpoint.as_mut().poll(&mut context);
     assert_eq!(answer, std::task::Poll::Ready(Err(Error::BackingFull)));
-    // There is room by the time it is closed.
+    // There is space by the time the drive is closed.
     media.full.store(false, SeqCst);
     assert_eq!(tasks.run(drive.close()), Ok(()));
     must_hold(&tasks.open(&media, |_| ()), &tasks, 0..64);
 }
 
-/// Where nobody tells that time passes, nobody waits.
+/// Without ticks, requests do not wait for space.
 #[test]
 fn without_a_clock_a_growth_is_refused_at_once_and_undone() {
     let (media, tasks, drive) = new_drive();

@@ -1,4 +1,4 @@
-//! How many writes and syncs of the medium durable writes take.
+//! Numbers of writes and syncs of the medium for durable writes.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -31,8 +31,8 @@ fn counts(media: &Faulty) -> (u64, u64) {
     (media.writes.load(SeqCst), media.syncs.load(SeqCst))
 }
 
-/// Durable writes of a block each, so many in flight, so many begun in a turn. What the medium is asked for takes `turns` turns.
-/// Answers its writes and syncs.
+/// Sends durable writes of one block each, at most `in_flight` at a time and `begun` per turn. Operations of
+/// the medium take `turns` turns. Returns the writes and syncs of the medium.
 fn durable_writes(in_flight: usize, begun: usize, turns: u64) -> (u64, u64) {
     let (media, tasks, drive) = new_drive();
     let before = counts(&media);
@@ -78,12 +78,12 @@ fn many_in_flight_share_packs_and_syncs() {
 #[test]
 fn one_at_a_time_takes_one_write_and_one_sync_each() {
     let (writes, syncs) = durable_writes(1, 1, 1);
-    // No checkpoint is written here but by maintenance, which nobody does.
+    // Checkpoints are written only by maintenance, which does not run here.
     assert!((WRITES..=WRITES + 8).contains(&writes), "{writes} writes of the medium for {WRITES}");
     assert!((WRITES..=WRITES + 8).contains(&syncs), "{syncs} syncs for {WRITES}");
 }
 
-/// Ticks in between vouch for what is durable, and cost no more than a write each.
+/// Ticks in between vouch for what is durable. They cost at most one write each.
 #[test]
 fn requests_that_come_slowly_take_two_writes_and_one_sync_each() {
     const SLOW: u64 = 100;

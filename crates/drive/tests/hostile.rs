@@ -1,4 +1,4 @@
-//! Images that no correct drive wrote, although all their checksums hold: errors, never a panic.
+//! Images that no correct drive wrote, although all their checksums are valid: errors, never a panic.
 
 mod common;
 #[path = "common/image.rs"]
@@ -27,7 +27,7 @@ fn read(drive: &Drive<MemoryMedia>, block: u64) -> Result<Vec<u8>, Error> {
     run(drive.read(block * 4096, &mut bytes)).map(|()| bytes)
 }
 
-/// A drive of 128 MiB whose leaves 0 and 1 lie on the medium, closed.
+/// Creates a closed drive of 128 MiB whose leaves 0 and 1 are on the medium.
 fn written() -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     for block in [0, 1, 600] {
@@ -38,7 +38,8 @@ fn written() -> (Arc<MemoryMedia>, Image) {
     (media, image)
 }
 
-/// As `written`, and then both leaves changed without being loaded: the last checkpoint has their overlays.
+/// Like `written`, followed by changes to both leaves without loading them: the last checkpoint holds their
+/// overlays.
 fn with_overlays() -> (Arc<MemoryMedia>, Image) {
     let (media, _) = written();
     let drive = open(&media, 5);
@@ -97,21 +98,21 @@ fn counts_that_are_too_low_do_not_run_below_zero() {
     run(drive.checkpoint()).expect("checkpoint");
 }
 
-/// Writes an entry into the first pair of a node, and reads block 0.
+/// Writes an entry into the last pair of a node, and reads block 0.
 fn assert_node_refused(level: u16, slot: u16, entry: Entry) {
     let (media, image) = written();
     let node = image.node(level, 0);
     assert_eq!(node.header.codec, 1, "pairs");
     let mut pair = slot.to_le_bytes().to_vec();
     pair.extend_from_slice(&entry.0.to_le_bytes());
-    // The last pair, so that slots rise.
+    // The last pair, so that slots stay in ascending order.
     let last = node.payload() + u64::from(node.header.payload_len) - 10;
     image.change(&node, last, &pair);
     let drive = try_open(&media).expect("the map is read when it is needed");
     let error = read(&drive, 0).expect_err("a map that cannot be");
     assert!(matches!(&error, Error::Corrupt(why) if why.contains("cannot hold")), "{error}");
     assert!(!run(drive.check(true)).expect("check").is_empty());
-    // A leaf that cannot be loaded does not keep cleaning from going on.
+    // Cleaning continues although the leaf cannot be loaded.
     while run(drive.clean()).expect("clean") {}
 }
 
@@ -181,7 +182,7 @@ fn a_missing_overlay_is_noticed_also_when_opening_read_only() {
     assert_damaged(&media);
 }
 
-/// A drive with one record of the log behind its checkpoint, made by `write`.
+/// Creates a drive with a log record after its checkpoint, made by `write`.
 fn with_tail(write: impl Fn(&Drive<MemoryMedia>)) -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     write(&drive);

@@ -1,5 +1,5 @@
-//! Counts near the end of counting, in a superblock or checkpoint whose checksums hold: refused, or counted no further, never a
-//! panic. Overflow is checked here as in every build for tests.
+//! Counts near the end of their range, in a superblock or checkpoint with valid checksums: they are refused,
+//! or saturate, but never cause a panic. Overflow is checked here as in every test build.
 
 mod common;
 #[path = "common/image.rs"]
@@ -14,7 +14,7 @@ use image::Image;
 use layout::{Checkpoint, Counters, Superblock};
 use media::MemoryMedia;
 
-/// A drive with something of most kinds, closed.
+/// Creates a closed drive with data of most kinds.
 fn written() -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     run(drive.write(0, &text_like(1, 1 << 20), false)).expect("write");
@@ -27,7 +27,7 @@ fn written() -> (Arc<MemoryMedia>, Image) {
     (media, image)
 }
 
-/// Everything that counts, unless the drive is refused.
+/// Uses all functions that count, unless the drive is refused.
 fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
     for entropy in 5..7 {
         let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
@@ -49,7 +49,7 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
         run(drive.set_logical_capacity((128 << 20) + entropy * 4096))?;
         run(drive.close())?;
     }
-    // Read-only, too.
+    // Also opened read-only.
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
     run(Drive::open(media.clone(), options))?.status();
     run(Drive::wipe(&**media, WipeOptions::default()))?;
@@ -57,7 +57,7 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What may come of it: it works, or it is refused as corrupt or invalid.
+/// Checks the acceptable outcomes: it works, or it is refused as corrupt or invalid.
 fn assert_no_panic(what: &str, used: Result<(), Error>) {
     assert!(
         matches!(used, Ok(()) | Err(Error::Corrupt(_) | Error::Damaged(_) | Error::Invalid(_))),
@@ -81,7 +81,7 @@ fn with_superblock(what: &str, change: impl Fn(&mut Superblock)) {
     assert_no_panic(what, use_all(&media));
 }
 
-/// Near the end: the last number, and a few before it.
+/// Values near the end of the range: the last one, and some before it.
 const ENDS: [u64; 3] = [u64::MAX, u64::MAX - 1, u64::MAX - 5000];
 
 type Counter = (&'static str, fn(&mut Counters) -> &mut u64);
@@ -112,7 +112,7 @@ fn lifetime_counters() {
     for end in ENDS {
         for (name, counter) in COUNTERS {
             with_checkpoint(&format!("{name} {end}"), |c| *counter(&mut c.counters) = end);
-            // Not closed, with a checkpoint and a superblock that lost a copy each.
+            // Not closed, and one copy each of checkpoint and superblock is lost.
             let (media, image) = written();
             image.change_checkpoints(|c| {
                 *counter(&mut c.counters) = end;
@@ -125,7 +125,7 @@ fn lifetime_counters() {
     }
 }
 
-/// What is counted for a drive's life comes to an end some day: the drive goes on.
+/// Lifetime counters may reach the end of their range. The drive continues.
 #[test]
 fn counters_at_their_end_stop_no_drive() {
     for end in [layout::checkpoint::COUNT_MAX, layout::checkpoint::COUNT_MAX + 1, u64::MAX] {
@@ -154,7 +154,7 @@ fn counts_of_live_data() {
         with_checkpoint(&format!("fills: {end}"), |c| c.fill_blocks = end);
         with_checkpoint(&format!("overlays: {end}"), |c| c.overlay_records = end);
     }
-    // The most that is taken.
+    // The largest accepted values.
     let most = 2 * (128 << 20) / 4096;
     with_checkpoint("live blocks, the most", |c| (c.live_blocks, c.fill_blocks) = (most, most));
     with_checkpoint("no live blocks", |c| (c.live_blocks, c.fill_blocks) = (0, 0));
@@ -168,7 +168,7 @@ fn numbers_that_are_counted_on() {
         with_checkpoint(&format!("durable {end}"), |c| c.durable = end);
         with_checkpoint(&format!("both {end}"), |c| (c.sequence, c.durable) = (end, end));
         with_checkpoint(&format!("generations {end}"), |c| (c.generations, c.entropy) = (end, end));
-        // A larger one is not even encoded.
+        // A larger one cannot be encoded.
         with_checkpoint(&format!("last pack {end}"), |c| c.rows[0].last_sequence = end.min(LIMIT - 1));
         with_checkpoint(&format!("number {end}"), |c| c.number = end & !1 | c.number & 1);
     }
@@ -184,7 +184,7 @@ fn numbers_of_the_superblock() {
         with_superblock(&format!("worn and endurance {end}"), |s| {
             (s.worn_bytes, s.endurance_bytes) = (end, end);
         });
-        // Packs and checkpoints of this incarnation there are none of: it has to be wiped.
+        // No packs and checkpoints of this incarnation exist, so the drive has to be wiped.
         with_superblock(&format!("incarnation {end}"), |s| s.incarnation = end);
         let (media, mut image) = written();
         image.superblock.incarnation = end;

@@ -1,4 +1,5 @@
-//! A drive that keeps its space allocated gives nothing back to the backing: not when it is idle, not when it was wiped.
+//! A drive that keeps its space allocated discards nothing on the backing, neither when it is idle nor after
+//! a wipe.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -15,12 +16,12 @@ use faulty::{Faulty, Tasks};
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 64 << 20;
 
-/// Discards that the backing sees while a drive with freed segments is idle, and when it is wiped after that.
+/// Number of discards on the backing while a drive with freed segments is idle, and during a wipe after that.
 fn discards(keep_allocated: bool) -> (u64, u64) {
     let (media, tasks) = (Arc::new(Faulty::new(PHYSICAL)), Tasks::default());
     let options = CreateOptions { keep_allocated, ..create_options(PHYSICAL, 128 << 20) };
     tasks.run(Drive::create(&*media, &options)).expect("create");
-    // Twice: it is remembered.
+    // Twice: the setting is stored.
     for _ in 0..2 {
         let drive = tasks.open(&media, |_| {});
         for block in 0..1000 {

@@ -1,4 +1,4 @@
-//! Frames kept decompressed: neighbours come out of them, and nothing that was replaced does.
+//! Frames kept decompressed: adjacent blocks are read from them, but replaced blocks are not.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn hits(drive: &Memory) -> u64 {
     drive.status().frame_hits_count
 }
 
-/// Two frames of eight blocks, of which the first is kept.
+/// Creates a drive with two frames of eight blocks, the first of which is kept.
 fn with_a_kept_frame() -> (Memory, Vec<u8>) {
     let (_, drive) = new_drive(64 << 20, 64 << 20);
     let data = text_like(1, 16 * BLOCK);
@@ -29,7 +29,7 @@ fn with_a_kept_frame() -> (Memory, Vec<u8>) {
     for block in 0..8 {
         assert_eq!(read(&drive, block, 1), data[block * BLOCK..][..BLOCK]);
     }
-    // The first read decodes a part, the second all of it.
+    // The first read decodes a part, the second the whole frame.
     assert_eq!(hits(&drive), 6);
     (drive, data)
 }
@@ -43,7 +43,7 @@ fn neighbours_come_out_of_a_frame_that_is_kept() {
     assert_eq!(sector, data[3 * 4096 + 512..][..512]);
     assert_eq!(read(&drive, 6, 4), data[6 * BLOCK..10 * BLOCK]);
     assert_eq!(hits(&drive), 8);
-    // A whole frame is decoded into its place.
+    // A read of a whole frame decodes directly into the buffer.
     assert_eq!(read(&drive, 0, 8), data[..8 * BLOCK]);
     assert_eq!(hits(&drive), 8);
     assert_eq!(read(&drive, 9, 1), data[9 * BLOCK..10 * BLOCK]);
@@ -59,7 +59,7 @@ fn reads_all_over_the_drive_keep_nothing() {
     for (i, piece) in data.chunks(32 * BLOCK).enumerate() {
         run(drive.write((i * 32 * BLOCK) as u64, piece, false)).expect("write");
     }
-    // One block of each frame: none is asked for twice while it is remembered.
+    // One block of each frame: none is requested twice while it is remembered.
     for _ in 0..2 {
         for block in (0..1024).step_by(8) {
             assert_eq!(read(&drive, block, 1), data[block * BLOCK..][..BLOCK]);
@@ -110,7 +110,7 @@ fn a_frame_that_was_rewritten_whole_is_another() {
     }
 }
 
-/// Segments are filled over and over: a place holds many records one after the other.
+/// Segments are filled repeatedly: a place holds many records one after the other.
 #[test]
 fn places_that_are_filled_again_hold_other_frames() {
     let (_, drive) = new_drive(40 << 20, 16 << 20);

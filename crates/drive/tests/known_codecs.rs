@@ -1,4 +1,4 @@
-//! The codecs that the format knows are those that there are.
+//! The codecs known to the format are those that exist.
 
 use codec::CodecId;
 use layout::superblock::KNOWN_CODECS;

@@ -1,4 +1,4 @@
-//! A checkpoint of a drive with many segments writes what changed.
+//! A checkpoint of a drive with many segments writes only what changed.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -15,7 +15,8 @@ use media::{IoBuf, Media};
 
 const PHYSICAL: u64 = 32 << 30;
 const BLOCK: u64 = 4096;
-/// Of what a checkpoint of one write takes: pages of the header and the table in two copies, and packs of the map.
+/// Limit for a checkpoint after one write: pages of the header and the table in two copies, and packs of the
+/// map.
 const SMALL_BYTES: u64 = 96 << 10;
 
 fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
@@ -30,7 +31,7 @@ fn write(tasks: &Tasks, drive: &Drive<Faulty>, block: u64) {
     tasks.run(drive.write(block * BLOCK, &random(block, BLOCK as usize), true)).expect("write");
 }
 
-/// Bytes written to the medium by what is done.
+/// Runs `what`. Returns the bytes written to the medium by it.
 fn written_by<T>(media: &Faulty, what: impl FnOnce() -> T) -> (u64, T) {
     let before = media.attempted_bytes();
     let answer = what();
@@ -43,7 +44,7 @@ fn a_checkpoint_writes_the_pages_of_the_table_that_changed() {
     let table = Checkpoint::encoded_len(drive.status().segments_count as usize) as u64;
     assert!(table > 20 * SMALL_BYTES / 2, "a table of {table} bytes is not large");
     for round in 0..3 {
-        // Both slots hold the table once.
+        // After this, both slots hold the table.
         write(&tasks, &drive, round);
         tasks.run(drive.checkpoint()).expect("checkpoint");
     }
@@ -65,7 +66,7 @@ fn a_checkpoint_writes_the_pages_of_the_table_that_changed() {
     assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
 }
 
-/// What a place lost is written there again, wherever in the table it was.
+/// Content that a place lost is written there again, wherever in the table it was.
 #[test]
 fn copies_of_checkpoints_that_went_bad_are_made_whole() {
     let (media, tasks, drive) = new_drive();

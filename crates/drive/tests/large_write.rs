@@ -24,8 +24,8 @@ impl Wake for Count {
     }
 }
 
-/// Writes so much to a drive on memory, where nothing has to be waited for. Before each poll a block is written elsewhere, to
-/// its end. Answers how many were.
+/// Writes `data` to a drive in memory, where no operation has to wait. Before each further poll, one block is
+/// written elsewhere. Returns the number of these blocks.
 fn writes_meanwhile(physical: u64, data: &[u8], before: usize) -> u64 {
     let (_media, drive) = new_drive(physical, 1 << 30);
     if before > 0 {
@@ -58,7 +58,7 @@ fn others_have_their_turn_between_the_pieces_of_a_large_write() {
 
 #[test]
 fn also_where_space_is_so_short_that_it_is_compressed_beforehand() {
-    // Raw it would not fit.
+    // Uncompressed it would not fit.
     let meanwhile = writes_meanwhile(96 << 20, &text_like(1, LARGE), 50 << 20);
     assert!(meanwhile >= 2 * (PIECES - 1), "{meanwhile} turns in {PIECES} pieces that are looked at twice");
 }

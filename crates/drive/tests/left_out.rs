@@ -1,5 +1,5 @@
-//! Cleaning moves frames of which blocks died: the record it writes leaves these out, and brings none of them back, whatever crash
-//! follows.
+//! Cleaning moves frames with dead blocks. The record it writes leaves these blocks out, and none of them
+//! reappears after any crash.
 
 mod common;
 #[path = "common/image.rs"]
@@ -22,10 +22,10 @@ type Memory = Drive<MemoryMedia>;
 const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;
 const FRAMES: u64 = 48;
-/// Where what fills segments is written, and trimmed again.
+/// Offset of data that fills segments and is trimmed again.
 const BALLAST: u64 = 16 << 20;
 
-/// What became of a block of a frame.
+/// Fate of a block of a frame.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Stays,
@@ -33,7 +33,7 @@ enum Fate {
     Trimmed,
 }
 
-/// A frame loses up to seven blocks, in patterns that differ from frame to frame.
+/// Fate of each block. A frame loses up to seven blocks, in patterns that differ between frames.
 fn fate(block: u64) -> Fate {
     match (block / 8 * 5 + block % 8 * 3) % 7 {
         0 | 3 | 6 => Fate::Stays,
@@ -58,7 +58,8 @@ fn assert_holds(drive: &Memory, when: &str) {
     }
 }
 
-/// Writes frames, and takes blocks from each before a checkpoint. What was written instead lies before that too.
+/// Writes frames, and kills blocks of each before a checkpoint. The data that replaces them is before the
+/// checkpoint too.
 fn with_dead_blocks() -> (Arc<MemoryMedia>, Memory) {
     let media = Arc::new(MemoryMedia::new(24 << 20));
     let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(24 << 20, 64 << 20) };
@@ -85,7 +86,8 @@ fn with_dead_blocks() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// Cleans without a checkpoint, and makes it durable. Answers how many records were written that leave blocks out.
+/// Cleans without a checkpoint, and makes the result durable. Returns the number of records that leave blocks
+/// out.
 fn clean(media: &Arc<MemoryMedia>, drive: &Memory) -> usize {
     let checkpoints = drive.status().counters.checkpoints_count;
     let mut cleaned = 0;
@@ -117,13 +119,13 @@ fn a_frame_moved_in_part_brings_nothing_back_after_a_crash_or_two() {
     assert_sound(&drive);
 }
 
-/// What was moved in part is cleaned and crashes again, and what was left out may be written meanwhile.
+/// Frames that were moved in part are cleaned and crash again. The blocks left out may be written meanwhile.
 #[test]
 fn nor_does_one_that_is_moved_again() {
     let (media, mut drive) = with_dead_blocks();
     for round in 0..6 {
         assert!(clean(&media, &drive) > 0);
-        // Something that lies in the log behind what was moved.
+        // Writes that come after the moved records in the log.
         for block in (0..FRAMES * 8).filter(|block| fate(*block) != Fate::Stays && block % 6 == round) {
             match fate(block) {
                 Fate::Trimmed => run(drive.trim(block * BLOCK, BLOCK, false)).expect("trim"),

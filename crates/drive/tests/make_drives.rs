@@ -1,5 +1,5 @@
-//! Makes stored drives that `tests/drives` does not have yet. What is there is never made again: it was written by the release that
-//! the manifest names.
+//! Creates the stored drives that `tests/drives` does not have yet. Existing ones are never created again:
+//! they were written by the release that the manifest names.
 //!
 //! ```text
 //! cargo test -p drive --test make_drives -- --ignored
@@ -31,13 +31,13 @@ use layout::{RecordKind, SegmentRow, SegmentUse};
 use media::{Media, MemoryMedia};
 use stored::{Stored, compress, contents, directory, faults, image_of, manifest, media_of, open_read_only};
 
-/// What is written into the manifest.
+/// Release and date for the manifest.
 const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-22");
-/// The smallest drive with segments of 512 KiB.
+/// Size of the smallest drive with segments of 512 KiB.
 const PHYSICAL: u64 = 13 * MIB;
 const LOGICAL: u64 = 16 * MIB;
 
-/// An image, what it holds for hosts, and which blocks of that are damaged.
+/// An image, its logical contents, and which blocks of these are damaged.
 struct Made {
     image: Vec<u8>,
     contents: Vec<u8>,
@@ -123,7 +123,7 @@ fn the_same_is_made_each_time() {
     }
 }
 
-/// A drive, and its entry.
+/// Creates a drive. Returns its entry and image.
 fn made(kind: &Kind) -> (Stored, Vec<u8>) {
     let made = (kind.make)();
     let drive = open_read_only(&media_of(&made.image));
@@ -153,14 +153,14 @@ fn new(options: &CreateOptions) -> Host<MemoryMedia> {
 }
 
 impl<M: Media> Host<M> {
-    /// As the power fails now, or after it was closed.
+    /// Returns the image as after a power cut now, or after the drive was closed.
     fn made(self) -> Made {
         let image = image_of(&*self.media);
         Made { image, contents: self.contents, unreadable: Vec::new(), full: false }
     }
 }
 
-/// Something small of everything.
+/// Writes a small amount of each kind of data.
 fn some(host: &mut Host<impl Media>) {
     for block in 0..24 {
         host.write(block, &lines(block, 1));
@@ -227,7 +227,7 @@ fn left_out() -> Made {
     host.made()
 }
 
-/// Frames of equal blocks that lose up to seven of them, among what is trimmed again.
+/// Writes frames of equal blocks that lose up to seven of them, among data that is trimmed again.
 fn frames_with_holes(host: &mut Host<impl Media>, frames: u64) {
     let ballast = |frame| 2048 + frame * 32;
     for frame in 0..frames {
@@ -267,7 +267,8 @@ fn dictionaries() -> Made {
             host.write(block, &page(block));
         }
         trained.extend(host.do_on(async |drive| drive.train().await).ids);
-        // What needs the dictionary stays where it is once that is retired: in a segment of its own.
+        // Data that needs a dictionary stays in place when the dictionary is retired, because it is in
+        // separate segments.
         host.close();
         host.reopen();
         let first = kind * 64;
@@ -278,7 +279,7 @@ fn dictionaries() -> Made {
         host.reopen();
     }
     assert_eq!(trained, [1, 2]);
-    // Of what was to be learnt from nothing stays: the image is small.
+    // The training data is removed, to make the image small.
     host.trim(1024, 512);
     host.do_on(async |drive| drive.checkpoint().await);
     let mut next = Some(64);
@@ -286,7 +287,7 @@ fn dictionaries() -> Made {
         next = host.do_on(async |drive| drive.settle_step(block, Settle::All).await).next_block;
     }
     for _ in 0..2 {
-        // Heads leave the segments that hold what is dead.
+        // Closing makes the heads leave the segments with dead data.
         host.close();
         host.reopen();
         host.tidy();
@@ -300,7 +301,7 @@ fn dictionaries() -> Made {
     host.made()
 }
 
-/// Free segments of a closed drive read as zeros, those promised to heads too.
+/// Zeroes the free segments of a closed drive, including those promised to heads.
 fn discard_free(host: &Host<MemoryMedia>) {
     let image = Image::of_any(&host.media);
     let newest = image.newest_checkpoint();
@@ -330,7 +331,7 @@ fn not_closed() -> Made {
     host.made()
 }
 
-/// A log that ends with a divided write, and what the drive held before it.
+/// Creates a drive whose log ends with a divided write. Returns also the contents before that write.
 fn ending_divided() -> (Host<MemoryMedia>, Vec<u8>) {
     let mut host = new(&CreateOptions { codec: Policy::None, ..options() });
     some(&mut host);
@@ -367,7 +368,7 @@ fn divided_cut() -> Made {
 fn map() -> Made {
     let mut host = new(&options());
     some(&mut host);
-    // A dense leaf, one that is filled with a word, and one trimmed after it had been written.
+    // A dense leaf, one filled with a word, and one trimmed after it was written.
     for block in 512..1000 {
         host.write(block, &numbered(block));
     }
@@ -385,7 +386,7 @@ fn map() -> Made {
     host.made()
 }
 
-/// A closed drive whose leaves lie on the medium, opened again, with changes to leaves that are not in memory.
+/// Creates a drive whose leaves are on the medium, opens it again, and changes leaves that are not in memory.
 fn with_changes(physical: u64) -> Host<MemoryMedia> {
     let mut host = new(&CreateOptions { physical_size_bytes: physical, ..options() });
     some(&mut host);
@@ -419,7 +420,7 @@ fn checkpoint_cut() -> Made {
     host.do_on(async |drive| drive.checkpoint().await);
     let image = Image::of_any(&host.media);
     let [first, second] = image.copies_of(image.newest_checkpoint());
-    // Of the first copy the header page was written, of the second nothing.
+    // Only the header page of the first copy was written, and nothing of the second.
     for (start, len) in [(first + 4096, 8192), (second, 12288)] {
         let old = before[start as usize..][..len].to_vec();
         assert!(image.read(start, len) != old, "nothing was written there");
@@ -466,7 +467,7 @@ fn damaged() -> Made {
     Made { unreadable: vec![513], ..host.made() }
 }
 
-/// On a backing of twice the size.
+/// Creates a drive on a backing of twice its size.
 fn small() -> Host<MemoryMedia> {
     let mut host = Host::create(MemoryMedia::new(2 * PHYSICAL), &options());
     some(&mut host);
@@ -479,7 +480,7 @@ fn grown() -> Made {
     host.do_on(async |drive| drive.set_physical_size(2 * PHYSICAL).await);
     host.do_on(async |drive| drive.set_logical_capacity(2 * LOGICAL).await);
     host.contents.resize(2 * LOGICAL as usize, 0);
-    // More than there was room for before.
+    // More data than would have fit before.
     for first in (1024..3072).step_by(64) {
         host.write(first, &(first..first + 64).flat_map(noise).collect::<Vec<_>>());
     }

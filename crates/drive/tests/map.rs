@@ -8,7 +8,7 @@ use common::{assert_sound, create_options, run, spawner};
 use drive::{Drive, OpenOptions};
 use media::MemoryMedia;
 
-/// What a leaf of the map covers.
+/// Bytes covered by a leaf of the map.
 const LEAF_BYTES: u64 = 2 << 20;
 const LEAVES: u64 = 700;
 const BUDGETS_BYTES: [u64; 2] = [64 << 10, 16 << 20];
@@ -20,7 +20,7 @@ fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<Memo
     run(Drive::open(media.clone(), options)).expect("open")
 }
 
-/// A drive of 13 MiB with one block in each of many leaves, none of which is in memory.
+/// Creates a drive of 13 MiB with one block in each of many leaves, none of which is in memory.
 fn sparse(budget_bytes: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
     let mut options = create_options(13 << 20, 1 << 38);
     options.segment_bytes = Some(512 << 10);
@@ -46,7 +46,7 @@ fn checkpoints(drive: &Drive<MemoryMedia>) -> u64 {
     drive.status().counters.checkpoints_count
 }
 
-/// Until nothing is wanted: it must come to that soon.
+/// Does maintenance until there is nothing to do, which must take few steps.
 fn maintain(drive: &Drive<MemoryMedia>) {
     for _ in 0..64 {
         if !run(drive.maintain()).expect("maintain") {

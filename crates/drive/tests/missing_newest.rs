@@ -1,4 +1,4 @@
-//! The newest checkpoint or the newest superblock cannot be had: the drive does not go on by an older one.
+//! The newest checkpoint or superblock is unavailable: the drive must not continue from an older one.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -55,7 +55,7 @@ fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
     assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
 }
 
-/// Where the copies of a checkpoint lie.
+/// Ranges of the copies of a checkpoint.
 fn copies(geometry: &Geometry, number: u64) -> [std::ops::Range<u64>; 2] {
     geometry.checkpoint_offsets(number).map(|offset| offset..offset + BLOCK)
 }
@@ -71,12 +71,13 @@ fn overwrite(media: &Faulty, tasks: &Tasks, offset: u64) {
     tasks.run(media.write(offset, Arc::new(junk))).expect("write");
 }
 
-/// After a clean close nothing but the next checkpoint leads to what that run wrote, and the segment's first page alone knows of it.
+/// After a clean close, only the next checkpoint leads to what the next run wrote, and only the first page of
+/// the segment refers to that checkpoint.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_missed_whatever_else_cannot() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
     let drive = tasks.open(&media, |_| {});
-    // Closing frees segments below those that the heads would have gone to.
+    // Closing frees segments with lower numbers than those that the heads would have used.
     (1..8).for_each(|version| write(&tasks, &drive, version));
     tasks.run(drive.close()).expect("close");
     let drive = tasks.open(&media, |_| {});
@@ -95,7 +96,7 @@ fn a_checkpoint_that_cannot_be_read_is_missed_whatever_else_cannot() {
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 8);
 }
 
-/// One copy cannot be read, the other shows that nothing newer was written.
+/// One copy is unreadable, the other shows that nothing newer was written.
 #[test]
 fn a_copy_that_cannot_be_read_is_not_missed_beside_an_older_one() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -108,7 +109,8 @@ fn a_copy_that_cannot_be_read_is_not_missed_beside_an_older_one() {
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
 
-/// The medium did not take one of its copies, and the other is lost later: the older one beside it does not pass for the newest.
+/// The medium did not take one of the copies, and the other is lost later. The older checkpoint next to it
+/// must not be taken for the newest.
 #[test]
 fn a_checkpoint_of_one_copy_is_missed_where_that_is_lost() {
     for (copy, lost) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -128,12 +130,12 @@ fn a_checkpoint_of_one_copy_is_missed_where_that_is_lost() {
             true => overwrite(&media, &tasks, places[1 - copy].start),
             false => media.unreadable.lock().push(places[1 - copy].clone()),
         }
-        // The checkpoint after it has two copies.
+        // The next checkpoint has two copies.
         assert_holds(&tasks, &tasks.open(&media, |_| {}), 8);
     }
 }
 
-/// The map is cleaned, and what the last checkpoint freed of it belongs to the checkpoint before.
+/// The map is cleaned. The part of it that the last checkpoint freed is still used by the checkpoint before.
 #[test]
 fn what_a_checkpoint_freed_is_given_back_only_after_the_next() {
     let (media, tasks, geometry) = new_drive(BACKING, 4 << 30);
@@ -171,7 +173,8 @@ fn what_a_checkpoint_freed_is_given_back_only_after_the_next() {
     assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
 }
 
-/// A wipe that is cut short leaves the drive as it was, also where the newest checkpoint could not be read just then.
+/// An interrupted wipe leaves the drive unchanged, also if the newest checkpoint could not be read at that
+/// time.
 #[test]
 fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -192,7 +195,8 @@ fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
 
-/// Of the superblock of a drive that grew one copy took no write, and the other cannot be read, or is lost.
+/// One copy of the superblock of a grown drive could not be written. The other becomes unreadable, or is
+/// lost.
 #[test]
 fn a_superblock_older_than_the_checkpoint_is_refused() {
     let grow_size = |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_physical_size(BACKING));
@@ -227,7 +231,7 @@ fn a_superblock_older_than_the_checkpoint_is_refused() {
     }
 }
 
-/// A wipe reached one copy of the superblock; the other says that there was none.
+/// A wipe reached one copy of the superblock. The other copy does not show it.
 #[test]
 fn a_wipe_is_not_undone_by_a_superblock_that_cannot_be_read() {
     let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
@@ -245,7 +249,8 @@ fn a_wipe_is_not_undone_by_a_superblock_that_cannot_be_read() {
     assert!(matches!(wiped_again, Err(Error::Io(_))), "{wiped_again:?}");
 }
 
-/// A wipe reached one copy of the superblock, which went bad before the drive was opened: what was wiped stays so.
+/// A wipe reached one copy of the superblock, which was damaged before the drive was opened. The data must
+/// stay wiped.
 #[test]
 fn a_wipe_in_one_copy_is_not_undone_by_losing_it() {
     for (keeps_old, warnings) in [(false, 1), (true, 2)] {
@@ -274,8 +279,8 @@ fn a_wipe_in_one_copy_is_not_undone_by_losing_it() {
     }
 }
 
-/// A drive that was used after such a wipe, and lost the superblock then, is wiped again: what was written in between has
-/// nothing to do with what is written from then on.
+/// A drive was used after such a wipe, then lost the superblock, and is wiped again. Data written in between
+/// must not be mixed with data written afterwards.
 #[test]
 fn a_wipe_behind_a_lost_one_begins_anew() {
     let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
@@ -298,7 +303,7 @@ fn a_wipe_behind_a_lost_one_begins_anew() {
     }
 }
 
-/// Copies that take no write are counted for as long as they do not.
+/// Copies that cannot be written are counted as long as this is so.
 #[test]
 fn copies_that_take_no_write_are_told() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -318,7 +323,8 @@ fn copies_that_take_no_write_are_told() {
     assert_holds(&tasks, &drive, 1);
 }
 
-/// The newest checkpoint was taken in one copy, which was lost: the other place holds an older one, whole. Packs know better.
+/// The newest checkpoint was written in one copy, which was lost. The other place holds an older one, intact.
+/// Packs refer to the newer one.
 #[test]
 fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -329,7 +335,7 @@ fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
     let [first, second] = copies(&geometry, newest);
     let len = (geometry.checkpoint_offset(1, 0) - geometry.checkpoint_offset(0, 0)) as usize;
     let (kept, _) = tasks.run(media.read(second.start, IoBuf::zeroed(len)));
-    // Its first segments are in its first checkpoint alone.
+    // Its first segments are named only in its first checkpoint.
     let drive = tasks.open(&media, |_| {});
     write(&tasks, &drive, 2);
     assert_eq!(drive.status().checkpoint_number, newest);
@@ -340,8 +346,8 @@ fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
     assert!(matches!(&error, Error::Damaged(why) if why.contains("knows checkpoint")), "{error}");
 }
 
-/// An opening was killed between the copies of its checkpoint, the next one could not read the one that was written and was
-/// killed, too: the one after that must not believe it over what the second wrote.
+/// An opening was killed between the two copies of its checkpoint. The next opening could not read the copy
+/// that was written, and was killed too. The third must not use that copy in place of what the second wrote.
 #[test]
 fn a_copy_that_could_not_be_read_is_not_believed_later() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -352,7 +358,7 @@ fn a_copy_that_could_not_be_read_is_not_believed_later() {
     let [first, second] = copies(&geometry, before + 1);
     let len = (geometry.checkpoint_offset(1, 0) - geometry.checkpoint_offset(0, 0)) as usize;
     let (kept, _) = tasks.run(media.read(second.start, IoBuf::zeroed(len)));
-    // Both take the same segments.
+    // Both openings take the same segments.
     let opening = || Drive::open(media.clone(), OpenOptions::new(7, tasks.spawner()));
     drop(tasks.run(opening()).expect("opened"));
     tasks.run(media.write(second.start, Arc::new(kept))).expect("as it was");
@@ -369,7 +375,7 @@ fn a_copy_that_could_not_be_read_is_not_believed_later() {
     assert_holds(&tasks, &drive, 1);
 }
 
-/// A second backing with the same contents.
+/// Creates a second backing with the same contents.
 fn copy_of(media: &Arc<Faulty>, tasks: &Tasks) -> Arc<Faulty> {
     let copy = Arc::new(Faulty::new(BACKING));
     let (all, read) = tasks.run(media.read(0, IoBuf::zeroed(BACKING as usize)));
@@ -378,8 +384,8 @@ fn copy_of(media: &Arc<Faulty>, tasks: &Tasks) -> Arc<Faulty> {
     copy
 }
 
-/// A pack was not taken, and the checkpoint that makes it unnecessary was taken in one copy: a flush that waits for that is answered
-/// only when losing the copy would be noticed.
+/// A pack could not be written, and the checkpoint that makes it unnecessary was written in one copy only. A
+/// flush that waits for the checkpoint completes only when a loss of that copy would be noticed.
 #[test]
 fn a_flush_is_not_answered_by_a_checkpoint_in_one_copy_alone() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
@@ -410,7 +416,7 @@ fn a_flush_is_not_answered_by_a_checkpoint_in_one_copy_alone() {
     }
     media.hold_syncs.store(false, SeqCst);
     tasks.turn();
-    // Whichever is polled first.
+    // Regardless of which is polled first.
     while faulty::poll(first.as_mut()).is_none() && faulty::poll(second.as_mut()).is_none() {
         tasks.turn();
     }

@@ -1,4 +1,5 @@
-//! A drive whose writes are compressed by an offload that finishes later, in any order, and not always as it should.
+//! A drive whose writes are compressed by an offload that finishes later, in any order, and sometimes
+//! incorrectly.
 
 mod common;
 #[path = "common/image.rs"]
@@ -27,21 +28,21 @@ const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
 const SOFTWARE: Policy = Policy::Deflate(1);
 
-/// What a batch comes to.
+/// Result of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Well,
     /// Left to the CPU.
     Lost,
-    /// Nothing shrinks.
+    /// Nothing is compressible.
     Raw,
-    /// Frames do not, blocks do.
+    /// Frames are incompressible, blocks are not.
     NoFrames,
-    /// Payloads longer than what they stand for.
+    /// Payloads are longer than the data they represent.
     TooLong,
 }
 
-/// Finishes a batch when it is told to.
+/// Offload that finishes a batch on demand.
 #[derive(Default)]
 struct Later {
     queue: Mutex<Vec<(Vec<Job>, Completer)>>,
@@ -107,7 +108,7 @@ fn with_later(codec: Policy) -> (Arc<MemoryMedia>, Arc<Later>, Memory) {
     (media, later, drive)
 }
 
-/// Writes one thing, all its batches finishing `how`.
+/// Writes data, with all its batches finishing as `how`.
 fn write(drive: &Memory, later: &Later, offset: u64, data: &[u8], how: How) -> Result<(), Error> {
     let mut writing: Writing<'_> = Box::pin(drive.write(offset, data, true));
     loop {
@@ -132,7 +133,7 @@ fn records(media: &Arc<MemoryMedia>) -> Vec<(u64, u64, u8, u16)> {
     records.map(|it| (it.block, it.blocks(), it.codec & 3, it.payload_len)).collect()
 }
 
-/// Text, fills, random blocks, and edges inside blocks.
+/// Text, fills and random blocks.
 fn mixed(seed: u64, blocks: usize) -> Vec<u8> {
     let mut data = text_like(seed, blocks * BLOCK);
     for (at, block) in data.chunks_mut(BLOCK).enumerate() {
@@ -174,7 +175,7 @@ fn a_frame_that_is_not_worth_it_goes_block_by_block() {
         (How::Lost, 8, CodecId::Deflate),
     ] {
         let (media, later, drive) = with_later(Policy::Auto);
-        // A frame, and its neighbours inside blocks.
+        // A frame, with edges inside the adjacent blocks.
         let data = text_like(4, 10 * BLOCK);
         write(&drive, &later, 7 * 4096 + 512, &data, how).expect("write");
         assert!(read(&drive, 7 * 4096 + 512, data.len()) == data);
@@ -214,7 +215,7 @@ fn what_need_not_be_compressed_does_not_go_there() {
     run(drive.write(0, &data, false)).expect("write, without waiting for anybody");
     run(drive.trim(512, 8192, false)).expect("trim");
     assert_eq!(later.batches.load(Ordering::Relaxed), 0);
-    // Neither does anything where the drive compresses nothing.
+    // The same if the drive compresses nothing.
     let (media, later, drive) = with_later(Policy::None);
     let text = text_like(1, 16 * BLOCK);
     run(drive.write(0, &text, true)).expect("write");
@@ -233,7 +234,7 @@ fn many_writes_at_once_finish_in_any_order_and_survive_a_crash() {
         rng % bound
     };
     for round in 0..12 {
-        // Places of their own, in sectors: writes share blocks at their ends, and so meet there.
+        // Separate ranges, in sectors. Adjacent writes share blocks at their ends, so they conflict there.
         let mut place = below(64) * 512;
         let mut jobs = Vec::new();
         for number in 0..24 {
@@ -264,7 +265,7 @@ fn many_writes_at_once_finish_in_any_order_and_survive_a_crash() {
             assert!(read(&drive, *offset, data.len()) == *data, "round {round}, {offset}");
         }
         if round % 3 == 2 {
-            // Not closed: as a crash leaves it. Every Pumice reads it, with the offload or without.
+            // Not closed, as after a crash. The drive can be read with and without the offload.
             drop(drive);
             let without = open(&media, 2 * round + 100, None);
             for (offset, data) in &jobs {
@@ -320,12 +321,12 @@ fn a_write_given_up_has_changed_nothing() {
         drop(writing);
         assert_eq!(told(&drive), before);
         assert!(read(&drive, 0, old.len()) == old);
-        // The device is done after all.
+        // The device finishes later.
         later.finish(0, How::Well);
         assert_eq!((later.waiting(), told(&drive)), (0, before));
     }
     assert_sound(&drive);
-    // Nothing is held: all of the space can still be used.
+    // No space stays reserved: all of it can still be used.
     let mut offset = 0;
     while offset < 32 * MIB {
         write(&drive, &later, offset, &new[..1 << 20], How::Raw).expect("there is space");
@@ -347,7 +348,8 @@ fn a_full_drive_refuses_and_goes_on() {
         }
     };
     assert!(matches!(refused, Error::NoSpace) && held > 32 * MIB, "{refused} at {held}");
-    // What compresses fits where it would not as it is: that is found out by compressing it.
+    // Compressible data fits although it would not fit uncompressed. The drive determines this by compressing
+    // it.
     run(drive.trim(held - MIB, 192 << 10, false)).expect("trim");
     write(&drive, &later, held, &text_like(1, 300 * 1024), How::Well).expect("it shrinks");
     held -= MIB;

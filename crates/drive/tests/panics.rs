@@ -1,5 +1,5 @@
-//! A panic inside the lock leaves a state that is half changed: nothing that is to change the drive is served by it any more, and
-//! opening again gives all that was durable.
+//! A panic inside the lock leaves a partly changed state. The drive must refuse all changes from then on, and
+//! must have everything durable when it is opened again.
 
 mod common;
 
@@ -16,13 +16,14 @@ type Memory = Drive<MemoryMedia>;
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 32 << 20;
-/// Looks at the clock until one panics.
+/// Calls of the clock until it panics.
 static LOOKS_LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
 
-/// The one thing that comes from outside and is called inside the lock: when it is entered and left.
+/// Clock of the drive: the only external function that is called inside the lock, when it is entered and
+/// left.
 fn clock() -> u64 {
     match LOOKS_LEFT.fetch_sub(1, SeqCst) {
-        // Says nothing.
+        // Bypasses the panic hook, so nothing is printed.
         0 => resume_unwind(Box::new("a panic on purpose")),
         _ => 0,
     }
@@ -36,7 +37,7 @@ fn write(drive: &Memory, block: u64, version: u64, fua: bool) -> Result<(), Erro
     run(drive.write(block * BLOCK, &contents(block, version), fua))
 }
 
-/// What a drive is asked for.
+/// A request to a drive.
 type Request = fn(&Memory) -> Result<(), Error>;
 
 const REQUESTS: [(&str, Request); 7] = [
@@ -63,7 +64,8 @@ fn used() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// Block 3 is changed by the request during which the panic comes, block 4 was not durable.
+/// Checks the contents. Block 3 is changed by the request during which the panic occurs, and block 4 was not
+/// durable.
 fn assert_durable_is_there(media: &Arc<MemoryMedia>, when: &str) {
     let drive = open(media, 2);
     let mut back = vec![0; BLOCK as usize];
@@ -77,7 +79,7 @@ fn assert_durable_is_there(media: &Arc<MemoryMedia>, when: &str) {
     write(&drive, 3, 3, true).expect("write");
 }
 
-/// All in one test: the clock is one for all.
+/// All in one test, because the clock is global.
 #[test]
 fn after_a_panic_every_request_fails_and_what_was_durable_is_there_again() {
     for (name, request) in REQUESTS {
@@ -89,7 +91,7 @@ fn after_a_panic_every_request_fails_and_what_was_durable_is_there_again() {
             let result = catch_unwind(AssertUnwindSafe(|| request(&drive)));
             let left = LOOKS_LEFT.swap(i64::MAX, SeqCst);
             if left >= 0 {
-                // It ends without so many looks.
+                // The request finishes with fewer calls of the clock.
                 result.expect("no panic").expect("a request");
                 assert!(poisoned > 0 && 2 * poisoned >= look, "{when}: {poisoned} times poisoned");
                 break;
@@ -98,7 +100,7 @@ fn after_a_panic_every_request_fails_and_what_was_durable_is_there_again() {
             look += 1;
             match drive.status().state {
                 State::Poisoned(why) => assert!(why.contains("panic"), "{when}: {why}"),
-                // It was not inside the lock any more, but on the way out: every other look.
+                // The lock was being left and not held any more: every other call.
                 _ => {
                     assert!(look % 2 == 0, "{when}: not poisoned");
                     continue;

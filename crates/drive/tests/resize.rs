@@ -1,4 +1,4 @@
-//! Drives that grow while they are used.
+//! Drives that grow while they are in use.
 
 mod common;
 
@@ -12,7 +12,7 @@ use media::MemoryMedia;
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
-/// A drive that uses the first part of a larger backing.
+/// Creates a drive that uses the first part of a larger backing.
 fn on_larger_backing(physical: u64, logical: u64, backing: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
     let media = Arc::new(MemoryMedia::new(backing));
     run(Drive::create(&*media, &create_options(physical, logical))).expect("create");
@@ -24,7 +24,7 @@ fn contents(chunk: u64) -> Vec<u8> {
     random(chunk, 64 * BLOCK)
 }
 
-/// Writes incompressible chunks of 256 KiB from `chunk` on until one is refused; answers which.
+/// Writes incompressible chunks of 256 KiB from `chunk` on until one is refused. Returns its number.
 fn fill(drive: &Drive<MemoryMedia>, mut chunk: u64) -> u64 {
     loop {
         match run(drive.write(chunk * 64 * BLOCK as u64, &contents(chunk), false)) {
@@ -59,7 +59,7 @@ fn capacity_grows_under_a_live_drive_and_stays_grown() {
     run(drive.set_logical_capacity(300 * MIB)).expect("grow");
     assert_eq!(drive.logical_capacity_bytes(), 300 * MIB);
     run(drive.write(last, &[2; 4096], true)).expect("beyond the old end");
-    // No checkpoint after it: the crash comes at once.
+    // No checkpoint follows: the crash comes at once.
     drop(drive);
     let drive = open(&media, 2);
     assert_eq!(drive.logical_capacity_bytes(), 300 * MIB);
@@ -122,7 +122,7 @@ fn a_size_that_cannot_be_changes_nothing() {
     let (media, drive) = on_larger_backing(32 * MIB, 256 * MIB, 96 * MIB);
     assert!(invalid(run(drive.set_physical_size(31 * MIB))).contains("only grow"));
     assert!(invalid(run(drive.set_physical_size(97 * MIB))).contains("the backing has"));
-    // Room for four times the first size, and what is left over of a segment.
+    // Space for four times the first size, and a rest smaller than a segment.
     assert!(invalid(run(drive.set_physical_size(140 * MIB))).contains("four times"));
     run(drive.set_physical_size(32 * MIB)).expect("as it is");
     assert_eq!(drive.status().physical_size_bytes, 32 * MIB);

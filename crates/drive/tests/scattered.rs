@@ -1,4 +1,5 @@
-//! Blocks far from each other, and a map much larger than its memory: TRIM goes on, however full the drive is.
+//! Blocks far from each other, and a map much larger than its memory: TRIM succeeds, however full the drive
+//! is.
 
 mod common;
 
@@ -19,10 +20,10 @@ type Memory = Drive<MemoryMedia>;
 const BLOCK: u64 = 4096;
 /// Requests in flight.
 const DEPTH: usize = 32;
-/// Polls that may pass without an answer.
+/// Most polls without progress.
 const PATIENCE: u64 = 20_000;
 
-/// Blocks all over a drive, in an order of their own.
+/// Blocks all over a drive, in irregular order.
 fn scattered(capacity: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (capacity / BLOCK))
 }
@@ -36,7 +37,7 @@ fn new_drive(physical: u64, logical: u64, map_budget_bytes: u64) -> (Arc<MemoryM
     (media, drive)
 }
 
-/// Writes blocks, of which so many bytes do not compress, until the drive is full.
+/// Writes blocks with `record_bytes` of incompressible data, until the drive is full. Returns the blocks.
 fn fill(drive: &Memory, capacity: u64, record_bytes: usize) -> Vec<u64> {
     let mut written = Vec::new();
     for block in scattered(capacity) {
@@ -51,7 +52,7 @@ fn fill(drive: &Memory, capacity: u64, record_bytes: usize) -> Vec<u64> {
     written
 }
 
-/// Trims blocks, some at a time, beside maintenance, and panics if nothing is answered for long.
+/// Trims blocks, up to [`DEPTH`] at a time, beside maintenance. Panics if there is no progress for long.
 fn trim_all(drive: &Memory, blocks: &[u64]) {
     let (done, over) = (Cell::new(0), Cell::new(false));
     let trims = async {
@@ -92,7 +93,7 @@ fn a_full_drive_takes_trims_with_a_map_much_larger_than_its_memory() {
     }
 }
 
-/// The map takes a good part of the drive, and what is trimmed or moved changes more of it than it frees.
+/// The map takes a large part of the drive, and a trimmed or moved block changes more of it than it frees.
 #[test]
 fn a_full_drive_of_small_records_takes_trims() {
     let large_cache = 128 << 20;
@@ -110,7 +111,8 @@ fn a_full_drive_of_small_records_takes_trims() {
     }
 }
 
-/// Not while all there is to do is to write the changed map, much of a small drive.
+/// Lack of space is not reported while only the changed map has to be written, which is a large part of a
+/// small drive.
 #[test]
 fn out_of_space_is_told_when_hardly_anything_is_left() {
     let logical = 1 << 30;
@@ -133,7 +135,7 @@ fn out_of_space_is_told_when_hardly_anything_is_left() {
     assert!(written - told_at < written / 50, "told after {told_at} of {written} blocks");
 }
 
-/// On a drive that is full of what lives, cleaning gains nothing: what is moved changes the map.
+/// On a drive full of live data, cleaning gains nothing, because each moved block changes the map.
 #[test]
 fn an_idle_full_drive_comes_to_rest() {
     for (physical, logical, map) in [(37 << 20, 64 << 30, 128 << 10), (64 << 20, 16 << 30, 64 << 10)] {
@@ -148,7 +150,8 @@ fn an_idle_full_drive_comes_to_rest() {
     }
 }
 
-/// Each overwrite takes a little more than what it replaces. All of them together must leave the map its room.
+/// Each overwrite takes a little more space than what it replaces. All together they must leave the map
+/// enough space.
 #[test]
 fn overwrites_that_grow_leave_room_for_trims() {
     let logical = 1 << 30;

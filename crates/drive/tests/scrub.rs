@@ -1,4 +1,4 @@
-//! Scrubbing a drive that is in use.
+//! Scrubbing of a drive in use.
 
 mod common;
 #[path = "common/image.rs"]
@@ -19,7 +19,8 @@ fn write(drive: &Drive<MemoryMedia>, block: u64) {
     run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 
-/// A scrub from one end to the other: records verified, and faults. `between` is called after each step.
+/// Scrubs the whole drive. Returns the number of verified records, and the faults. `between` is called after
+/// each step.
 fn scrub(drive: &Drive<MemoryMedia>, mut between: impl FnMut()) -> (u64, Vec<Fault>) {
     let (mut records, mut faults, mut next) = (0, Vec::new(), Some(0));
     while let Some(block) = next {
@@ -33,7 +34,7 @@ fn scrub(drive: &Drive<MemoryMedia>, mut between: impl FnMut()) -> (u64, Vec<Fau
     (records, faults)
 }
 
-/// Blocks over several leaves and nodes, on the medium.
+/// Creates a drive with blocks in several leaves and nodes, on the medium.
 fn spread() -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
     let (media, drive) = new_drive(64 << 20, 16 << 30);
     (0..1000).for_each(|i| write(&drive, place(i)));
@@ -80,7 +81,7 @@ fn a_bad_map_node_is_a_fault_and_what_it_maps_is_passed_over() {
         .expect("a leaf");
     image.flip_bit(leaf.payload() + 1);
     let (records, faults) = scrub(&drive, || ());
-    // A hundred blocks lie side by side, in one leaf.
+    // A hundred blocks are adjacent, in one leaf.
     assert_eq!((records, faults.len()), (900, 1));
     assert_eq!(faults[0].logical_len_bytes, Some(512 * BLOCK));
     assert_eq!(faults[0].position_bytes, Some(leaf.position));

@@ -1,4 +1,4 @@
-//! Settling: cold blocks are compressed again, stronger and together, and nothing else changes.
+//! Settling: cold blocks are compressed again, more strongly and together, and nothing else changes.
 
 mod common;
 
@@ -10,7 +10,7 @@ use drive::{CreateOptions, Drive, Settle, SettleStep};
 use media::MemoryMedia;
 
 type Memory = Drive<MemoryMedia>;
-/// Something that the drive wants computed.
+/// A computation that the drive requests.
 type Work = Box<dyn FnOnce() + Send>;
 
 const BLOCK: usize = 4096;
@@ -23,7 +23,7 @@ fn new_drive() -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// A whole pass. Answers the sum of its steps.
+/// Does a whole pass. Returns the sum of its steps.
 fn settle(drive: &Memory, which: Settle) -> SettleStep {
     let mut sum = SettleStep::default();
     let mut block = 0;
@@ -44,7 +44,7 @@ fn settle(drive: &Memory, which: Settle) -> SettleStep {
 }
 
 fn write_blocks(drive: &Memory, data: &[u8]) {
-    // In an order that is not theirs, one by one: no frames.
+    // One by one and out of order, so that there are no frames.
     let blocks = data.len() / BLOCK;
     for i in 0..blocks {
         let n = i * 37 % blocks;
@@ -95,7 +95,7 @@ fn what_is_not_old_enough_waits() {
     assert_sound(&drive);
 }
 
-/// The codec changes for what is written from then on; what was there is read as before.
+/// The codec changes for data written from then on. Existing data is still readable.
 #[test]
 fn the_codec_is_changed_while_the_drive_is_used() {
     use codec::{CodecId, Policy};
@@ -145,14 +145,14 @@ fn the_codec_is_changed_while_the_drive_is_used() {
     assert!(contents(&again, all.len()) == all);
     settle(&again, Settle::All);
     let composition = again.status().composition;
-    // What level 5 and DEFLATE made in frames of eight is smaller than settling would make it, and stays.
+    // Frames of eight made by level 5 and DEFLATE are smaller than settling would make them, and are kept.
     assert_eq!(composition.settled[2].logical_bytes, 2 * data.len() as u64);
     assert_eq!(composition.fresh[3].logical_bytes, 2 * data.len() as u64);
     assert!(composition.settled[2].physical_bytes < composition.settled[2].logical_bytes / 2);
     assert_sound(&again);
 }
 
-/// What does not compress stays where it is, and is not looked at again and again.
+/// Incompressible data stays in place, and is not examined again.
 #[test]
 fn raw_blocks_are_left_alone() {
     let (_, drive) = new_drive();
@@ -166,7 +166,8 @@ fn raw_blocks_are_left_alone() {
     assert_sound(&drive);
 }
 
-/// Overwritten after it was settled: the block is alone in its frame's place, until it is settled with its neighbours.
+/// A block overwritten after it was settled is a single block at the place of its frame, until it is settled
+/// with its neighbours.
 #[test]
 fn an_overwritten_block_is_settled_alone_and_half_a_frame_with_the_rest() {
     let (_, drive) = new_drive();
@@ -189,7 +190,7 @@ fn an_overwritten_block_is_settled_alone_and_half_a_frame_with_the_rest() {
     assert_sound(&drive);
 }
 
-/// Blocks that the host overwrites while they are being compressed are the host's.
+/// Blocks that the host overwrites while they are being compressed keep the host's data.
 #[test]
 fn a_write_in_between_wins() {
     let media = Arc::new(MemoryMedia::new(64 << 20));

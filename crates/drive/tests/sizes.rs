@@ -1,4 +1,4 @@
-//! Sizes: what is refused, what is the least, what is large.
+//! Sizes: refused, smallest and large ones.
 
 mod common;
 
@@ -10,7 +10,7 @@ use device::{Extent, ExtentKind};
 use drive::{CreateOptions, Drive, Error, OpenOptions};
 use media::MemoryMedia;
 
-/// 256 TiB, but for what the drive keeps to itself.
+/// 256 TiB, less the range that the drive reserves for itself.
 const CAPACITY_MAX: u64 = layout::geometry::OWN_FIRST_BLOCK * 4096;
 const MIB: u64 = 1 << 20;
 
@@ -213,7 +213,7 @@ fn trimming_a_tebibyte_is_quick_and_leaves_nothing() {
     let hole = Extent { len: 1 << 40, kind: ExtentKind::Hole };
     assert_eq!(run(drive.extents(0, 1 << 40, 10)).expect("extents"), [hole]);
     assert_sound(&drive);
-    // What was trimmed in leaves that were not in memory is accounted once cleaning comes by.
+    // Blocks trimmed in leaves that were not in memory are accounted for by cleaning.
     for _ in 0..3 {
         while run(drive.clean()).expect("clean") {}
         run(drive.checkpoint()).expect("checkpoint");

@@ -1,4 +1,5 @@
-//! Space is told honestly: cleaning never makes data larger, and what is called free takes what does not compress.
+//! The reported space is correct: cleaning never makes data larger, and free space accepts as much
+//! incompressible data.
 
 mod common;
 #[path = "common/kinds.rs"]
@@ -18,7 +19,7 @@ type Memory = Drive<MemoryMedia>;
 const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;
 const PHYSICAL: u64 = 28 << 20;
-/// Behind all that the tests write at first.
+/// Offset beyond all data that the tests write at first.
 const ELSEWHERE: u64 = 8 << 30;
 
 fn new_drive(codec: Policy) -> (Arc<MemoryMedia>, Memory) {
@@ -30,7 +31,7 @@ fn new_drive(codec: Policy) -> (Arc<MemoryMedia>, Memory) {
     (media, drive)
 }
 
-/// What a drive holds: how it compresses, a frame by its number, and the blocks of each frame that stay.
+/// Content of a drive: the codec, a frame by its number, and which blocks of each frame stay.
 struct Kind {
     codec: Policy,
     frame: fn(u64) -> Vec<u8>,
@@ -46,7 +47,8 @@ const RANDOM: Kind =
     Kind { codec: Policy::Lz4, frame: |n| random(n, FRAME as usize), stays: |block| block % 8 != 7 };
 
 impl Kind {
-    /// Writes frames until so much of the limit is taken, and gives up the blocks that do not stay. Answers how many.
+    /// Writes frames until `percent` of the limit is used, and trims the blocks that do not stay. Returns the
+    /// number of frames.
     fn fill(&self, drive: &Memory, percent: u64) -> u64 {
         let mut frames = 0;
         loop {
@@ -78,11 +80,11 @@ impl Kind {
     }
 }
 
-/// Cleans everything that can be, step by step with checkpoints in between: what is used never grows.
+/// Cleans everything possible, step by step with checkpoints in between. The used space must not grow.
 fn assert_cleaning_shrinks(kind: &Kind, percent: u64) {
     let (media, drive) = new_drive(kind.codec);
     let frames = kind.fill(&drive, percent);
-    // Also the map is as small as it will be.
+    // The map is as small as it will be, too.
     run(drive.checkpoint()).expect("checkpoint");
     let before = drive.status().physical_used_bytes;
     let mut used = before;
@@ -95,7 +97,7 @@ fn assert_cleaning_shrinks(kind: &Kind, percent: u64) {
             assert!(now <= used, "cleaning a segment made {used} bytes {now}");
             used = now;
         }
-        // A checkpoint writes leaves anew, of which blocks may have become less alike.
+        // A checkpoint writes leaves again, whose entries may have become less alike.
         run(drive.checkpoint()).expect("checkpoint");
         used = drive.status().physical_used_bytes;
         assert!(used <= before + before / 100, "{before} bytes became {used}");
@@ -123,7 +125,8 @@ fn cleaning_half_dead_frames_of_text_makes_nothing_larger() {
     assert_cleaning_shrinks(&TEXT_HALF, 60);
 }
 
-/// What the status calls free or reclaimable can be written, within 2 %, by data that does not compress.
+/// Checks that incompressible data can fill at least 98 % of the space that the status reports as free or
+/// reclaimable.
 fn assert_free_is_free(kind: &Kind, percent: u64) {
     let (media, drive) = new_drive(kind.codec);
     let frames = kind.fill(&drive, percent);
@@ -177,8 +180,8 @@ fn what_is_free_beside_half_dead_frames_can_be_written() {
     assert_free_is_free(&TEXT_HALF, 90);
 }
 
-/// What is given up under leaves that are not in memory counts until they are loaded. A drive that seems full and that nobody uses
-/// loads them: who made room on it sees it.
+/// Blocks trimmed under leaves that are not in memory are counted until the leaves are loaded. An idle drive
+/// that seems full loads them, so that the freed space is shown.
 #[test]
 fn an_idle_drive_accounts_for_what_was_trimmed_after_it_was_opened() {
     const LEAF: u64 = 512 * BLOCK;
@@ -203,7 +206,7 @@ fn an_idle_drive_accounts_for_what_was_trimmed_after_it_was_opened() {
     assert!(used * 10 > limit * 9, "{used} of {limit}");
     (0..leaves).for_each(|leaf| run(drive.trim(leaf * LEAF, LEAF, false)).expect("trim"));
     run(drive.flush()).expect("flush");
-    // Until it counts as idle.
+    // Until the drive counts as idle.
     (0..60).for_each(|_| drive.tick());
     maintain(&drive);
     let (used, limit) = drive.space();
@@ -211,7 +214,7 @@ fn an_idle_drive_accounts_for_what_was_trimmed_after_it_was_opened() {
     assert_sound(&drive);
 }
 
-/// Closing makes all durable by itself: that is no host's flush.
+/// Closing makes everything durable without a flush of a host.
 #[test]
 fn closing_counts_no_flush_of_a_host() {
     let (media, drive) = new_drive(Policy::None);

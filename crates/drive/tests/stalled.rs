@@ -1,5 +1,5 @@
-//! Reads that the medium keeps waiting hold freed segments back. Such a segment is not free: the drive cleans others, waits where
-//! there are none, and goes on when the reads are done.
+//! Reads that wait for the medium hold back freed segments. Such a segment is not free: the drive cleans
+//! others, waits if there are none, and continues when the reads are done.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -17,7 +17,7 @@ use faulty::{Faulty, Tasks, poll};
 
 const BLOCK: u64 = 4096;
 const PIECE: u64 = 64 * BLOCK;
-/// Two pieces, with their headers, fill little more than a segment of 512 KiB.
+/// Two pieces, with their headers, take little more than a segment of 512 KiB.
 const SEGMENT: u64 = 512 << 10;
 
 fn new_drive(physical: u64) -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
@@ -39,7 +39,7 @@ fn write(tasks: &Tasks, drive: &Drive<Faulty>, piece: u64, version: u64) -> Resu
 
 type Read<'a> = Pin<Box<dyn Future<Output = (u64, Result<Vec<u8>, Error>)> + 'a>>;
 
-/// A read of a block in each of these pieces, which waits for the medium.
+/// Starts a read of a block in each of these pieces. The reads wait for the medium.
 fn stalled<'a>(media: &Faulty, drive: &'a Drive<Faulty>, pieces: impl Iterator<Item = u64>) -> Vec<Read<'a>> {
     media.hold_reads.store(true, SeqCst);
     let reads = pieces.map(|piece| -> Read<'a> {
@@ -51,12 +51,12 @@ fn stalled<'a>(media: &Faulty, drive: &'a Drive<Faulty>, pieces: impl Iterator<I
     });
     let mut reads: Vec<Read<'a>> = reads.collect();
     assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_none()), "they wait");
-    // For others the medium answers: these are not asked again.
+    // Other reads are completed. These are not polled again yet.
     media.hold_reads.store(false, SeqCst);
     reads
 }
 
-/// They answer what was there when they began.
+/// Ends the reads. They must return what was written when they began.
 fn end(tasks: &Tasks, reads: Vec<Read<'_>>, version: u64) {
     for read in reads {
         let (piece, bytes) = tasks.run(read);
@@ -64,7 +64,8 @@ fn end(tasks: &Tasks, reads: Vec<Read<'_>>, version: u64) {
     }
 }
 
-/// Polls a future, the tasks, and lets time pass. Answers what it came to, if it did.
+/// Polls a future and the tasks, and lets time pass, at most `polls` times. Returns the result of the future
+/// if it was ready.
 fn run_for<T>(
     tasks: &Tasks,
     drive: &Drive<Faulty>,
@@ -110,13 +111,13 @@ fn segments_that_are_read_are_not_free_and_others_are_cleaned() {
         }
         let status = drive.status();
         waiting = status.segments_waiting_count;
-        // What is used, free or waiting is counted once.
+        // Each segment is counted only once as used, free or waiting.
         let live = (status.physical_used_bytes / SEGMENT) as u32;
         assert!(status.segments_free_count + waiting + live <= status.segments_count, "{status:?}");
     }
     assert!(waiting >= 18, "{waiting} segments are waiting");
     end(&tasks, reads, 0);
-    // Noticed when the next segment is taken.
+    // This is noticed when the next segment is taken.
     for piece in 0..4 {
         write(&tasks, &drive, piece, 11).expect("write");
     }
@@ -133,7 +134,7 @@ fn where_all_that_is_free_is_read_writes_and_checkpoints_wait_and_go_on_afterwar
     }
     tasks.run(drive.checkpoint()).expect("checkpoint");
     let mut reads = vec![(0, stalled(&media, &drive, 0..PIECES))];
-    // Until a write waits. What it leaves behind is read as well.
+    // Until a write waits. The replaced data is read as well.
     let mut version = 0;
     let waits = 'waits: loop {
         version += 1;
@@ -151,7 +152,7 @@ fn where_all_that_is_free_is_read_writes_and_checkpoints_wait_and_go_on_afterwar
     };
     assert_eq!(drive.status().state, State::Online);
     assert!(drive.status().segments_waiting_count > 0);
-    // The map takes what is kept for it, and then waits too.
+    // The map uses its reserved segments, and then waits too.
     let mut rounds = 0;
     while run_for(&tasks, &drive, pin!(drive.checkpoint()), 500).is_some_and(|result| {
         result.expect("a checkpoint");

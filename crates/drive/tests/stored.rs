@@ -1,4 +1,4 @@
-//! Drives that earlier releases wrote: every release opens, reads and checks them, and writes to them.
+//! Drives written by earlier releases: every release opens, reads, checks and changes them.
 
 mod common;
 #[path = "common/stored.rs"]
@@ -27,7 +27,7 @@ fn each(check: impl Fn(&Stored, &[u8])) {
     }
 }
 
-/// What the manifest says of the contents. Answers them.
+/// Checks the contents against the manifest. Returns them.
 fn assert_as_stored(stored: &Stored, drive: &Memory, when: &str) -> Vec<u8> {
     let (bytes, unreadable) = contents(drive);
     assert_eq!(bytes.len() as u64, stored.logical_bytes, "{} {when}", stored.name);
@@ -45,7 +45,7 @@ fn assert_holds(stored: &Stored, drive: &Memory, expected: &[u8], when: &str) {
     assert_eq!(faults(drive, &unreadable), stored.faults, "{} {when}", stored.name);
 }
 
-/// Changes blocks 1 to 7 in several ways, and what follows if there is room.
+/// Changes blocks 1 to 7 in several ways, and the last MiB if there is space.
 fn change(stored: &Stored, drive: &Memory, round: u64, expected: &mut [u8]) {
     let mut set = |block: u64, bytes: &[u8]| {
         expected[(block * BLOCK) as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -54,8 +54,8 @@ fn change(stored: &Stored, drive: &Memory, round: u64, expected: &mut [u8]) {
     let data = random(round, BLOCK as usize);
     match run(drive.write(BLOCK, &data, true)) {
         Ok(()) => set(1, &data),
-        // This release leaves more room for the map than some before: what they filled may be over the limit, and what shares a
-        // frame with blocks that stay adds to it.
+        // This release reserves more space for the map than some earlier ones. Drives that those filled may
+        // be over the limit, and a block that shares a frame with blocks that stay adds to it.
         Err(Error::NoSpace) => assert!(stored.full && round > 1, "{name} is not full"),
         Err(error) => panic!("{name}: {error}"),
     }
@@ -63,7 +63,7 @@ fn change(stored: &Stored, drive: &Memory, round: u64, expected: &mut [u8]) {
     set(3, &[0; 4096]);
     match run(drive.write_zeroes(4 * BLOCK, 2 * BLOCK, true, false)) {
         Ok(()) => set(4, &[0; 8192]),
-        // Where there was a hole they add to the map.
+        // Over a hole, zeroes add to the map.
         Err(Error::NoSpace) => assert!(stored.full, "{name} is not full"),
         Err(error) => panic!("{name}: {error}"),
     }
@@ -143,7 +143,7 @@ fn they_can_be_wiped() {
     });
 }
 
-/// Version 2 was never released: what wrote it must be used to copy the data out.
+/// Version 2 was never released. The build that wrote the drive must be used to copy the data out.
 #[test]
 fn version_2_is_refused_by_name_also_where_one_copy_of_the_superblock_is_of_version_3() {
     let stored = manifest().drive.into_iter().next().expect("a stored drive");

@@ -1,4 +1,4 @@
-//! A map that cannot become smaller, and a drive that is full: how much is written in vain.
+//! A map that cannot become smaller, and a full drive: the amount of useless writes is limited.
 
 mod common;
 #[path = "common/faulty.rs"]
@@ -16,7 +16,7 @@ use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
 
-/// What a leaf of the map covers.
+/// Bytes covered by a leaf of the map.
 const LEAF_BYTES: u64 = 2 << 20;
 const LEAVES: u64 = 700;
 const BUDGET_BYTES: u64 = 64 << 10;
@@ -27,7 +27,7 @@ fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<Memo
     run(Drive::open(media.clone(), options)).expect("open")
 }
 
-/// A drive with one block in each of many leaves.
+/// Creates a drive with one block in each of many leaves.
 fn sparse(physical_bytes: u64, leaves: u64) -> Arc<MemoryMedia> {
     let mut options = create_options(physical_bytes, 1 << 38);
     options.segment_bytes = Some(512 << 10);
@@ -38,7 +38,7 @@ fn sparse(physical_bytes: u64, leaves: u64) -> Arc<MemoryMedia> {
         run(write(&drive, leaf)).expect("write");
     }
     run(drive.close()).expect("close");
-    // Once more, so that the map lies behind what roll-forward looks at.
+    // Opened once more, so that roll-forward does not read the map.
     run(open(&media, 16 << 20, 2).close()).expect("close");
     media
 }
@@ -58,13 +58,13 @@ fn a_map_that_cannot_be_read_is_not_written_again_and_again() {
     let media = sparse(64 << 20, LEAVES);
     let image = Image::of(&media);
     for node in image.records(RecordKind::Node) {
-        // Leaves only: those above have to be read for any checkpoint.
+        // Leaves only: every checkpoint has to read the nodes above.
         if node.header.extra == 0 {
             image.flip_bit(node.payload() + 3);
         }
     }
     let drive = open(&media, BUDGET_BYTES, 3);
-    // More than half of the budget, less than would stop writers.
+    // More than half of the budget, but less than would stop writers.
     for leaf in 0..350 {
         run(write(&drive, leaf)).expect("no write fails of it");
     }
@@ -72,12 +72,12 @@ fn a_map_that_cannot_be_read_is_not_written_again_and_again() {
     let before = checkpoints(&drive);
     for _ in 0..1000 {
         drive.tick();
-        // An error it may tell.
+        // It may return an error.
         let _ = run(drive.maintain());
     }
     let written = checkpoints(&drive) - before;
     assert!((2..20).contains(&written), "{written} checkpoints in 1000 ticks");
-    // Writers that need a smaller map are told so, at no great cost either.
+    // Writers that need a smaller map get errors, also without many checkpoints.
     let before = checkpoints(&drive);
     let refused = (350..LEAVES).filter(|leaf| run(write(&drive, *leaf)).is_err()).count();
     assert!(refused > 100, "{refused}");
@@ -91,7 +91,7 @@ fn a_refused_write_writes_few_checkpoints() {
         let media = sparse(24 << 20, leaves);
         let drive = open(&media, 4 << 20, 3);
         let (mut refused, mut most) = (0, 0);
-        // Changes all over a map that is not loaded, between writes that fill the drive.
+        // Changes all over a map that is not loaded, alternating with writes that fill the drive.
         for index in 0..4 * leaves {
             let before = checkpoints(&drive);
             let result = if index % 2 == 0 {
@@ -128,7 +128,7 @@ fn nor_while_others_go_on_writing() {
     while tasks.run(drive.write(filled * PIECE, &random(filled, PIECE as usize), false)).is_ok() {
         filled += 1;
     }
-    // Some room, but not for what is asked.
+    // Some space, but not enough for the request.
     tasks.run(drive.trim(0, 2 * PIECE, false)).expect("trim");
     let before = drive.status().counters.checkpoints_count;
     let data = random(1, 256 << 10);

@@ -46,7 +46,7 @@ fn data_and_statistics_go_identity_and_wear_stay() {
     assert!(after.lifetime_written_bytes >= before.counters.physical_written_bytes);
     assert!((0..1000).all(|b| block(&drive, b) == [0; 4096]));
     assert_sound(&drive);
-    // And it works.
+    // The drive works.
     write(&drive, 3);
     run(drive.close()).expect("close");
     let drive = open(&media, 3);
@@ -139,7 +139,7 @@ fn without_any_checkpoint_it_works_too() {
     assert!(block(&open(&media, 2), 1) == [0; 4096]);
 }
 
-/// Does so many writes and syncs, and fails then.
+/// A backing that performs a number of writes and syncs, and then fails.
 struct Until {
     memory: Arc<MemoryMedia>,
     left: AtomicU64,
@@ -177,7 +177,7 @@ impl Media for Until {
 
 #[test]
 fn cut_short_anywhere_it_was_done_or_not() {
-    // An uneven and an even number of checkpoints, closed and not.
+    // An odd and an even number of checkpoints, closed and not.
     for (reopened, closed) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut wiped = 0;
         for steps in 0.. {

@@ -1,4 +1,4 @@
-//! Clients that know what they may expect: the simulator's oracle watches each request from outside.
+//! Clients that know the expected results: the simulator's oracle watches each request from outside.
 
 mod connection;
 mod load;

@@ -1,47 +1,48 @@
-//! What a run went through.
+//! Counts of a run.
 
 use std::fmt;
 
-/// Counted over all drives.
+/// Counts over all drives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Drives made.
+    /// Drives created.
     pub drives: u64,
-    /// Power cuts, the following three included.
+    /// Power cuts, including the following three kinds.
     pub cuts: u64,
-    /// While the server recovered.
+    /// Power cuts during recovery.
     pub cuts_in_recovery: u64,
-    /// While the server closed the drive.
+    /// Power cuts while the server closed the drive.
     pub cuts_in_close: u64,
-    /// When the client had the answer to a flush.
+    /// Power cuts when the client had the reply to a flush.
     pub cuts_after_flush: u64,
-    /// Times the server was killed without a power cut.
+    /// Number of times the server was killed without a power cut.
     pub kills: u64,
-    /// Times it was asked to stop, and did.
+    /// Number of times the server was asked to stop, and did.
     pub closes: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
     /// Failed syncs after which the server was killed and started again before the power was cut.
     pub failed_sync_restarts: u64,
-    /// Times the server opened the drive.
+    /// Number of times the server opened the drive.
     pub recoveries: u64,
-    /// Times `check --deep` found no fault.
+    /// Number of times `check --deep` found no fault.
     pub checks: u64,
-    /// Times it found only half a checkpoint beside that of a proper close, which a cut leaves and it takes for a fault.
+    /// Number of times it found only that a copy of a checkpoint next to that of a clean close is missing. A
+    /// power cut leaves this state, and the check reports it as a fault.
     pub known_faults: u64,
-    /// Times a drive was scrubbed while it was served, without a fault.
+    /// Number of times a drive was scrubbed while it was served, without a fault.
     pub scrubs: u64,
-    /// Unsynced writes of the server that a cut or a failed sync kept, lost, and tore.
+    /// Unsynced writes of the server that a cut or a failed sync kept.
     pub kept_writes: u64,
-    /// Lost.
+    /// Unsynced writes of the server that a cut or a failed sync lost.
     pub lost_writes: u64,
-    /// Torn.
+    /// Unsynced writes of the server that a cut or a failed sync tore.
     pub torn_writes: u64,
     /// Bytes that the server wrote to the disk.
     pub disk_written_bytes: u64,
-    /// Requests that clients had acknowledged, of those that change something.
+    /// Acknowledged requests of clients that change the drive.
     pub changes: u64,
-    /// Flushes acknowledged.
+    /// Acknowledged flushes.
     pub flushes: u64,
     /// Bytes that clients wrote.
     pub written_bytes: u64,
@@ -49,20 +50,20 @@ pub struct Counts {
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
-    /// Requests that failed for a reason.
+    /// Requests that failed with an excuse.
     pub errors: u64,
     /// Ranges that fio filled and flushed.
     pub fio_filled: u64,
-    /// Times that fio verified such a range after a restart.
+    /// Number of times fio verified such a range after a restart.
     pub fio_verified: u64,
-    /// Times that the power went while fio wrote and verified.
+    /// Number of times the power was cut while fio wrote and verified.
     pub fio_interrupted: u64,
-    /// Drives with a broken promise.
+    /// Drives with a violation.
     pub failures: u64,
 }
 
 impl Counts {
-    /// Adds another's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Counts) {
         let pairs = [
             (&mut self.drives, other.drives),

@@ -1,19 +1,20 @@
-//! The backing: a disk in memory that forgets, from a seed.
+//! The backing: a disk in memory that loses unsynced data, determined by a seed.
 //!
 //! # The fault model
 //!
-//! What the simulator's media do ([`media::SimMedia`]), as far as a real process can meet it:
+//! These are the faults of the simulator's media ([`media::SimMedia`]) that a real process can encounter:
 //!
 //! 1. **Order.** Requests take a random time. Writes in flight complete in any order.
-//! 2. **Power cut.** A write that had completed before a sync *arrived* that has since completed is there. Each other one,
-//!    completed or in flight, is there wholly, not at all, or torn: some of its 512-byte sectors (or, at some cuts, of its
-//!    4096-byte pages) are new, the rest old. At some cuts all are kept, at some all are lost, at some the oldest.
-//! 3. **Discard.** A discarded page reads as zeros, and after a cut as before or as zeros.
-//! 4. **Failed sync** ([`Disk::fail_sync`]). It answers EIO; what it covered is kept, lost or torn as at a power cut; the
-//!    next sync succeeds. Reads of the disk show what is really there, or ([`Stale::Shown`]) what was written. Caches above
-//!    the disk show what was written.
+//! 2. **Power cut.** A write is durable if it completed before a sync *arrived* and that sync has completed.
+//!    Each other write, completed or in flight, is present as a whole, not at all, or torn: some of its
+//!    512-byte sectors (or, at some cuts, of its 4096-byte pages) are new, the rest old. At some cuts all
+//!    writes are kept, at some all are lost, at some the oldest.
+//! 3. **Discard.** A discarded page reads as zeros. After a cut it reads as before or as zeros.
+//! 4. **Failed sync** ([`Disk::fail_sync`]). It returns EIO. The writes it covered are kept, lost or torn as
+//!    at a power cut, and the next sync succeeds. Reads of the disk return the actual content, or
+//!    ([`Stale::Shown`]) what was written. Caches above the disk return what was written.
 //!
-//! A disk without power fails every request, or lets them wait until [`Disk::release`].
+//! A disk without power fails every request, or makes it wait until [`Disk::release`].
 
 mod damage;
 mod image;
@@ -30,20 +31,20 @@ pub use trigger::{Trigger, When};
 use image::{Change, Page};
 use trigger::Event;
 
-/// The disk fails the request: there is no power, or a sync was told to fail.
+/// The disk fails the request: it has no power, or the sync was made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// What reads show of writes that a failed sync lost.
+/// Content that reads return for writes that a failed sync lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// The truth: what is on the medium.
+    /// The actual content of the medium.
     Hidden,
     /// What was written, until the power is cut.
     Shown,
 }
 
-/// How long requests take at the most, in microseconds. Zero: no time.
+/// Longest time of requests, in microseconds. 0 means no delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     /// A write or discard.
@@ -52,65 +53,65 @@ pub struct Pace {
     pub sync_us_max: u64,
 }
 
-/// What happened on a disk so far.
+/// Counts of events on a disk so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Completed writes.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of completed writes.
     pub written_bytes: u64,
-    /// Completed syncs, failed ones too.
+    /// Completed syncs, including failed ones.
     pub syncs: u64,
     /// Completed discards.
     pub discards: u64,
-    /// Times the power was cut.
+    /// Number of power cuts.
     pub cuts: u64,
-    /// Syncs that failed on demand.
+    /// Syncs that were made to fail.
     pub failed_syncs: u64,
-    /// Writes that were not synced at a cut or at a failed sync, and were kept.
+    /// Writes that were not synced at a cut or failed sync, and were kept.
     pub kept_writes: u64,
-    /// The same, lost.
+    /// Writes that were not synced at a cut or failed sync, and were lost.
     pub lost_writes: u64,
-    /// The same, torn.
+    /// Writes that were not synced at a cut or failed sync, and were torn.
     pub torn_writes: u64,
 }
 
-/// What the trigger does when it fires.
+/// Action of the trigger when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Cuts the power.
     Cut,
-    /// Wakes who waits in [`Disk::wait`], and nothing more.
+    /// Only wakes the thread that waits in [`Disk::wait`].
     Ring,
 }
 
 struct State {
     rng: SimRng,
-    /// What reads show.
+    /// Content that reads return.
     live: Image,
-    /// What a cut leaves, but for the journal.
+    /// Content after a power cut, except for changes in the journal.
     durable: Image,
-    /// Completed changes that no completed sync covers, in the order they completed, with their numbers.
+    /// Completed changes that no completed sync covers, in the order of completion, with their numbers.
     journal: Vec<(u64, Change)>,
-    /// Changes that were received and are not completed.
+    /// Changes that were received and have not completed.
     in_flight: Vec<(u64, Change)>,
     /// Number of the next change.
     next: u64,
     powered: bool,
-    /// Requests without power wait instead of failing.
+    /// Whether requests without power wait instead of failing.
     silent: bool,
-    /// Syncs until one fails.
+    /// Number of syncs before one fails.
     failing_sync: Option<u64>,
     stale: Stale,
     lies: bool,
     trigger: Option<(Trigger, Action)>,
     rung: bool,
     counts: DiskCounts,
-    /// What the last cut left.
+    /// Content after the last cut.
     at_cut: Option<Image>,
 }
 
-/// A disk. The header of its source file is the fault model.
+/// A disk. The fault model is at the top of its source file.
 pub struct Disk {
     size_bytes: u64,
     pace: Pace,
@@ -119,7 +120,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk of zeros, of whole pages, with power.
+    /// Creates a disk of whole pages, all zeros, with power.
     pub fn new(size_bytes: u64, pace: Pace, stale: Stale, rng: SimRng) -> Disk {
         let pages = (size_bytes / PAGE_BYTES as u64) as usize;
         let state = State {
@@ -142,7 +143,8 @@ impl Disk {
         Disk { size_bytes, pace, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// From here on syncs succeed and keep nothing: what a broken promise looks like, for tests of those who should notice.
+    /// From now on syncs succeed without making anything durable. This violates the guarantees of a disk, for
+    /// tests of the code that must detect it.
     pub fn lie(&self) {
         self.state.lock().lies = true;
     }
@@ -152,12 +154,12 @@ impl Disk {
         self.size_bytes
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> DiskCounts {
         self.state.lock().counts
     }
 
-    /// Whether there is power.
+    /// Whether the disk has power.
     pub fn is_powered(&self) -> bool {
         self.state.lock().powered
     }
@@ -165,7 +167,7 @@ impl Disk {
     /// Reads whole pages.
     ///
     /// # Errors
-    /// Without power.
+    /// If the disk has no power.
     pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Failed> {
         let state = self.state.lock();
         let state = self.with_power(state)?;
@@ -175,17 +177,17 @@ impl Disk {
     /// Writes whole pages.
     ///
     /// # Errors
-    /// Without power.
+    /// If the disk has no power.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Failed> {
         let first = offset / PAGE_BYTES as u64;
         let pages = (first..).zip(data.chunks_exact(PAGE_BYTES)).map(|(at, page)| (at, Some(Page::of(page))));
         self.change(Change { pages: pages.collect(), is_discard: false })
     }
 
-    /// Makes whole pages zeros.
+    /// Turns whole pages into zeros.
     ///
     /// # Errors
-    /// Without power.
+    /// If the disk has no power.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), Failed> {
         let (first, count) = (offset / PAGE_BYTES as u64, len / PAGE_BYTES as u64);
         self.change(Change { pages: (first..first + count).map(|at| (at, None)).collect(), is_discard: true })
@@ -207,7 +209,7 @@ impl Disk {
                 state.counts.written_bytes += (change.pages.len() * PAGE_BYTES) as u64;
             }
             state.live.apply(&change);
-            // By when it completed, not by when it came.
+            // Numbered in the order of completion, not of arrival.
             let number = state.next;
             state.next += 1;
             state.journal.push((number, change));
@@ -221,7 +223,7 @@ impl Disk {
     /// Makes everything durable that had completed before this call.
     ///
     /// # Errors
-    /// Without power, or on demand.
+    /// If the disk has no power, or the sync was made to fail.
     pub fn sync(&self) -> Result<(), Failed> {
         let mut state = self.with_power(self.state.lock())?;
         let covered = state.next;
@@ -246,31 +248,32 @@ impl Disk {
         Ok(())
     }
 
-    /// The answer to a sync that succeeded has gone out.
+    /// Reports to the trigger that the reply to a successful sync was sent.
     pub fn sync_was_answered(&self) {
         let mut state = self.state.lock();
         self.tell(&mut state, Event::SyncAnswered);
     }
 
-    /// A client has been told that its flush is done.
+    /// Reports to the trigger that a client has received the reply to its flush.
     pub fn flush_was_answered(&self) {
         let mut state = self.state.lock();
         self.tell(&mut state, Event::FlushAnswered);
     }
 
-    /// Sets what to wait for and what to do then; replaces what was set before.
+    /// Sets the trigger and its action, in place of earlier ones.
     pub fn arm(&self, trigger: Trigger, action: Action) {
         let mut state = self.state.lock();
         state.rung = false;
         state.trigger = Some((trigger, action));
     }
 
-    /// Forgets the trigger.
+    /// Removes the trigger.
     pub fn disarm(&self) {
         self.state.lock().trigger = None;
     }
 
-    /// Waits until the trigger has fired or a sync has failed, or for so long; answers whether any did.
+    /// Waits until the trigger has fired or a sync has failed, at most for `limit`. Returns whether one of
+    /// these happened.
     pub fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -282,36 +285,36 @@ impl Disk {
         true
     }
 
-    /// The sync after so many more fails.
+    /// Makes one sync fail, after `after` more syncs.
     pub fn fail_sync(&self, after: u64) {
         let mut state = self.state.lock();
         state.rung = false;
         state.failing_sync = Some(after);
     }
 
-    /// No sync fails any more.
+    /// Cancels the failure of a sync.
     pub fn heal(&self) {
         self.state.lock().failing_sync = None;
     }
 
-    /// From the next cut on, requests wait for [`Disk::release`] instead of failing at once; or not.
+    /// Sets whether, from the next cut on, requests wait for [`Disk::release`] instead of failing at once.
     pub fn set_silent(&self, silent: bool) {
         self.state.lock().silent = silent;
     }
 
-    /// Cuts the power, unless that is done.
+    /// Cuts the power, if it is on.
     pub fn cut(&self) {
         let mut state = self.state.lock();
         self.cut_power(&mut state);
     }
 
-    /// Requests that wait without power fail.
+    /// Fails the requests that wait without power.
     pub fn release(&self) {
         self.state.lock().silent = false;
         self.changed.notify_all();
     }
 
-    /// Power again, over what the cut left.
+    /// Restores the power. The content is what the cut left.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         state.powered = true;
@@ -320,7 +323,7 @@ impl Disk {
         state.rung = false;
     }
 
-    /// What reads show, and what the last cut left.
+    /// Returns the current content, and the content after the last cut.
     pub fn images(&self) -> (Image, Option<Image>) {
         let state = self.state.lock();
         (state.live.clone(), state.at_cut.clone())
@@ -361,7 +364,7 @@ impl Disk {
         Err(Failed)
     }
 
-    /// Lets some time pass, without the lock. Fails if the power went meanwhile.
+    /// Waits for a random time, without the lock. Fails if the power was cut meanwhile.
     fn pause<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -374,7 +377,7 @@ impl Disk {
             std::thread::sleep(Duration::from_micros(us));
             state = self.state.lock();
         }
-        // Power that came back is another life's.
+        // If the power was restored meanwhile, the request belongs to an earlier life.
         if state.counts.cuts != lives { Err(Failed) } else { self.with_power(state) }
     }
 }

@@ -1,4 +1,5 @@
-//! fio beside the other clients: what it wrote and flushed is verified after each restart, in a place of its own.
+//! fio beside the other clients, in a separate range: data that it wrote and flushed is verified after each
+//! restart.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,18 +9,19 @@ use media::SimRng;
 
 use crate::server::wait;
 
-/// Bytes of the range that is verified after restarts.
+/// Size of the range that is verified after restarts, in bytes.
 pub const SETTLED_BYTES: u64 = 4 << 20;
-/// Bytes of the range that is written and verified while the power goes.
+/// Size of the range that is written and verified while the power is cut, in bytes.
 pub const BUSY_BYTES: u64 = 4 << 20;
-/// How long a job that is not interrupted may take.
+/// Time limit of a job that is not interrupted.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Each generation has other checksums, so that an old one is not taken for the newest.
+/// Checksums differ from one generation to the next, so that an old generation is not mistaken for the
+/// newest.
 const SUMS: [&str; 5] = ["crc32c", "crc64", "xxhash", "sha1", "md5"];
 const BLOCKS: [&str; 4] = ["4k", "16k", "64k", "256k"];
 
-/// Whether fio is installed and speaks NBD.
+/// Checks that fio is installed and supports NBD.
 ///
 /// # Errors
 /// What is missing.
@@ -39,30 +41,30 @@ struct Generation {
     random: bool,
 }
 
-/// fio's part of a drive.
+/// State of fio on one drive.
 pub struct Fio {
     folder: PathBuf,
-    /// Where its ranges begin: the settled, then the busy one.
+    /// Start of its ranges: the settled one, then the busy one.
     offset: u64,
     next: usize,
-    /// What was written whole and flushed, and not begun to be overwritten.
+    /// Generation that was completely written and flushed, and has not been overwritten since.
     settled: Option<Generation>,
-    /// What is being written.
+    /// Generation that is being written.
     filling: Option<Generation>,
-    /// Times that the settled range was verified.
+    /// Number of times the settled range was verified.
     pub verified: u64,
-    /// Times that it was filled and flushed.
+    /// Number of times it was filled and flushed.
     pub filled: u64,
 }
 
-/// A job that runs.
+/// A running job.
 pub struct Job {
     child: Child,
     output: PathBuf,
 }
 
 impl Fio {
-    /// With its ranges from an offset on, and files in a folder.
+    /// Creates the state, with ranges from `offset` on, and files in `folder`.
     pub fn new(folder: &Path, offset: u64) -> Fio {
         Fio {
             folder: folder.to_path_buf(),
@@ -104,7 +106,7 @@ impl Fio {
         ]
     }
 
-    /// Begins to fill the settled range anew, with a flush at the end.
+    /// Starts to fill the settled range again, with a flush at the end.
     ///
     /// # Errors
     /// If fio cannot be started.
@@ -124,7 +126,8 @@ impl Fio {
         self.job(socket, "fill", &arguments)
     }
 
-    /// Waits for a filling to end. Unless it ended well, the range holds nothing that can be verified; answers whether it did.
+    /// Waits for the end of a fill. Returns whether it succeeded. If not, the range holds nothing that can be
+    /// verified.
     ///
     /// # Errors
     /// If it takes too long.
@@ -136,7 +139,7 @@ impl Fio {
         Ok(is_filled)
     }
 
-    /// Verifies the settled range, if it is.
+    /// Verifies the settled range, if it is filled.
     ///
     /// # Errors
     /// If it does not hold what was flushed.
@@ -156,7 +159,7 @@ impl Fio {
         Ok(())
     }
 
-    /// Begins to overwrite and verify the busy range, until it is stopped.
+    /// Starts to overwrite and verify the busy range, until it is stopped.
     ///
     /// # Errors
     /// If fio cannot be started.
@@ -168,7 +171,7 @@ impl Fio {
             "--bs=4k".into(),
             "--verify=crc32c".into(),
             "--verify_backlog=64".into(),
-            // Else a block could be written twice at a time, and either might win.
+            // Otherwise a block could be written twice at the same time, with an undefined result.
             "--serialize_overlap=1".into(),
             "--time_based".into(),
             "--runtime=60".into(),
@@ -182,7 +185,7 @@ impl Fio {
 }
 
 impl Job {
-    /// Waits for its end, or until `stop`. Its exit code, if it ended by itself.
+    /// Waits for its end, or until `stop` returns true. Returns its exit code if it ended by itself.
     fn wait(&mut self, stop: impl Fn() -> bool) -> Result<Option<i32>, String> {
         let since = std::time::Instant::now();
         loop {
@@ -200,16 +203,16 @@ impl Job {
         }
     }
 
-    /// Ends it.
+    /// Ends the job.
     ///
     /// # Errors
-    /// If it has read something that it had not written.
+    /// If it has read data that it had not written.
     pub fn stop(mut self) -> Result<(), String> {
-        // It may have ended with its server.
+        // It may have ended when the server did.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let said = self.said();
-        // Errors of reading and writing are the power's; these are not.
+        // Errors of reading and writing may be caused by the power cut; these are not.
         match said.lines().any(|line| line.starts_with("verify:") || line.contains(": verify failed")) {
             true => Err(format!("fio read something it had not written:\n{said}")),
             false => Ok(()),

@@ -1,10 +1,11 @@
-//! Power cuts under the real program.
+//! Power-cut tests of the real program.
 //!
-//! The simulator holds the engine to its promises on media in memory. This crate does so for the program as it is
-//! released, with its threads, sockets, io_uring and the kernel's page cache: `pumice serve` on a disk ([`disk`]) that
-//! forgets what was not synced, which a FUSE file system ([`mount`]) shows as a file. Clients over NBD ([`client`]) are
-//! watched by the simulator's oracle; fio ([`fio`]) works beside them. A story ([`story`]) is one drive from a seed, through
-//! some dozen power cuts; a run ([`run`]) is many of them. `docs/power-cuts.md` says what is cut and what is checked.
+//! The simulator tests the engine on media in memory. This crate tests the program as released, with its
+//! threads, sockets, io_uring and the kernel's page cache. `pumice serve` runs on a disk ([`disk`]) that
+//! loses what was not synced, and which a FUSE file system ([`mount`]) presents as a file. Clients over NBD
+//! ([`client`]) are watched by the simulator's oracle, and fio ([`fio`]) works beside them. A story
+//! ([`story`]) is one drive from a seed, through some dozen power cuts. A run ([`run`]) consists of many
+//! stories. `docs/power-cuts.md` describes what is cut and what is checked.
 
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@ use clap::Parser;
 use parking_lot::Mutex;
 use powercut::{Counts, Failure, Mode, Options, run, why_not};
 
-/// How often progress is printed.
+/// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// Cuts the power under `pumice serve` and verifies what it promised.

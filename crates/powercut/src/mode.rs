@@ -1,27 +1,27 @@
-//! What a run is about.
+//! Kinds of stories.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is between the server and the disk, and which faults come with the power cuts.
+/// Layer between the server and the disk, and faults in addition to power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Direct I/O: power cuts, kills, failed syncs.
     Direct,
     /// Through the page cache: power cuts, kills, and failed syncs that end with a power cut.
     Cache,
-    /// Through the page cache: failed syncs, then a kill and a restart over a cache that shows what was lost, and later a
-    /// power cut.
+    /// Through the page cache: failed syncs, then a kill and a restart over a cache that shows lost data, and
+    /// later a power cut.
     Fsyncgate,
-    /// Direct I/O to a disk that itself shows, until a power cut, what a failed sync lost.
+    /// Direct I/O to a disk that shows, until a power cut, what a failed sync lost.
     StaleDisk,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk];
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Direct => "direct",
@@ -31,7 +31,7 @@ impl Mode {
         }
     }
 
-    /// Whether a server may be started over what a failed sync lost, before a power cut.
+    /// Whether a server may be started after a failed sync without a power cut in between.
     pub fn restarts_after_failed_sync(self) -> bool {
         self != Mode::Cache
     }

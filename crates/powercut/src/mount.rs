@@ -1,4 +1,4 @@
-//! The disk as a file: a FUSE file system of one file.
+//! The disk as a file: a FUSE file system with one file.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,29 +21,29 @@ use crate::disk::{Disk, PAGE_BYTES};
 /// Name of the file.
 pub const FILE_NAME: &str = "drive";
 const FILE: INodeNo = INodeNo(2);
-/// Names and attributes never change, and who looks at them again must not empty the cache.
+/// Names and attributes never change, and looking them up again must not empty the cache.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
-/// Requests handled at a time.
+/// Number of requests handled concurrently.
 const THREADS: usize = 8;
-/// Largest write, in bytes: more than a drive's largest.
+/// Largest write, in bytes: larger than any write of a drive.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Writes that the kernel sends before it waits for answers.
+/// Writes that the kernel sends before it waits for replies.
 const BACKGROUND_MAX: u16 = 64;
-/// How long the kernel may take to let go of a mount.
+/// Time limit for the kernel to release a mount.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(20);
 
-/// What is between the server and the disk.
+/// Layer between the server and the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Nothing: direct I/O.
+    /// None: direct I/O.
     None,
-    /// The page cache, and each write goes to the disk at once.
+    /// The page cache. Each write goes to the disk at once.
     WriteThrough,
-    /// The page cache, and writes go to the disk when the kernel likes, or at a sync.
+    /// The page cache. Writes go to the disk when the kernel chooses, or at a sync.
     WriteBack,
 }
 
-/// A mounted disk; unmounted when dropped, which empties the page cache.
+/// A mounted disk. Dropping it unmounts the disk, which empties the page cache.
 pub struct Mounted {
     folder: PathBuf,
     unmounter: SessionUnmounter,
@@ -51,10 +51,10 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts it at a folder.
+    /// Mounts the disk at a folder.
     ///
     /// # Errors
-    /// Where FUSE is not there, or not allowed.
+    /// If FUSE is missing or not allowed.
     pub fn new(disk: Arc<Disk>, cache: Cache, folder: &Path) -> io::Result<Mounted> {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("power-cuts".into())];
@@ -65,15 +65,15 @@ impl Mounted {
         Ok(Mounted { folder: folder.to_path_buf(), unmounter, thread: Some(thread) })
     }
 
-    /// The disk's file.
+    /// Path of the disk's file.
     pub fn file(&self) -> PathBuf {
         self.folder.join(FILE_NAME)
     }
 
-    /// Unmounts. Whoever used it must be gone, or soon be.
+    /// Unmounts the disk. Its users must have ended, or end soon.
     ///
     /// # Errors
-    /// If somebody still uses it.
+    /// If it is still in use.
     pub fn unmount(mut self) -> io::Result<()> {
         self.let_go()
     }
@@ -84,7 +84,7 @@ impl Mounted {
         loop {
             match rustix::mount::unmount(&self.folder, UnmountFlags::empty()) {
                 Ok(()) => break,
-                // The last references of a process that was killed go a little later than it.
+                // The last references of a killed process are released a little later than it ends.
                 Err(rustix::io::Errno::BUSY) if since.elapsed() < UNMOUNT_LIMIT => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -93,7 +93,7 @@ impl Mounted {
                     break;
                 }
                 Err(error) => {
-                    // Whatever it is, the next one must not find it.
+                    // Whatever the reason, the next mount must not find this one.
                     let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH);
                     return Err(error.into());
                 }
@@ -108,7 +108,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // An error cannot be reported here.
         let _ = self.let_go();
     }
 }
@@ -145,7 +145,7 @@ impl OneFile {
     }
 }
 
-/// Whether a transfer is of whole pages: the drive's are.
+/// Whether a transfer consists of whole pages, as those of a drive do.
 fn is_whole(offset: u64, len: u64) -> bool {
     offset.is_multiple_of(PAGE_BYTES as u64) && len.is_multiple_of(PAGE_BYTES as u64)
 }
@@ -199,7 +199,7 @@ impl Filesystem for OneFile {
         reply: ReplyAttr,
     ) {
         match self.attributes(inode) {
-            // A disk does not change its size.
+            // The size of a disk cannot change.
             Some(attributes) if size.is_none_or(|size| size == attributes.size) => {
                 reply.attr(&FOR_EVER, &attributes);
             }
@@ -211,7 +211,7 @@ impl Filesystem for OneFile {
     fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let flags = match self.cache {
             Cache::None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-            // What is cached outlives the process that wrote it, as under any file system.
+            // Cached data outlives the process that wrote it, as with any file system.
             _ => FopenFlags::FOPEN_KEEP_CACHE,
         };
         reply.opened(FileHandle(0), flags);
@@ -228,7 +228,7 @@ impl Filesystem for OneFile {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // Whoever asks for direct I/O is sent through the cache.
+        // Refuses direct I/O, so that the server uses the page cache.
         if self.cache != Cache::None && flags.0 & OFlags::DIRECT.bits() as i32 != 0 {
             return reply.error(Errno::EINVAL);
         }

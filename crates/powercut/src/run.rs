@@ -1,4 +1,4 @@
-//! Many stories.
+//! Runs of many stories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,60 +14,60 @@ use crate::mode::Mode;
 use crate::mount::{Cache, Mounted};
 use crate::story::{self, Setting};
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program under test.
     pub program: PathBuf,
-    /// Seed of the first story; the next has the next.
+    /// Seed of the first story. Each further story has the next one.
     pub seed: u64,
     /// Power cuts to make.
     pub cuts: u64,
-    /// Stories to tell at the most.
+    /// Most stories to run.
     pub stories: u64,
-    /// What they are about, in turn.
+    /// Modes of the stories, in turn.
     pub modes: Vec<Mode>,
-    /// Stories told at a time.
+    /// Number of stories that run concurrently.
     pub jobs: usize,
     /// Failures after which to stop.
     pub failures_max: u64,
-    /// How servers reach their disks, if not as drawn: `uring` or `plain`.
+    /// I/O back end of the servers, `uring` or `plain`, if not as drawn.
     pub io: Option<String>,
-    /// Whether fio is at work too.
+    /// Whether fio is used too.
     pub fio: bool,
-    /// The disk keeps nothing: all stories must fail.
+    /// The disk loses all data: all stories must fail.
     pub lies: bool,
     /// Excuse nothing, not even mistakes of the program that are known.
     pub strict: bool,
-    /// Print what happens.
+    /// Print all events.
     pub verbose: bool,
-    /// A folder for all of it; stories that fail leave theirs there.
+    /// Folder for all files. Stories that fail leave theirs there.
     pub folder: PathBuf,
 }
 
-/// A story with a broken promise.
+/// A story with a violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its seed.
+    /// Seed of the story.
     pub seed: u64,
-    /// What it was about.
+    /// Mode of the story.
     pub mode: Mode,
-    /// What was wrong.
+    /// Reason of the failure.
     pub why: String,
-    /// Where logs and images are.
+    /// Folder with logs and images.
     pub kept: PathBuf,
 }
 
-/// How a run went.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What it went through.
+    /// Counts of events.
     pub counts: Counts,
-    /// What was wrong.
+    /// Failed stories.
     pub failures: Vec<Failure>,
 }
 
-/// Why nothing can be run here, if that is so: no FUSE, or no fio where it is wanted.
+/// Reason why stories cannot be run here, if any: no FUSE, or no fio although it is required.
 pub fn why_not(folder: &Path, fio: bool) -> Option<String> {
     let missing = if fio { fio::look().err() } else { None };
     missing.or_else(|| {
@@ -77,23 +77,23 @@ pub fn why_not(folder: &Path, fio: bool) -> Option<String> {
             .and_then(|()| Mounted::new(disk, Cache::WriteBack, &point))
             .and_then(|mounted| std::fs::read(mounted.file()).map(|_| mounted))
             .and_then(Mounted::unmount);
-        // Whatever is left of it does no harm.
+        // A leftover does no harm.
         let _ = std::fs::remove_dir(&point);
         probe.err().map(|error| format!("cannot mount a FUSE file system: {error}"))
     })
 }
 
-/// What several threads share.
+/// State that several threads share.
 struct Run<'a> {
     options: &'a Options,
     next: Mutex<u64>,
     report: Mutex<Report>,
 }
 
-/// Tells stories until there were enough power cuts. `progress` sees the counts after each.
+/// Runs stories until there were enough power cuts. `progress` receives the counts after each story.
 ///
 /// # Errors
-/// If something is missing here.
+/// If the environment lacks something.
 pub fn run(options: &Options, progress: impl Fn(&Counts) + Sync) -> io::Result<Report> {
     let run = Run { options, next: Mutex::new(0), report: Mutex::new(Report::default()) };
     std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ pub fn run(options: &Options, progress: impl Fn(&Counts) + Sync) -> io::Result<R
 }
 
 impl Run<'_> {
-    /// The next story's number and how many power cuts it may have.
+    /// Returns the number of the next story, and how many power cuts it may have.
     fn draw(&self) -> Option<(u64, u64)> {
         let report = self.report.lock();
         let left = self.options.cuts.saturating_sub(report.counts.cuts);

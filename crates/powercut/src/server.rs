@@ -1,4 +1,4 @@
-//! The program under test: as a server, and its commands.
+//! The program under test: as a server, and with its other commands.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a server may take to open a drive or to close it, and a command to end.
+/// Time limit for a server to open or close a drive, and for a command to end.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often a process is looked at.
+/// Interval at which a process is polled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Where the program, its logs and sockets are.
+/// Paths of the program, its logs and sockets.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The program.
     pub program: PathBuf,
     /// A folder for sockets and logs.
     pub folder: PathBuf,
-    /// How it reaches the disk: `uring` or `plain`.
+    /// I/O back end: `uring` or `plain`.
     pub io: String,
 }
 
@@ -37,30 +37,30 @@ impl Place {
         command
     }
 
-    /// What the servers log.
+    /// Log file of the servers.
     pub fn log(&self) -> PathBuf {
         self.folder.join("server.log")
     }
 
-    /// Where they serve.
+    /// NBD socket of the servers.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("nbd.sock")
     }
 
-    /// Notes something between what the servers log.
+    /// Adds a note to the log of the servers.
     ///
     /// # Errors
-    /// Of the file.
+    /// Errors of the file.
     pub fn note(&self, what: &str) -> io::Result<()> {
         use std::io::Write;
         let mut log = File::options().create(true).append(true).open(self.log())?;
         writeln!(log, "-- {what}")
     }
 
-    /// Runs a command of the program to its end. Its output, if it exits with 0.
+    /// Runs a command of the program to its end. Returns its output if it exits with 0.
     ///
     /// # Errors
-    /// If it does not end in time or exits otherwise.
+    /// If it does not end in time, or exits with another code.
     pub fn run(&self, arguments: &[String]) -> Result<String, String> {
         let what = arguments.join(" ");
         let path = self.folder.join("command.out");
@@ -74,7 +74,7 @@ impl Place {
             Some(status) if status.success() => Ok(said),
             Some(status) => Err(format!("pumice {what} ended with {status}:\n{said}")),
             None => {
-                // It may wait for the disk for ever.
+                // It may wait for the disk forever.
                 let _ = child.kill();
                 Err(format!("pumice {what} did not end in {} seconds:\n{said}", LIMIT.as_secs()))
             }
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-/// Waits for a process to end, for so long.
+/// Waits at most `limit` for a process to end.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let since = Instant::now();
     loop {
@@ -96,23 +96,23 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
     }
 }
 
-/// How the start of a server went.
+/// Result of starting a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
     /// It serves.
     Ready,
-    /// It gave up.
+    /// It ended.
     Ended(ExitStatus),
-    /// It was interrupted.
+    /// The wait was interrupted.
     Interrupted,
 }
 
-/// A server; killed when dropped.
+/// A server. Dropping it kills the process.
 pub struct Server {
     child: Child,
     lines: Receiver<String>,
     log: PathBuf,
-    /// Where its part of the log begins.
+    /// Offset at which its part of the log begins.
     log_start: u64,
 }
 
@@ -128,13 +128,13 @@ impl Server {
         all.extend(["--nbd".to_string(), format!("unix:{}", place.socket().display())]);
         all.extend_from_slice(arguments);
         let mut child = place.command(&all).stdout(Stdio::piped()).stderr(log).spawn()?;
-        // Whoever cleans up after a driver that was killed finds it there.
+        // For scripts that clean up after a test driver was killed.
         std::fs::write(place.folder.join("server.pid"), child.id().to_string())?;
         let (sender, lines) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Only the first is waited for.
+                    // Only the first line is waited for.
                     let _ = sender.send(line);
                 }
             });
@@ -142,10 +142,10 @@ impl Server {
         Ok(Server { child, lines, log: place.log(), log_start })
     }
 
-    /// Waits until it serves, ends, or `interrupted` says so.
+    /// Waits until it serves, ends, or `interrupted` returns true.
     ///
     /// # Errors
-    /// If it does neither in time.
+    /// If none of that happens in time.
     pub fn wait_ready(&mut self, interrupted: impl Fn() -> bool) -> Result<Started, String> {
         let since = Instant::now();
         loop {
@@ -164,12 +164,12 @@ impl Server {
         }
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn ask_to_stop(&self) {
         // It may have ended by itself.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -184,13 +184,13 @@ impl Server {
         ended.ok_or_else(|| format!("the server does not stop in {} seconds", LIMIT.as_secs()))
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
     }
 
-    /// What it has logged.
+    /// Log of this server so far.
     pub fn logged(&self) -> String {
         let read = || {
             let mut file = File::open(&self.log)?;
@@ -204,7 +204,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        // The disk answers, if with errors only.
+        // It ends soon, because the disk replies, if only with errors.
         let _ = self.child.wait();
     }
 }

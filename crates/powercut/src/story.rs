@@ -1,4 +1,4 @@
-//! One drive, from its creation through power cuts to the last check.
+//! One drive, from its creation through power cuts to the final check.
 
 mod check;
 mod lives;
@@ -20,46 +20,47 @@ use crate::mount::Mounted;
 use crate::server::{Place, Server, Started};
 use shape::Shape;
 
-/// Power cuts in a row while one recovery is tried.
+/// Most power cuts in a row during one recovery.
 const RECOVERY_CUTS_MAX: u64 = 3;
-/// Requests of the server while it recovers, that a cut is drawn from: about as many as it makes, in powers of two.
+/// Number of requests of a recovering server among which a cut is drawn, as a power of two. It is about the
+/// number that it sends.
 const RECOVERY_REQUESTS_BITS: u64 = 6;
 
-/// What a story needs to be told.
+/// Parameters of a story.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The program under test.
     pub program: PathBuf,
-    /// What it is about.
+    /// Mode of the story.
     pub mode: Mode,
-    /// Decides everything but what threads and processes do at the same time.
+    /// Seed. It determines everything except the concurrency of threads and processes.
     pub seed: u64,
-    /// Power cuts; fewer if the story is shorter.
+    /// Most power cuts. The story may have fewer.
     pub cuts_max: u64,
-    /// How the server reaches the disk, if not as drawn: `uring` or `plain`.
+    /// I/O back end of the server, `uring` or `plain`, if not as drawn.
     pub io: Option<String>,
-    /// Whether fio is at work too.
+    /// Whether fio is used too.
     pub fio: bool,
-    /// The disk's syncs keep nothing: a story that must fail.
+    /// Syncs of the disk make nothing durable: the story must fail.
     pub lies: bool,
     /// Excuse nothing, not even mistakes of the program that are known.
     pub strict: bool,
-    /// Print what happens.
+    /// Print all events.
     pub verbose: bool,
 }
 
-/// How a story ended.
+/// Result of a story.
 pub struct Ending {
-    /// What it went through.
+    /// Counts of events.
     pub counts: Counts,
-    /// What was wrong.
+    /// Reason of the failure, if any.
     pub failure: Option<String>,
 }
 
-/// Tells a story in a folder, which keeps logs, and images if something was wrong.
+/// Runs a story in a folder. Logs are kept there, and images in case of a failure.
 ///
 /// # Errors
-/// If there is no FUSE, or something else is missing.
+/// If FUSE or something else is missing.
 pub fn tell(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     let mut rng = SimRng::new(setting.seed);
     let shape = Shape::draw(setting.mode, &mut rng);
@@ -117,7 +118,7 @@ impl Story {
             self.open()?;
             self.read_back(end)?;
             if self.rng.chance(1, 6) {
-                // What a reader was shown after a restart stays, even if nothing was written since.
+                // Content that a reader was shown after a restart stays, even if nothing was written since.
                 self.crash_at_once()?;
                 self.open()?;
                 self.read_back(LifeEnd::Crash)?;
@@ -135,7 +136,7 @@ impl Story {
         if self.setting.verbose {
             eprintln!("seed {}: {what}", self.setting.seed);
         }
-        // A log that cannot be written is no reason to stop.
+        // Failure to write the log is no reason to stop.
         let _ = self.place.note(what);
     }
 
@@ -161,7 +162,7 @@ impl Story {
         if self.rng.chance(1, 2) { self.cut_and_restart("after create") } else { Ok(()) }
     }
 
-    /// Starts the server, with power cuts and failed syncs on the way.
+    /// Starts the server, with power cuts and failed syncs meanwhile.
     fn open(&mut self) -> Result<(), String> {
         self.check("before the drive is opened")?;
         let mut cuts = 0;
@@ -197,7 +198,8 @@ impl Story {
             self.disk.disarm();
             self.disk.heal();
             match started {
-                // It may serve all the same, poisoned or not: the sync was the background's.
+                // The server may run all the same, poisoned or not, because the sync belonged to background
+                // work.
                 _ if self.disk.is_powered() && self.has_failed_sync() => {
                     self.note("a sync failed while it opened");
                     self.server = None;
@@ -212,7 +214,7 @@ impl Story {
                         "the server does not open the drive; it ended with {status}:\n{logged}"
                     ));
                 }
-                // Cut between the two looks.
+                // The power was cut between the two checks.
                 Started::Ready | Started::Interrupted => {
                     cuts += 1;
                     self.counts.cuts_in_recovery += 1;
@@ -222,7 +224,7 @@ impl Story {
         }
     }
 
-    /// Everything that was ever written, against the oracle; and what fio wrote.
+    /// Compares everything that was ever written with the oracle, and lets fio verify its data.
     fn read_back(&mut self, end: LifeEnd) -> Result<(), String> {
         let socket = self.place.socket();
         read_back(&socket, self.shape.config.sector_bytes, &self.shared)
@@ -232,13 +234,13 @@ impl Story {
         if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
     }
 
-    /// Before a cut: whether the disk fails requests then, or does not answer.
+    /// Draws whether the disk fails requests after the next cut, or does not reply.
     fn draw_silence(&mut self) {
         let silent = self.rng.chance(1, 3);
         self.disk.set_silent(silent);
     }
 
-    /// Nobody is at work: a cut or a kill.
+    /// Cuts the power or kills the server while no clients work.
     fn crash_at_once(&mut self) -> Result<(), String> {
         let may_kill = self.setting.mode.restarts_after_failed_sync() || !self.has_failed_sync();
         if may_kill && self.rng.chance(1, 3) {
@@ -255,7 +257,7 @@ impl Story {
         self.shared.has_failed_sync()
     }
 
-    /// Ends the server without a power cut.
+    /// Kills the server without a power cut.
     fn kill(&mut self, when: &str) {
         self.note(&format!("killed {when}"));
         self.counts.kills += 1;
@@ -264,7 +266,7 @@ impl Story {
         self.server = None;
     }
 
-    /// Cuts the power, unless that is done; ends the server, empties the page cache and gives power again.
+    /// Cuts the power, if it is on, ends the server, empties the page cache and restores the power.
     fn cut_and_restart(&mut self, when: &str) -> Result<(), String> {
         self.disk.cut();
         self.shared.begin_end();
@@ -283,7 +285,7 @@ impl Story {
         Ok(())
     }
 
-    /// Ends the server properly.
+    /// Asks the server to stop, and waits until it has closed the drive.
     fn close(&mut self) -> Result<(), String> {
         self.shared.begin_end();
         let Some(mut server) = self.server.take() else { return Ok(()) };
@@ -299,7 +301,7 @@ impl Story {
         Ok(())
     }
 
-    /// Images for whoever looks for the mistake.
+    /// Saves images for the analysis of a failure.
     fn keep(&self, why: &str) -> io::Result<()> {
         let (now, at_cut) = self.disk.images();
         now.save(&self.place.folder.join("image.now"))?;

@@ -1,4 +1,4 @@
-//! What the disk keeps and forgets.
+//! Tests of what the disk keeps and loses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn pages(byte: u8) -> Vec<u8> {
     vec![byte; PAGES * PAGE_BYTES]
 }
 
-/// What is there after a power cut.
+/// Content after a power cut.
 fn after_cut(disk: &Disk) -> Vec<u8> {
     disk.cut();
     assert_eq!(disk.read(0, PAGE_BYTES), Err(Failed));

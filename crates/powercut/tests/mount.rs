@@ -1,4 +1,4 @@
-//! The disk as a file, with the kernel's page cache over it.
+//! The disk as a file, with the kernel's page cache above it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const SEEDS: u64 = 12;
 
-/// A folder to mount at; says so where that cannot be done.
+/// Returns a folder to mount at. If mounting is impossible, prints the reason and returns `None`.
 fn folder() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     match why_not(folder.path(), false) {
@@ -25,13 +25,14 @@ fn folder() -> Option<tempfile::TempDir> {
     }
 }
 
-/// What the first page holds.
+/// Content of the first page.
 fn read(file: &File) -> std::io::Result<Vec<u8>> {
     let mut page = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut page, 0).map(|()| page)
 }
 
-/// What the first page shows after a failed sync, through a new opening, and after a power cut.
+/// Returns the content of the first page after a failed sync, read through a new file handle, and its content
+/// after a power cut.
 fn after_failed_sync(
     cache: Cache,
     seed: u64,

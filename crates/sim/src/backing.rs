@@ -1,10 +1,11 @@
-//! The backing as the drive has it: the simulated one, and two things more.
+//! The backing as the drive sees it: the simulated one, with one more fault and one more check.
 //!
-//! **Full also where it holds something.** A file system that copies on write, or a thin volume with snapshots, needs room for
-//! what is written over, too: any write may be refused with ENOSPC, and a part of it, from its beginning, may be there all the same.
+//! **Out of space on overwrites.** A file system that copies on write, or a thin volume with snapshots, needs
+//! space for overwrites too. Any write may be refused with ENOSPC, and a part of it, from its beginning, may
+//! have been written all the same.
 //!
-//! **A discard over a write** that is in flight leaves to chance whether what was written is there. It is a mistake, as two writes
-//! to one place are.
+//! **A discard over a write** in flight is a mistake, like two writes to one place: it is left to chance
+//! whether the written data remains.
 
 use std::io;
 use std::ops::Range;
@@ -16,10 +17,10 @@ use parking_lot::Mutex;
 
 /// ENOSPC.
 const NO_ROOM: i32 = 28;
-/// Writes refused in a row, at most: two to this power.
+/// Most writes refused in a row: two to this power.
 const REFUSALS_BITS: u64 = 6;
 
-/// How often that happens, and what happened.
+/// Rate of this fault, and counts.
 #[derive(Default)]
 pub struct Overwrites {
     state: Mutex<State>,
@@ -30,21 +31,21 @@ pub struct Overwrites {
 #[derive(Default)]
 struct State {
     rng: SimRng,
-    /// Of a million writes, so many find that the backing has become full.
+    /// Probability, in parts per million, that a write finds the backing full.
     ppm: u32,
-    /// Writes that are refused from now on.
+    /// Number of following writes that are refused.
     refusing: u64,
     in_flight: Vec<(u64, Range<u64>)>,
     next: u64,
 }
 
 impl Overwrites {
-    /// Writes may be refused once [`Overwrites::set_ppm`] says so.
+    /// Creates the state. No write is refused before [`Overwrites::set_ppm`] is called.
     pub fn new(rng: SimRng) -> Overwrites {
         Overwrites { state: Mutex::new(State { rng, ..State::default() }), ..Overwrites::default() }
     }
 
-    /// The same on a copy of the backing, of its own from here on.
+    /// Returns an independent copy, for a copy of the backing.
     pub fn branch(&self) -> Overwrites {
         let (rng, ppm, refusing) = {
             let mut state = self.state.lock();
@@ -58,7 +59,8 @@ impl Overwrites {
         }
     }
 
-    /// From now on so many of a million writes find the backing full, and some after them. None: there is room again.
+    /// Sets the probability, in parts per million, that a write finds the backing full. Some writes after it
+    /// are refused too. 0 means that there is space again.
     pub fn set_ppm(&self, ppm: u32) {
         let mut state = self.state.lock();
         state.ppm = ppm;
@@ -67,17 +69,17 @@ impl Overwrites {
         }
     }
 
-    /// Writes refused so far.
+    /// Number of writes refused so far.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Discards of places to which a write was in flight.
+    /// Number of discards of places to which a write was in flight.
     pub fn discards_over_writes(&self) -> u64 {
         self.discards_over_writes.load(Ordering::Relaxed)
     }
 
-    /// The process is no more.
+    /// Forgets all writes in flight, because the process has ended.
     pub fn forget(&self) {
         self.state.lock().in_flight.clear();
     }
@@ -90,7 +92,7 @@ impl Overwrites {
         InFlight { all: self, number }
     }
 
-    /// Whether a write of so many pages is refused, and how many of them arrive all the same.
+    /// Whether a write of this many pages is refused, and how many of its pages are written all the same.
     fn refuse(&self, pages: u64) -> Option<u64> {
         let mut state = self.state.lock();
         let State { rng, ppm, refusing, .. } = &mut *state;
@@ -110,7 +112,7 @@ impl Overwrites {
     }
 }
 
-/// A write that somebody waits for.
+/// A write whose future exists.
 struct InFlight<'a> {
     all: &'a Overwrites,
     number: u64,
@@ -122,14 +124,14 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// See the module's header.
+/// Backing of a drive; see the module documentation.
 pub struct Backing {
     media: Arc<SimMedia>,
     overwrites: Arc<Overwrites>,
 }
 
 impl Backing {
-    /// The backing of one life.
+    /// Creates the backing of one life.
     pub fn new(media: Arc<SimMedia>, overwrites: Arc<Overwrites>) -> Backing {
         Backing { media, overwrites }
     }

@@ -1,4 +1,4 @@
-//! Mistakes planted on purpose, to see whether the simulator finds them.
+//! Mistakes planted on purpose, to verify that the simulator finds them.
 
 use drive::PlantedBug;
 use strum::IntoEnumIterator;
@@ -6,19 +6,19 @@ use strum::IntoEnumIterator;
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// One of the engine's.
+    /// A mistake of the engine.
     Drive(PlantedBug),
-    /// The server takes a durable write for any other.
+    /// The server ignores FUA on writes.
     FuaForgotten,
 }
 
 impl Bug {
-    /// All of them.
+    /// All planted mistakes.
     pub fn all() -> impl Iterator<Item = Bug> {
         PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten])
     }
 
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Bug::Drive(bug) => bug.into(),
@@ -26,12 +26,12 @@ impl Bug {
         }
     }
 
-    /// The bug of this name.
+    /// The mistake with this name.
     pub fn from_name(name: &str) -> Option<Bug> {
         Bug::all().find(|bug| bug.name() == name)
     }
 
-    /// The mistake for the engine to make, if it is one of the engine's.
+    /// Returns the mistake for the engine to make. `None` if it is a mistake of the server.
     pub fn of_drive(self) -> Option<PlantedBug> {
         match self {
             Bug::Drive(bug) => Some(bug),

@@ -10,36 +10,36 @@ use parking_lot::Mutex;
 use crate::seed::{self, Report};
 use crate::{Bug, Counts, Style, Subject};
 
-/// What counts power cuts.
+/// Name of the counter of power cuts.
 pub const POWER_CUT: &str = "life: power cut";
 
-/// What many seeds came to.
+/// Result of many seeds.
 #[derive(Debug, Default)]
 pub struct Total {
-    /// Seeds run.
+    /// Number of seeds run.
     pub seeds: u64,
-    /// What they went through.
+    /// Counts of all seeds.
     pub counts: Counts,
-    /// Seeds that failed, and why, by seed.
+    /// Seeds that failed, with the reason.
     pub failures: Vec<(u64, String)>,
 }
 
-/// Which seeds to run, and how. The default runs none.
+/// Seeds to run, and parameters. The default runs none.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The first seed.
     pub first: u64,
-    /// How many; `u64::MAX`: until told to stop.
+    /// Number of seeds. `u64::MAX`: until stopped.
     pub seeds: u64,
-    /// Only those of this style.
+    /// Run only seeds of this style.
     pub style: Option<Style>,
-    /// Threads; each runs seeds of its own.
+    /// Number of threads. Each seed runs on one thread.
     pub threads: u32,
-    /// The mistake the drive makes.
+    /// Mistake planted in the drive.
     pub bug: Option<Bug>,
-    /// Failures after which to stop.
+    /// Stop after this many failures.
     pub failures_max: usize,
-    /// Power cuts after which to stop; the seeds that were begun are finished.
+    /// Stop after this many power cuts. Seeds already started are finished.
     pub cuts_max: u64,
 }
 
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-/// Runs a plan. `watch` is called after every seed.
+/// Runs a plan. Calls `watch` after every seed.
 pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -97,12 +97,13 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
     total
 }
 
-/// The first seed of the plan that fails with its mistake planted and not without it, and what it says.
+/// Returns the first seed of the plan that fails with the planted mistake and not without it, with its
+/// failure.
 pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
     let worker = || {
-        // Seeds are handed out in their order, and those that were begun are finished.
+        // Seeds are handed out in order, and seeds already started are finished.
         while found.lock().is_none() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= plan.seeds {
@@ -126,7 +127,7 @@ pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
     found.into_inner()
 }
 
-/// Runs a seed; a panic is a failure like any other.
+/// Runs a seed. A panic counts as a failure.
 pub fn run_one<S: Subject>(seed: u64, bug: Option<Bug>) -> Report {
     catch_unwind(AssertUnwindSafe(|| seed::run::<S>(seed, bug, false))).unwrap_or_else(|panic| Report {
         counts: Counts::default(),

@@ -1,4 +1,4 @@
-//! What the hosts of a drive do to it, and the background work a server would do.
+//! Requests of the hosts of a drive, and the background work of a server.
 
 use std::sync::Arc;
 
@@ -13,27 +13,29 @@ use crate::impatient::Impatient;
 use crate::oracle::Kind;
 use crate::{Style, Subject, World};
 
-/// A drive with less data than this share of its size has no excuse for being full.
+/// A drive with less data than this share of its size has no excuse for being out of space.
 const NEARLY_EMPTY_PERCENT: u64 = 20;
 
-/// The largest trims and zeroings, in bytes.
+/// Largest trim or zeroing, in bytes.
 const ZERO_BYTES_MAX: u64 = 8 << 20;
 const SPARSE_ZERO_BYTES_MAX: u64 = 2 << 30;
 
-/// Maintenance is given up so many times as often as requests are: there is less of it, and more to interrupt.
+/// Maintenance is given up this many times as often as requests: it is rarer, and has more points to
+/// interrupt.
 const MAINTENANCE_DROPS: u64 = 4;
 
-/// Writes to a full drive.
+/// Name of the counter of writes to a full drive.
 const FULL_WRITE: &str = "op: write, drive full";
-/// Most of these in a seed, but for one in sixteen: the drive first compresses each as well as it can, maybe several times.
+/// Most such writes in a seed, except one in sixteen: the drive first compresses each as well as it can,
+/// possibly several times.
 const FULL_WRITES_MAX: u64 = 64;
-/// What they cover, but for one in sixteen.
+/// Largest such write, except one in sixteen.
 const FULL_WRITE_SECTORS_MAX: u64 = (32 << 10) / SECTOR_BYTES as u64;
 
-/// Rounds of maintenance that must make room on a drive that is nearly empty.
+/// Rounds of maintenance that must make space on a drive that is nearly empty.
 const MAINTENANCE_ROUNDS_MAX: u32 = 64;
 
-/// A host: one operation after another.
+/// A host: performs one operation after the other.
 pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     for _ in 0..world.config.operations {
         if world.is_stopped() {
@@ -61,7 +63,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     world.leave();
 }
 
-/// What the background does, each as often as it stands here.
+/// Background work, each kind in proportion to its number of entries.
 const USUAL: [&str; 13] = [
     "maintain",
     "maintain",
@@ -77,7 +79,7 @@ const USUAL: [&str; 13] = [
     "scrub",
     "budget",
 ];
-/// The same where dictionaries come and go.
+/// The same for drives on which dictionaries are replaced often.
 const LEARNING: [&str; 13] = [
     "maintain",
     "clean",
@@ -93,13 +95,13 @@ const LEARNING: [&str; 13] = [
     "scrub",
     "budget",
 ];
-/// Memory for the map that it is given while it is used.
+/// Map budgets that are set while a drive is in use.
 const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
 /// Steps of settling between two trainings of a lesson.
 const LESSON_STEPS: usize = 8;
 
-/// Dictionaries that replace each other, with data that needs each of them, until the first of them have to go: by single steps
-/// at random that takes longer than a life.
+/// Trains dictionaries that replace each other, with data that needs each of them, until the first of them
+/// must be removed. With single steps at random, that takes longer than a life.
 async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
     let subject = &world.subject;
     for _ in 0..3 {
@@ -126,14 +128,14 @@ async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
     subject.free().await
 }
 
-/// The server's background: maintenance at some beats, until the last client has gone.
+/// The server's background: maintenance at some beats, until the last client has finished.
 pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
-    // Where settling goes on.
+    // Positions at which settling and scrubbing continue.
     let mut unsettled = 0;
     let mut again = 0;
     let mut unverified = 0;
-    // On some drives there is much to do for who looks after dictionaries, in all lives: only segments of an earlier one are
-    // sealed for sure.
+    // On some drives dictionaries are replaced often, in all lives, because only segments of an earlier life
+    // are certain to be sealed.
     let learning = world.config.is_learning();
     while !world.is_stopped() {
         world.next_beat().await;
@@ -197,7 +199,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             }),
             Ok(false) if name == "train" => world.count("op: train, kept nothing"),
             Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
-            // A full drive may have no room to move anything to.
+            // A full drive may have no space to move anything to.
             Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
             Err(Error::NoSpace) if ["train", "free", "lesson"].contains(&name) => {
                 world.count("op: train, no space")
@@ -207,8 +209,8 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     }
 }
 
-/// Does something, unless it takes a while and is given up, as `drops` of 32 are: then it is counted as `name`, and there
-/// is no answer.
+/// Runs `request`. In `drops` of 32 cases, it is given up if it takes a while; then it is counted as `name`,
+/// and the result is `None`.
 pub(crate) async fn perhaps<S: Subject, T>(
     world: &World<S>,
     rng: &mut SimRng,
@@ -233,7 +235,7 @@ pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: b
         return;
     }
     let nearly_empty = world.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100;
-    // Where the map may be most of what is there, the data says little.
+    // If the map may be most of what is stored, the amount of data is not meaningful.
     let no_telling = world.config.style == Style::Sparse
         || world.config.trouble.faults.full_pages.is_some()
         || world.config.trouble.full_on_overwrite_ppm > 0
@@ -255,7 +257,7 @@ pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: b
     }
 }
 
-/// Changes how the drive compresses, now and then.
+/// Changes the codec of the drive.
 pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let policy = world.config.draw_other_codec(rng);
     let work = world.subject.set_codec(policy);
@@ -268,7 +270,8 @@ pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng)
     }
 }
 
-/// Grows the drive a little way towards the end of its backing. What hosts may address stays as the seed has it.
+/// Grows the drive a part of the way to the end of its backing. The range that clients use stays as the seed
+/// defines it.
 async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let config = &world.config;
     let physical = config.physical_bytes + rng.below(config.backing_bytes - config.physical_bytes + 1);
@@ -281,14 +284,15 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
             world.grown_to(logical);
             world.count("op: growth");
         }
-        // It is larger already.
+        // The drive is already larger.
         Some(Err(Error::Invalid(_))) => world.count("op: growth, refused"),
         Some(Err(error)) => world.judge("growth", &error),
         None => {}
     }
 }
 
-/// Writes, and tells the oracle. Answers nothing if the write was given up, or if it was a trim in its place: on a full drive.
+/// Writes, and records the write in the oracle. Returns `None` if the write was given up, or replaced by a
+/// trim on a full drive.
 pub(crate) async fn write_once<S: Subject>(
     world: &World<S>,
     rng: &mut SimRng,
@@ -337,7 +341,7 @@ pub(crate) async fn zero<S: Subject>(world: &World<S>, rng: &mut SimRng, kind: K
     zero_once(world, rng, kind, first, count).await;
 }
 
-/// Trims or zeroes, and tells the oracle.
+/// Trims or zeroes, and records it in the oracle.
 pub(crate) async fn zero_once<S: Subject>(
     world: &World<S>,
     rng: &mut SimRng,
@@ -368,7 +372,7 @@ pub(crate) async fn zero_once<S: Subject>(
     }
 }
 
-/// How things stood when a request began.
+/// State when a request began.
 struct Began {
     poisoned: bool,
     bad_segments: u64,
@@ -398,7 +402,7 @@ fn conclude<S: Subject>(
             let durable = fua || !world.config.write_cache;
             world.oracle.lock().acknowledge(write, durable);
         }
-        // A server says no more than that.
+        // A server does not report the cause of ENOSPC.
         Err(Error::NoSpace) if world.config.is_served() && world.was_backing_full() => {
             world.oracle.lock().fail(write);
         }
@@ -407,7 +411,7 @@ fn conclude<S: Subject>(
             let lost_some = world.subject.bad_segments() > began.bad_segments;
             let mut oracle = world.oracle.lock();
             match (lost_some || world.lacks_segments()) && oracle.is_divided(write) {
-                // It may have run out of segments on the way.
+                // The write may have run out of segments midway.
                 true => oracle.fail(write),
                 false => world.hold(oracle.refuse(write)),
             }
@@ -439,7 +443,7 @@ pub(crate) async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     read_range(world, rng, first, count).await;
 }
 
-/// Reads, and holds what comes against the oracle.
+/// Reads, and checks the result against the oracle.
 pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64, count: u64) {
     let mut data = vec![0xee; count as usize * SECTOR_BYTES];
     let reading = world.oracle.lock().begin_read(first, count);

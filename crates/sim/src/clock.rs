@@ -1,28 +1,28 @@
-//! Time for what goes by a tokio runtime's clock: it stands still, but for where the executor lets it pass.
+//! Time for code that uses a tokio runtime's clock. It advances only when the executor advances it.
 
 use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 
-/// A clock.
+/// A clock that can be advanced.
 pub(crate) struct Clock(Runtime);
 
 impl Clock {
-    /// A clock that stands still.
+    /// Creates a stopped clock.
     ///
     /// # Panics
-    /// Where no runtime can be made, which needs nothing that can fail.
+    /// If no runtime can be created. That is not expected: the runtime needs nothing that can fail.
     #[allow(clippy::expect_used, reason = "a simulation cannot go on without its clock")]
     pub(crate) fn new() -> Clock {
         Clock(Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime"))
     }
 
-    /// What is polled while this is held goes by this clock.
+    /// Makes this clock apply to everything that is polled while the guard is held.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.0.enter()
     }
 
-    /// Time passes. Wakes who waits for it.
+    /// Advances the clock and wakes tasks that waited for it.
     pub(crate) fn pass(&self, time: Duration) {
         self.0.block_on(tokio::time::advance(time));
     }

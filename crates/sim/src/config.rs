@@ -1,4 +1,4 @@
-//! What a seed's drive and its clients are like.
+//! Configuration of a seed's drive and its clients.
 
 mod faults;
 mod style;
@@ -19,74 +19,77 @@ pub(crate) use zones::GROUP_BYTES;
 use style::Palette;
 use zones::Zone;
 
-/// The fewest segments a drive can live on, and what does not make a whole one.
+/// Fewest segments that a drive can work with, including the space that does not make up a whole one.
 const SEGMENTS_MIN: u64 = 26;
 
-/// Segments of a drive that is about its size: few enough to be filled, and so many that its reserve is a small part.
+/// Number of segments of a drive whose size matters: small enough to be filled, and large enough for the
+/// reserve to be a small share.
 const LARGE_SEGMENTS: (u64, u64) = (200, 300);
-/// The annex begins at a multiple of what a leaf of the map covers.
+/// Range covered by a leaf of the map. The annex begins at a multiple of it.
 const LEAF_BYTES: u64 = 2 << 20;
-/// The annex is so many times as large as the backing.
+/// Size of the annex as a multiple of the backing.
 const ANNEX_SIZES: u64 = 12;
 
-/// The shape of a seed.
+/// Configuration of a seed.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of the drive.
+    /// UUID of the drive.
     pub uuid: [u8; 16],
-    /// 512 or 4096.
+    /// Sector size in bytes: 512 or 4096.
     pub sector_bytes: u32,
-    /// Segment size.
+    /// Segment size in bytes.
     pub segment_bytes: u32,
-    /// Size of the backing.
+    /// Physical size of the drive at first, in bytes.
     pub physical_bytes: u64,
-    /// Of the backing; where it is larger, the drive grows into it while it is used.
+    /// Size of the backing in bytes. If it is larger than `physical_bytes`, the drive grows into it during
+    /// use.
     pub backing_bytes: u64,
-    /// What clients use of what the host sees. Behind it lies the annex.
+    /// Part of the logical capacity that clients use, in bytes. The annex follows it.
     pub logical_bytes: u64,
-    /// How blocks are compressed.
+    /// Codec of new blocks.
     pub codec: Policy,
-    /// Memory for map nodes.
+    /// Memory for map nodes, in bytes.
     pub map_budget_bytes: u64,
-    /// Log between checkpoints.
+    /// Bytes of log between checkpoints.
     pub checkpoint_bytes: u64,
-    /// Off: every write is durable before it is acknowledged.
+    /// Whether the write cache is on. If not, every write is durable before it is acknowledged.
     pub write_cache: bool,
-    /// Clients at a time.
+    /// Number of concurrent clients.
     pub clients: u32,
-    /// Operations of a client in a life.
+    /// Number of operations of a client in a life.
     pub operations: u32,
-    /// Of 32 requests, how many are given up if they take a while.
+    /// Number of requests in 32 that are given up if they take a while.
     pub drops: u64,
-    /// Lives of the drive.
+    /// Number of lives of the drive.
     pub lives: u32,
-    /// What the clients are up to.
+    /// Workload of the clients.
     pub style: Style,
-    /// Beats from one tick of the drive's to the next, unless nothing else moves.
+    /// Beats between two ticks of the drive, unless nothing else can happen.
     pub beats_per_tick: u64,
-    /// Of 16 beats, how many do some maintenance.
+    /// Number of beats in 16 at which maintenance is done.
     pub maintenance: u64,
-    /// Tasks that do it.
+    /// Number of tasks that do maintenance.
     pub maintainers: u64,
-    /// What its backing is like, and what goes wrong on it.
+    /// Kind of the backing, and its faults.
     pub trouble: Trouble,
-    /// Single blocks all over the drive, instead of what its style says.
+    /// Whether single blocks all over the drive are used instead of the workload of the style.
     pub scattered: bool,
-    /// What the blocks of such a drive hold: so many bytes that do not compress.
+    /// Bytes of incompressible data in each block of such a drive.
     pub record_bytes: usize,
-    /// Dictionaries and data that needs them, instead of what its style says.
+    /// Whether dictionaries and data that needs them are used instead of the workload of the style.
     pub lessons: bool,
     zones: Vec<Zone>,
-    /// What is written round after round: first sector and length in sectors, of whole blocks.
+    /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
-    /// Where groups of blocks are written as a whole, aligned to the largest frame.
+    /// Zone in which groups of blocks are written as a whole, aligned to the largest frame.
     groups: Zone,
     palette: Palette,
     fillers: Vec<Filler>,
 }
 
 impl Config {
-    /// Draws a shape. Large drives are about the space that they tell of.
+    /// Draws a configuration. Style `Large` tests the space that drives report, so it is not drawn without
+    /// `has_space`.
     pub fn draw(rng: &mut SimRng, has_space: bool) -> Config {
         let style = match Style::draw(rng) {
             Style::Large if !has_space => Style::Mixed,
@@ -147,23 +150,23 @@ impl Config {
             fillers: style.draw_fillers(rng),
         };
         if config.is_served() {
-            // What a client does not wait for happens all the same.
+            // A client that does not wait does not cancel its request.
             config.drops = 0;
         }
         config
     }
 
-    /// Where the annex begins: blocks that no client touches, for [`Ledger`](crate::ledger::Ledger).
+    /// First block of the annex: blocks that no client touches, for [`Ledger`](crate::ledger::Ledger).
     pub fn annex_block(&self) -> u64 {
         self.logical_bytes.next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// Where it ends.
+    /// End of the annex.
     pub fn annex_end_block(&self) -> u64 {
         self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// What the host sees: room for clients, the annex, and on most drives part of a leaf.
+    /// Logical capacity: the range of clients, the annex, and on most drives part of a leaf.
     pub fn capacity_bytes(&self) -> u64 {
         let more = match self.uuid[5] % 4 {
             0 => 0,
@@ -172,7 +175,7 @@ impl Config {
         (self.annex_end_block() + more) * BLOCK_BYTES
     }
 
-    /// Draws what is drawn of its own, so that all else is as without.
+    /// Draws [`Trouble::bad_copy`] from a separate generator, so that everything else is as without it.
     pub fn draw_bad_copy(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xc091_bad1_c091_bad1;
         if !self.does_damage() {
@@ -180,7 +183,8 @@ impl Config {
         }
     }
 
-    /// Makes some of the large drives huge ones, with a map much larger than its memory. Drawn of its own, as above.
+    /// Turns some of the large drives into huge ones, with a map much larger than its memory. Drawn from a
+    /// separate generator.
     pub fn draw_scattered(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x5ca7_7e2e_d5ca_77e2;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -191,7 +195,7 @@ impl Config {
             self.physical_bytes = (32 + rng.below(64)) * u64::from(self.segment_bytes);
             self.backing_bytes = self.physical_bytes;
             self.lives = 1 + rng.below(2) as u32;
-            // Small records: the map is as large as the data, and there are many.
+            // Small records: the map is as large as the data, and records are many.
             if rng.chance(1, 4) {
                 self.record_bytes = SECTOR_BYTES;
                 self.physical_bytes = (26 + rng.below(8)) * u64::from(self.segment_bytes);
@@ -200,7 +204,7 @@ impl Config {
         }
     }
 
-    /// Makes some of the large drives small ones that learn. Drawn of its own, as above.
+    /// Turns some of the large drives into small ones with lessons. Drawn from a separate generator.
     pub fn draw_lessons(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x1e55_0115_1e55_0115;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -213,30 +217,31 @@ impl Config {
         }
     }
 
-    /// In half of the seeds several tasks look after the drive. Drawn of its own, as above.
+    /// Draws the number of maintenance tasks, more than one in half of the seeds, from a separate generator.
     pub fn draw_maintainers(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x3a17_7a13_3a17_7a13;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
         self.maintainers = [1, 1, 2, 3][rng.index(4)];
     }
 
-    /// Some backings are full now and then, also for what is written over. Drawn of its own, as above; beside other faults too.
+    /// Makes some backings full for a while, also for overwrites. Drawn from a separate generator, and
+    /// combined with other faults.
     pub fn draw_full_on_overwrite(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x0f11_5ace_0f11_5ace;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
         if self.style != Style::Large && rng.chance(1, 12) {
             self.trouble.full_on_overwrite_ppm = 1000 << rng.below(7);
-            // It excuses nothing, so that it must not hide behind this.
+            // A bad copy excuses no error, so this fault must not hide its effects.
             self.trouble.bad_copy = None;
         }
     }
 
-    /// Whether anything but power cuts and kills goes wrong.
+    /// Whether faults other than power cuts and kills occur.
     pub fn is_faulty(&self) -> bool {
         self.does_damage() || self.trouble.faults.read_error_ppm > 0
     }
 
-    /// Whether anything goes wrong that does not pass, as power cuts, kills and some errors of reading do.
+    /// Whether faults with lasting effects occur, other than power cuts, kills and transient read errors.
     pub fn does_damage(&self) -> bool {
         let f = &self.trouble.faults;
         let errors = [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.bad_page_ppm];
@@ -246,40 +251,40 @@ impl Config {
         strikes || is_full || !self.trouble.bad_bytes.is_empty()
     }
 
-    /// Whether dictionaries come and go on this drive, as often as they are trained.
+    /// Whether dictionaries are replaced on this drive as often as they are trained.
     pub fn is_learning(&self) -> bool {
         self.lessons || self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
     }
 
-    /// Whether dictionaries are trained at all: it takes more time than all else.
+    /// Whether dictionaries are trained at all. Training takes more time than everything else.
     pub fn is_training(&self) -> bool {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Whether hosts reach the drive by way of a server. Not where the backing does lasting damage or the engine panics, since either
-    /// ends the server; nor on large or sparse drives, which take too long.
+    /// Whether hosts reach the drive through a server. Not if the backing does lasting damage or the engine
+    /// panics, since both end the server. Not on large or sparse drives either, which take too long.
     pub fn is_served(&self) -> bool {
         let quiet =
             !self.does_damage() && !self.panics() && !matches!(self.style, Style::Large | Style::Sparse);
         self.uuid[4].is_multiple_of(6) && quiet
     }
 
-    /// Whether the engine may panic.
+    /// Whether planned panics of the engine occur.
     pub fn panics(&self) -> bool {
         self.uuid[2].is_multiple_of(8)
     }
 
-    /// Whether the codec is changed while the drive is used.
+    /// Whether the codec is changed while the drive is in use.
     pub fn changes_codec(&self) -> bool {
         self.uuid[1].is_multiple_of(4) && self.style != Style::Large
     }
 
-    /// Another codec, of those that differ most.
+    /// Draws another codec, one of those that differ most.
     pub fn draw_other_codec(&self, rng: &mut SimRng) -> Policy {
         [Policy::None, Policy::None, Policy::Lz4, Policy::Auto][rng.index(4)]
     }
 
-    /// Most blocks in a frame, for an opening.
+    /// Draws the largest number of blocks in a frame, for one opening.
     pub fn draw_frame_blocks(&self, rng: &mut SimRng) -> u64 {
         if self.style == Style::Large || (self.style == Style::Frames && rng.chance(2, 3)) {
             8
@@ -288,27 +293,28 @@ impl Config {
         }
     }
 
-    /// Steps until a crash, if there is one. Some mistakes take a long life to show.
+    /// Draws the number of steps until a crash, if one is planned. Some mistakes show only in a long life.
     pub fn draw_steps(&self, rng: &mut SimRng) -> u64 {
         if self.style.is_large() && rng.chance(1, 2) { rng.below(1 << 13) } else { rng.skewed(11) }
     }
 
-    /// At how many moments of a life a crash is tried out.
+    /// Draws the number of moments in a life at which a crash is tried on a copy.
     pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
         [0, 16, 48, 128][rng.index(4)]
     }
 
-    /// How the next write shall look.
+    /// Draws the filler of the next write.
     pub fn draw_filler(&self, rng: &mut SimRng) -> Filler {
         self.fillers[rng.index(self.fillers.len())]
     }
 
-    /// How a group shall look that is written as a whole.
+    /// Draws the filler of a group that is written as a whole.
     pub fn draw_filler_of_group(&self, rng: &mut SimRng) -> Filler {
         self.palette.draw_filler(rng)
     }
 
-    /// Where the next operation shall go: first sector and number of them, in sectors of [`SECTOR_BYTES`].
+    /// Draws the range of the next operation: first sector and number of sectors, in units of
+    /// [`SECTOR_BYTES`].
     pub fn draw_range(&self, rng: &mut SimRng) -> (u64, u64) {
         let sector = u64::from(self.sector_bytes);
         let len = self.draw_len(rng).next_multiple_of(sector);
@@ -319,7 +325,7 @@ impl Config {
         (start / SECTOR_BYTES as u64, len / SECTOR_BYTES as u64)
     }
 
-    /// The first sector of a group of [`GROUP_BYTES`].
+    /// Draws the first sector of a group of [`GROUP_BYTES`].
     pub fn draw_group(&self, rng: &mut SimRng) -> u64 {
         (self.groups.start + rng.below(self.groups.len / GROUP_BYTES) * GROUP_BYTES) / SECTOR_BYTES as u64
     }

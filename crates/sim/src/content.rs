@@ -1,44 +1,45 @@
-//! What the simulator writes: sectors that tell which write they came from, and as far as their filler allows, their place.
+//! Content that the simulator writes. Each sector identifies its write and, as far as the filler allows, its
+//! place.
 //!
 //! ```text
 //! stamped sector  0 magic | 8 place | 16 number of the write | 20 filler | 24 noise | then words that compress well
 //! ```
 //!
-//! The place is the sector's number; of a periodic filler it is the sector's number within the period, and a period shorter
-//! than a sector is one stamp after the other. Sectors without a stamp repeat one word of 8 bytes: zeros, a byte, or a word
-//! that holds the number of the write.
+//! The place is the sector's number. With a periodic filler it is the sector's number within the period, and
+//! a period shorter than a sector consists of repeated stamps. Sectors without a stamp repeat one word of 8
+//! bytes: zeros, a byte, or a word that holds the number of the write.
 
 mod filler;
 
 pub use filler::Filler;
 
-/// The unit of the oracle, in bytes: the smallest thing a host can write, whatever the drive's sector size.
+/// Unit of the oracle, in bytes: the smallest unit that a host can write, whatever the drive's sector size.
 pub const SECTOR_BYTES: usize = 512;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"simulate");
 const STAMP_BYTES: usize = 24;
-/// A word that is a write's: this, and its number from bit 16 on.
+/// Base of the word that identifies a write. The number of the write begins at bit 16.
 const WORD: u64 = 0x5e00_0000_0000_00a1;
 const WORD_MASK: u64 = 0xffff_0000_0000_ffff;
 
-/// What a sector holds, as far as it matters.
+/// Content of a sector, as far as the oracle distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// This 8-byte word, repeated, which may be that of many writes: zeros are everyone's.
+    /// This 8-byte word, repeated. It may come from many writes, for example zeros.
     Fill(u64),
-    /// A sector of this write, whole and at its place as far as it shows.
+    /// A whole sector of this write, at its place as far as the content shows.
     Stamp(u32),
-    /// A sector of this write that belongs elsewhere.
+    /// A sector of this write that belongs to another place, which is the second field.
     Misplaced(u32, u64),
-    /// Nothing that was ever written.
+    /// Content that was never written.
     Garbage,
 }
 
 impl Value {
-    /// What a sector holds that was never written.
+    /// Content of a sector that was never written.
     pub const ZERO: Value = Value::Fill(0);
 
-    /// What the sectors of a write hold.
+    /// Content of the sectors of a write.
     pub fn of(write: u32, filler: Filler) -> Value {
         match filler {
             Filler::Zero => Value::ZERO,
@@ -47,7 +48,7 @@ impl Value {
         }
     }
 
-    /// What this sector holds.
+    /// Identifies the content of this sector.
     pub fn identify(sector: u64, bytes: &[u8]) -> Value {
         let word = word_at(bytes, 0);
         if bytes.chunks_exact(8).all(|chunk| word.to_le_bytes() == *chunk) {
@@ -67,7 +68,7 @@ impl Value {
     }
 }
 
-/// The bytes of a write of whole sectors.
+/// Fills `out` with the content of a write of whole sectors.
 pub fn fill(out: &mut [u8], first_sector: u64, write: u32, filler: Filler) {
     for (sector, bytes) in (first_sector..).zip(out.chunks_exact_mut(SECTOR_BYTES)) {
         let word = match filler {
@@ -90,7 +91,7 @@ fn byte_word(write: u32) -> u64 {
     (1 + u64::from(write) % 255) * 0x0101_0101_0101_0101
 }
 
-/// What the stamp of a sector tells of its place.
+/// Place that the stamp of a sector records.
 fn place_of(sector: u64, filler: Filler) -> u64 {
     match filler {
         Filler::Periodic { log, .. } => sector % ((1_u64 << log) / SECTOR_BYTES as u64).max(1),
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(Value::identify(101, &bytes), Value::Misplaced(1, 4));
     }
 
-    /// Units of 16 bytes of a frame of eight blocks, and of each block alone.
+    /// Returns the units of 16 bytes of a frame of eight blocks, and the sum over each block alone.
     fn units(filler: Filler, policy: Policy) -> (usize, usize) {
         let mut bytes = vec![0; 8 * BLOCK];
         fill(&mut bytes, 64, 9, filler);

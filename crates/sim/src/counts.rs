@@ -1,4 +1,4 @@
-//! What a run went through, so that a blind spot is seen.
+//! Counters of the events in a run, which make blind spots visible.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,17 +23,17 @@ impl Counts {
         }
     }
 
-    /// What a counter stands at.
+    /// Value of a counter.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).map_or(0, |tally| tally.times)
     }
 
-    /// The sum of all counters whose names begin so.
+    /// Sum of all counters whose names begin with `prefix`.
     pub fn sum(&self, prefix: &str) -> u64 {
         self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, tally)| tally.times).sum()
     }
 
-    /// Adds what was counted in a part of the same seed.
+    /// Adds the counters of a part of the same seed.
     pub fn absorb(&mut self, other: &Counts) {
         other.0.iter().for_each(|(name, theirs)| self.add(name, theirs.times));
     }

@@ -1,4 +1,5 @@
-//! A host that goes to the end of the drive: the last blocks, those behind the end of old, and those that are not there.
+//! A host that goes to the end of the drive: the last blocks, those after the former end of a grown drive,
+//! and those beyond the end.
 
 use drive::Error;
 use media::SimRng;
@@ -9,10 +10,10 @@ use crate::extents::ask_range;
 use crate::oracle::Kind;
 use crate::{Subject, World};
 
-/// How far from the end it goes, in sectors: below 2 to the power of this, at least.
+/// Largest distance from the end, in sectors: two to this power.
 const REACH_BITS: u64 = 9;
 
-/// One request there.
+/// Sends one request near the end.
 pub(crate) async fn touch_end<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     if !S::HAS_SPACE {
         return;
@@ -24,7 +25,7 @@ pub(crate) async fn touch_end<S: Subject>(world: &World<S>, rng: &mut SimRng) {
         old if old < end && rng.chance(1, 2) => old - rng.below(reach) / sector * sector,
         _ => end - reach,
     };
-    // To the end mostly, if it is that far.
+    // Mostly up to the end, if it is in reach.
     let count = if rng.chance(2, 3) { reach } else { (1 + rng.below(reach)).next_multiple_of(sector) };
     let count = count.min(end - first);
     world.count(if first + count == end { "edge: last block of the drive" } else { "edge: close to an end" });
@@ -44,7 +45,8 @@ pub(crate) async fn touch_end<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     }
 }
 
-/// What is not there is neither read nor written. (A server says so in other words, and a drive that grows may have it meanwhile.)
+/// Checks that requests beyond the end are refused. (Not with a server, which returns other errors, nor on a
+/// drive that grows, which may have the range by then.)
 async fn beyond<S: Subject>(world: &World<S>, end: u64, sector: u64) {
     if world.config.is_served() || world.config.backing_bytes > world.config.physical_bytes {
         return;

@@ -1,14 +1,17 @@
-//! Which errors a correct drive may answer, given what was done to its backing. No fault excuses more than it can explain.
+//! Errors that a correct drive may return, given the faults of its backing. A fault excuses only the errors
+//! that it can explain.
 //!
-//! | error | wants |
+//! | error | requires one of |
 //! | --- | --- |
-//! | corrupt, damaged, no drive | something durable became something else; or a sync failed in this life, which loses what was written |
-//! | i/o, to a request that only reads | a read that failed in this life |
+//! | corrupt, damaged, no drive | durable data was changed; or a sync failed in this life, which loses written data |
+//! | i/o, for a request that only reads | a read that failed in this life |
 //! | i/o | any operation of the backing that failed in this life |
-//! | read-only | a sync that failed in this life, or a write that failed in this life, not the first; or segments that are no use: damaged, or not to be read |
+//! | read-only | a sync that failed in this life |
+//! | read-only | a write that failed in this life and was not the first one to fail |
+//! | read-only | unusable segments: damaged or unreadable |
 //! | backing full | the backing was full in this life |
 //!
-//! Being out of space is judged elsewhere.
+//! Errors about lack of space on the drive are judged elsewhere.
 
 use drive::Error;
 use media::{MediaCounts, SimMedia};
@@ -16,17 +19,18 @@ use media::{MediaCounts, SimMedia};
 use crate::backing::Overwrites;
 use crate::wire::LOST;
 
-/// Failed writes after which a drive may give up writing at one more: both copies of something, or many segments, also of earlier lives.
+/// Number of failed writes after which a drive may stop writing: they may have hit both copies of something,
+/// or many segments. Failures of earlier lives count.
 const WRITES_FAILED_MIN: u64 = 2;
 
-/// What was done to a backing.
+/// Faults that have struck a backing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Struck {
-    /// Something durable became something else, in this life or before.
+    /// Durable data was changed, in this life or earlier.
     pub(crate) damaged: bool,
-    /// There are pages that cannot be read, however often that is tried.
+    /// Some pages cannot be read, however often that is tried.
     pub(crate) unreadable: bool,
-    /// In this life.
+    /// Counts of this life, except `writes_ever_failed`.
     reads_failed: u64,
     writes_failed: u64,
     writes_ever_failed: u64,
@@ -35,13 +39,15 @@ pub(crate) struct Struck {
 }
 
 impl Struck {
-    /// What happened on a backing so far. A write that is refused for want of room is one, whatever it was to be written over.
+    /// Counts of events on a backing so far. A write that is refused for lack of space counts as such, also
+    /// if it was an overwrite.
     pub(crate) fn counts(media: &SimMedia, overwrites: &Overwrites) -> MediaCounts {
         let counts = media.counts();
         MediaCounts { full_errors: counts.full_errors + overwrites.refused(), ..counts }
     }
 
-    /// What was done to this backing, of which these were the counts when its life began.
+    /// Returns the faults that have struck this backing. `before` holds its counts at the beginning of this
+    /// life.
     pub(crate) fn of(media: &SimMedia, overwrites: &Overwrites, before: &MediaCounts) -> Struck {
         let now = Struck::counts(media, overwrites);
         Struck {
@@ -57,7 +63,7 @@ impl Struck {
         }
     }
 
-    /// Whether it excuses this error of a drive that was opened, or is being opened.
+    /// Whether the faults excuse this error of a drive that is open or being opened.
     pub(crate) fn excuses(&self, doing: &str, error: &Error) -> bool {
         let reads_only = ["read", "extents", "scrub"].contains(&doing);
         match error {
@@ -72,7 +78,8 @@ impl Struck {
         }
     }
 
-    /// The same for a drive that was just opened and at which nothing goes wrong any more: what is lost stays so.
+    /// The same for a drive that was just opened, with no more faults in effect: only lasting damage is an
+    /// excuse.
     pub(crate) fn excuses_at_rest(&self, error: &Error) -> bool {
         match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged,
@@ -87,13 +94,13 @@ impl Struck {
         match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged,
             Error::NoSpace => self.found_full > 0,
-            // What is read twice may be damaged between.
+            // Data that is read twice may be damaged in between.
             Error::Io(_) if self.damaged => true,
             error => self.excuses("open", error),
         }
     }
 
-    /// Whether it may take no changes any more, in this life.
+    /// Whether the drive may refuse all changes in this life.
     fn may_give_up(&self) -> bool {
         let writes_failed = self.writes_failed > 0 && self.writes_ever_failed >= WRITES_FAILED_MIN;
         self.syncs_failed > 0 || writes_failed || self.damaged || self.unreadable

@@ -1,8 +1,9 @@
-//! Runs futures on one thread, in an order that only the seed decides.
+//! An executor that runs futures on one thread, in an order that depends only on the seed.
 //!
-//! Each step either completes one media operation or polls one ready task. Which one is picked at random, or by priorities, or some
-//! tasks are starved: see [`Policy`]. No time passes by itself: what a server does "every few milliseconds" happens at
-//! [`Pulse::beat`], now and then and whenever nothing else can happen; and then a [`Clock`] goes on, if there is one.
+//! Each step either completes one media operation or polls one ready task. The choice is random, or by
+//! priorities, or some tasks are starved: see [`Policy`]. Time does not pass by itself. Work that a server
+//! does "every few milliseconds" happens at [`Pulse::beat`], which is called at random steps and whenever
+//! nothing else can happen. A [`Clock`], if there is one, advances then too.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,68 +22,71 @@ use crate::panics::Planned;
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Beats without progress while nothing else can happen, after which nothing ever will.
+/// Number of beats without progress, while nothing else can happen, after which the run is considered stuck.
 const IDLE_BEATS_MAX: u32 = 16;
 
-/// The same where time passes: somebody may wait for it.
+/// The same with a clock, since tasks may wait for time to pass.
 const IDLE_BEATS_ON_TIME_MAX: u32 = 1 << 14;
 
-/// How much time passes at a beat: mostly a tick, or as long as a server waits for something, or until a drive counts as idle.
+/// Time that passes at a beat: mostly a tick, otherwise as long as a server waits for something, or until a
+/// drive counts as idle.
 const TICK: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_secs(1);
 const LONGER: Duration = Duration::from_secs(35);
 
-/// Steps without progress after which there will be none, usually.
+/// Number of steps without progress after which the run is considered stuck, usually.
 const STEPS_WITHOUT_PROGRESS_MAX: u64 = 600_000;
 
-/// One step in so many beats.
+/// One step in this many is a beat.
 const STEPS_PER_BEAT: u64 = 24;
 
-/// What lies before this on a backing is superblocks and checkpoints, if the drive is small: segments begin here.
+/// End of the superblocks and checkpoints of a small drive, in bytes of the backing. Segments begin here.
 pub const SLOTS_END_BYTES: u64 = 1 << 20;
 
-/// How a run ended.
+/// Reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Every foreground task is done.
+    /// Every foreground task has finished.
     Finished,
-    /// It was time for the cut.
+    /// The time of the cut was reached.
     Cut,
-    /// A task panicked, as it was to, and is no more.
+    /// A task panicked as planned and is gone.
     Panicked,
-    /// Foreground tasks wait, and nothing will ever wake them.
+    /// Foreground tasks wait, and nothing can wake them.
     Deadlock,
-    /// Tasks run and run, and nothing gets done.
+    /// Tasks keep running without progress.
     Livelock,
 }
 
-/// When to stop short of the end.
+/// Moment at which to stop before all tasks have finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Never.
     Never,
-    /// After so many more steps.
+    /// After this many steps.
     After(u64),
-    /// After so many more steps, as soon as some write is not durable.
+    /// After this many steps, as soon as some write is not durable.
     AtRisk(u64),
-    /// After so many more steps, so long after a sync began then.
+    /// `.1` steps after a sync is found in flight, searching from step `.0` on.
     InSync(u64, u64),
-    /// The same, but a sync while maintenance is under way.
+    /// The same, for a sync while maintenance is in progress.
     InMaintenance(u64, u64),
-    /// After so many more steps, so long after a write to [`SLOTS_END_BYTES`] was issued: mostly while it is not durable.
+    /// `.1` steps after a write below [`SLOTS_END_BYTES`] is found not to be durable, searching from step
+    /// `.0` on. Mostly it is still not durable then.
     AtSlot(u64, u64),
-    /// After so many more steps, so long after writes there have become durable.
+    /// `.1` steps after all writes below [`SLOTS_END_BYTES`] have become durable, searching from step `.0`
+    /// on.
     AfterSlot(u64, u64),
 }
 
-/// Which of the tasks that are ready is polled next.
+/// Choice among the ready tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// Any of them.
+    /// Any of them, with equal probability.
     Uniform,
-    /// Mostly the one with the highest rank, which each task is given when it comes.
+    /// Mostly the one with the highest rank. Each task gets a rank when it is added.
     Ranks,
-    /// Tasks of a rank that is a multiple of four are slow, by this power of 2.
+    /// Tasks whose rank is a multiple of four are slowed by two to this power.
     Starving(u64),
 }
 
@@ -96,19 +100,19 @@ impl Policy {
     }
 }
 
-/// The world around the tasks.
+/// Environment of the tasks.
 pub trait Pulse {
-    /// Now and then, and whenever only time can move things (`idle`).
+    /// Called at random steps, and whenever only the passing of time can wake a task (`idle`).
     fn beat(&self, idle: bool);
-    /// A number that grows whenever something useful was done.
+    /// A number that increases whenever something useful was done.
     fn progress(&self) -> u64;
-    /// Whether background work is under way.
+    /// Whether background work is in progress.
     fn in_maintenance(&self) -> bool {
         false
     }
 }
 
-/// No world.
+/// An environment that does nothing.
 pub struct NoPulse;
 
 impl Pulse for NoPulse {
@@ -120,7 +124,8 @@ impl Pulse for NoPulse {
 
 #[derive(Default)]
 struct Queue {
-    /// In the order of their numbers: who is woken by one step is woken in any order, as tokio's channels have random ones.
+    /// In the order of their numbers: tasks woken by one step are treated as woken in any order, because the
+    /// order of tokio's channels is random.
     ready: Vec<usize>,
     arrived: Vec<BoxFuture>,
 }
@@ -151,28 +156,28 @@ struct Task {
     waker: Arc<TaskWaker>,
     is_foreground: bool,
     rank: u64,
-    /// Polled only once in 2 to the power of this many times that it might be, while anything else can be done.
+    /// The task is polled only once in two to this power of its turns, while anything else can be done.
     slowness: u64,
 }
 
-/// The executor. Dropping it drops its tasks where they stand, as a crash does.
+/// The executor. Dropping it drops its tasks wherever they are, like a crash.
 pub struct Executor {
     queue: Arc<Mutex<Queue>>,
     tasks: Vec<Option<Task>>,
     foreground: usize,
     steps: u64,
-    /// Of 8 steps that could go either way, how many go to the media.
+    /// Number of steps in 8 that go to the media, if both a task and the media could be chosen.
     media_share: u64,
     policy: Policy,
-    /// For what goes by the time of a tokio runtime.
+    /// For tasks that use the time of a tokio runtime.
     clock: Option<Clock>,
-    /// Steps without progress after which there will be none.
+    /// Number of steps without progress after which the run is considered stuck.
     patience: u64,
     rng: SimRng,
 }
 
 impl Executor {
-    /// An executor without tasks.
+    /// Creates an executor without tasks.
     pub fn new(mut rng: SimRng) -> Executor {
         let media_share = [1, 3, 4, 6, 7][rng.index(5)];
         let policy = Policy::draw(&mut rng);
@@ -190,17 +195,17 @@ impl Executor {
         }
     }
 
-    /// The same, with a clock that its tasks go by.
+    /// Adds a clock for its tasks.
     pub fn with_clock(self) -> Executor {
         Executor { clock: Some(Clock::new()), ..self }
     }
 
-    /// The same, for what takes so many times as many steps as usual.
+    /// Multiplies the number of steps without progress that are allowed.
     pub fn with_patience(self, times: u64) -> Executor {
         Executor { patience: STEPS_WITHOUT_PROGRESS_MAX * times, ..self }
     }
 
-    /// Time passes: mostly a tick of the drive's, now and then more.
+    /// Advances the clock: mostly by a tick of the drive, sometimes by more.
     fn pass_time(&mut self) {
         let Some(clock) = &self.clock else { return };
         clock.pass(match self.rng.below(16) {
@@ -210,7 +215,7 @@ impl Executor {
         });
     }
 
-    /// Hands background work to this executor.
+    /// Returns a spawner that gives background work to this executor.
     pub fn spawner(&self) -> Spawner {
         let queue = Arc::downgrade(&self.queue);
         Arc::new(move |future| {
@@ -225,17 +230,19 @@ impl Executor {
         self.add(Box::pin(future), true, 0);
     }
 
-    /// The same, but the task is polled only once in 2 to the power of `slowness` times while anything else can be done.
+    /// The same, but the task is polled only once in two to the power of `slowness` of its turns, while
+    /// anything else can be done.
     pub fn spawn_slow(&mut self, future: impl Future<Output = ()> + Send + 'static, slowness: u64) {
         self.add(Box::pin(future), true, slowness);
     }
 
-    /// Steps taken so far.
+    /// Number of steps taken so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Runs until every foreground task is done, or it is time for the cut, or nothing moves.
+    /// Runs until every foreground task has finished, the time of the cut is reached, or nothing makes
+    /// progress.
     pub fn run(&mut self, media: &SimMedia, pulse: &dyn Pulse, cut: Cut) -> End {
         let start = self.steps;
         let mut cut = cut;
@@ -293,7 +300,7 @@ impl Executor {
             }
             if idle || self.rng.chance(1, STEPS_PER_BEAT) {
                 self.pass_time();
-                // The engine is entered there too.
+                // The engine runs there too, so it may panic as planned.
                 match catch_unwind(AssertUnwindSafe(|| pulse.beat(idle))) {
                     Ok(()) => {}
                     Err(panic) if panic.is::<Planned>() => return End::Panicked,
@@ -311,7 +318,7 @@ impl Executor {
         }
     }
 
-    /// Runs one future to its end; what else is there runs along.
+    /// Runs one future to its end, along with all other tasks.
     pub fn block_on<T: Send + 'static>(
         &mut self,
         media: &SimMedia,
@@ -351,8 +358,8 @@ impl Executor {
         self.tasks.push(Some(Task { future, waker, is_foreground, rank, slowness }));
     }
 
-    /// Which of the ready tasks is polled, of which there is one at least; none if it is a slow one's turn and something else can
-    /// be done.
+    /// Chooses one of the ready tasks, of which there must be at least one. Returns `None` if a slow task is
+    /// chosen, its turn is skipped, and something else can be done.
     fn pick(&mut self, may_wait: bool) -> Option<usize> {
         let queue = self.queue.lock();
         let ready = &queue.ready;
@@ -370,7 +377,7 @@ impl Executor {
         other.or((!may_wait).then_some(pick))
     }
 
-    /// Answers whether the task panicked as it was to.
+    /// Polls a task. Returns whether it panicked as planned.
     fn poll_one(&mut self, pick: usize) -> bool {
         let number = self.queue.lock().ready.remove(pick);
         let Some(task) = &mut self.tasks[number] else { return false };
@@ -399,7 +406,7 @@ impl Executor {
     }
 }
 
-/// Lets the other tasks run first, if the dice say so.
+/// Yields, so that other tasks may run first.
 pub async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {

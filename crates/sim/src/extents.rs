@@ -1,4 +1,4 @@
-//! A host that asks what lies where, without reading it: what is told to be zeros must be so for who reads it.
+//! A host that asks for extents without reading them. Ranges reported as zeros must read as zeros.
 
 use media::SimRng;
 
@@ -6,13 +6,13 @@ use crate::client::perhaps;
 use crate::content::SECTOR_BYTES;
 use crate::{Subject, World};
 
-/// Asks about some range, and holds the answer against the oracle.
+/// Asks for the extents of a random range, and checks the reply against the oracle.
 pub(crate) async fn ask<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let (first, count) = world.config.draw_range(rng);
     ask_range(world, rng, first, count).await;
 }
 
-/// Asks about these sectors.
+/// Asks for the extents of these sectors.
 pub(crate) async fn ask_range<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64, count: u64) {
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
     let reading = world.oracle.lock().begin_read(first, count);

@@ -1,4 +1,4 @@
-//! A host that fills the drive until it refuses, and then does to it what a full drive has to bear.
+//! A host that fills the drive until it refuses writes, and then uses the full drive.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::executor::yield_now;
 use crate::oracle::{ATOMIC_BYTES_MAX, Kind};
 use crate::{Subject, World};
 
-/// Refusals in a row after which the drive counts as full.
+/// Refused writes in a row after which the drive counts as full.
 const REFUSALS: u32 = 2;
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;
 const WRITE_SECTORS_MAX: u64 = ATOMIC_BYTES_MAX / SECTOR_BYTES as u64;
@@ -19,7 +19,7 @@ const WRITE_SECTORS_MAX: u64 = ATOMIC_BYTES_MAX / SECTOR_BYTES as u64;
 /// First sector and number of sectors.
 type Range = (u64, u64);
 
-/// One operation after another: filling first.
+/// Performs one operation after the other, writes that fill the drive first.
 pub async fn filler<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     let sectors = world.config.logical_bytes / SECTOR_BYTES as u64;
     let mut at = rng.below(sectors) / BLOCK_SECTORS * BLOCK_SECTORS;
@@ -30,9 +30,10 @@ pub async fn filler<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             break;
         }
         if refusals < REFUSALS {
-            // Downwards in size once it is refused: the last corner is filled too.
+            // Smaller writes after a refusal, so that the last space is filled too.
             let most = WRITE_SECTORS_MAX >> (refusals * 3);
-            // As few as fill it: what a full drive has to bear comes afterwards.
+            // Mostly large writes, to fill the drive with few of them: the operations on the full drive come
+            // afterwards.
             let count =
                 if rng.chance(3, 4) { most } else { (1 + rng.below(most / BLOCK_SECTORS)) * BLOCK_SECTORS };
             let range = (at, count.min(sectors - at));
@@ -56,10 +57,11 @@ pub async fn filler<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     world.leave();
 }
 
-/// Something that is done to a full drive. Answers how many refusals it then counts with: fewer if there may be room.
+/// Performs an operation on a full drive. Returns the number of refusals to continue with: fewer if there may
+/// be space now.
 async fn use_full<S: Subject>(world: &World<S>, rng: &mut SimRng, written: &mut Vec<Range>) -> u32 {
     if written.is_empty() {
-        // Filled in an earlier life, or by others.
+        // Filled in an earlier life, or by other clients.
         written.push(world.config.draw_range(rng));
     }
     let pick = rng.index(written.len());
@@ -112,7 +114,7 @@ async fn put<S: Subject>(
     write_once(world, rng, first, count, Filler::Random, fua).await
 }
 
-/// Part of a range, of whole blocks mostly.
+/// Draws a part of a range, mostly of whole blocks.
 fn part<S: Subject>(world: &World<S>, rng: &mut SimRng, (first, count): Range) -> Range {
     let sector = u64::from(world.config.sector_bytes) / SECTOR_BYTES as u64;
     let align = if rng.chance(1, 4) { sector } else { BLOCK_SECTORS };

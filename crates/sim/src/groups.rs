@@ -1,5 +1,5 @@
-//! A host that writes aligned groups of eight blocks as a whole, and takes single blocks of them away again: frames of which
-//! any part is dead, in segments where all else dies.
+//! A host that writes aligned groups of eight blocks as a whole and then discards single blocks of them. This
+//! makes frames with any combination of dead blocks, in segments where everything else dies.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{Subject, World};
 const GROUP_SECTORS: u64 = GROUP_BYTES / SECTOR_BYTES as u64;
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;
 const GROUP_BLOCKS: u64 = GROUP_SECTORS / BLOCK_SECTORS;
-/// What is trimmed where a drive is full.
+/// Length of a trim on a full drive.
 const ROOM_SECTORS: u64 = (4 << 20) / SECTOR_BYTES as u64;
 const GROUPS_A_WRITE_MAX: u64 = ATOMIC_BYTES_MAX / GROUP_BYTES;
 
-/// One operation after another.
+/// Performs one operation after the other.
 pub async fn weaver<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     for _ in 0..world.config.operations {
         if world.is_stopped() {
@@ -57,7 +57,7 @@ async fn weave<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let fua = rng.chance(1, 8);
     world.count("frames: groups written as a whole");
     write_once(world, rng, first, groups * GROUP_SECTORS, filler, fua).await;
-    // What is left of them is all that lives of their segment then, as soon as its other data dies.
+    // The rest of these groups is all that is live in their segment, as soon as its other data dies.
     if rng.chance(1, 2) {
         for group in 0..groups {
             unravel(world, rng, first + group * GROUP_SECTORS).await;
@@ -65,7 +65,7 @@ async fn weave<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     }
 }
 
-/// Takes some blocks of a group away, in one of the ways there are.
+/// Discards some blocks of a group: by trim, zeroes, or overwriting.
 async fn unravel<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64) {
     let (name, mask) = draw_pattern(rng);
     world.count(name);
@@ -89,7 +89,7 @@ async fn unravel<S: Subject>(world: &World<S>, rng: &mut SimRng, first: u64) {
     }
 }
 
-/// Which of eight blocks go: those with a bit.
+/// Draws which of eight blocks to discard, one bit each.
 fn draw_pattern(rng: &mut SimRng) -> (&'static str, u8) {
     match rng.below(8) {
         0 => ("frames: first blocks of a group taken away", 0xff >> (1 + rng.below(7))),
@@ -101,8 +101,8 @@ fn draw_pattern(rng: &mut SimRng) -> (&'static str, u8) {
     }
 }
 
-/// Trims from some group on: a drive that is full first compresses whatever it is asked to write as well as it can, and a life
-/// spent on refusals shows nothing else.
+/// Trims from a random group on. A full drive first compresses every write as well as it can, and a life that
+/// consists of refused writes tests nothing else.
 async fn give_room<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let first = world.config.draw_group(rng);
     let most = world.config.logical_bytes / SECTOR_BYTES as u64 - first;
@@ -110,7 +110,7 @@ async fn give_room<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     zero_once(world, rng, Kind::Trim, first, most.min(ROOM_SECTORS)).await;
 }
 
-/// Writes to where it is written most, so that the log goes round.
+/// Writes to the most used places, so that the log wraps around.
 async fn churn<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let (first, count) = world.config.draw_range(rng);
     let filler = world.config.draw_filler(rng);

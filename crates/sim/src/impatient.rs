@@ -1,18 +1,18 @@
-//! A request whose client gives it up at some await.
+//! Requests that their client gives up at an await.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use media::SimRng;
 
-/// Times that a request is found waiting before it is given up: below 2 to the power of this.
+/// A request is polled without result fewer times than two to this power before it is given up.
 const WAITS_BITS: u64 = 5;
 
-/// A future that is dropped when it was found waiting for so long, or just before it would go on.
+/// A future that is dropped after being pending a number of times, or just before it would continue.
 pub(crate) struct Impatient<F> {
     request: Option<Pin<Box<F>>>,
     waits: u64,
-    /// Given up when it is woken, not when it begins to wait.
+    /// Whether it is given up when it is woken, rather than when it begins to wait.
     is_late: bool,
     is_doomed: bool,
 }
@@ -25,7 +25,7 @@ impl<F: Future> Impatient<F> {
 }
 
 impl<F: Future> Future for Impatient<F> {
-    /// Nothing if it was given up.
+    /// `None` if it was given up.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -1,4 +1,4 @@
-//! What a processor is busy with for long, or a device, ends some steps later, or never.
+//! Long work of a processor or a device: it ends some steps later, or never.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -9,36 +9,36 @@ use media::SimRng;
 use offload::{Batch, By, Done, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
 
-/// One opening in so many has such a device.
+/// One opening in this many has such a device.
 const ONE_IN: u64 = 8;
-/// Of a block.
+/// Block size in bytes.
 const BLOCK_BYTES: usize = 4096;
 /// Most steps that a batch takes: two to this power.
 const STEPS_BITS_MAX: u64 = 7;
 const SOFTWARE: Policy = Policy::Deflate(1);
 
-/// An offload whose batches are tasks of the executor: it decides in which order they end.
+/// An offload whose batches are tasks of the executor, which decides in which order they end.
 pub(crate) struct Later {
     rng: Mutex<SimRng>,
     spawner: Spawner,
 }
 
-/// What a batch comes to.
+/// Result of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// At once, by the CPU: the queue is full.
+    /// Done at once by the CPU, because the queue is full.
     Now,
     Well,
     /// Given up by the device, and left to the CPU.
     Lost,
-    /// Frames do not shrink.
+    /// Frames are incompressible.
     NoFrames,
-    /// Nothing does.
+    /// All jobs are incompressible.
     Raw,
 }
 
 impl Later {
-    /// An offload for some openings, none for the others.
+    /// Returns an offload for some openings and `None` for the others.
     pub(crate) fn sometimes(entropy: u64, spawner: &Spawner) -> Option<Arc<Later>> {
         let rng = Mutex::new(SimRng::new(entropy));
         (entropy >> 8).is_multiple_of(ONE_IN).then(|| Arc::new(Later { rng, spawner: spawner.clone() }))
@@ -80,7 +80,7 @@ fn raw() -> Done {
     Done { id: CodecId::Raw, payload: Vec::new(), by: By::Device }
 }
 
-/// Runs work that keeps a processor busy as a task of the executor: others go on meanwhile.
+/// Runs CPU-intensive work as a task of the executor. Other tasks run meanwhile.
 pub(crate) fn compute(entropy: u64, spawner: &Spawner) -> Compute {
     let (rng, spawner) = (Mutex::new(SimRng::new(entropy ^ 1)), spawner.clone());
     Arc::new(move |work| {
@@ -92,7 +92,7 @@ pub(crate) fn compute(entropy: u64, spawner: &Spawner) -> Compute {
     })
 }
 
-/// Lets so many turns of this task go by.
+/// Waits for this many turns of the task.
 pub(crate) async fn wait(mut steps: u64) {
     std::future::poll_fn(|context| {
         if steps == 0 {

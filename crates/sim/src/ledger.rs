@@ -1,62 +1,65 @@
-//! What the simulator keeps on a drive while nothing else is under way: written, trimmed and read back block by block.
+//! Data that the simulator keeps on a drive while nothing else is in progress. It is written, trimmed and
+//! read back block by block.
 //!
-//! Where the drive is large or has to be filled, the oracle's account of each sector would cost too much, and is not needed:
-//! one request at a time, so a block holds what was written last, and after a crash that or what it held at any time since
-//! the last flush, until somebody has looked. All of it lies behind what clients use: the annex of [`Config`](crate::Config).
+//! On drives that are large or have to be filled, the oracle's record of each sector would cost too much. It
+//! is not needed either, because there is one request at a time. A block holds what was written last. After a
+//! crash it holds that, or its content at any time since the last flush, until it has been read. All this
+//! data is after the range that clients use, in the annex of [`Config`](crate::Config).
 
 use rustc_hash::FxHashMap;
 
 use crate::content::{self, Filler, SECTOR_BYTES, Value};
 
-/// Of a block, in bytes.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
-/// Versions are no numbers of the oracle's.
+/// First version number. Versions differ from the write numbers of the oracle.
 const FIRST_VERSION: u32 = 1 << 31;
 
-/// What one write left: so many blocks of one version.
+/// Data of one write: a range of blocks with one version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// First block of the drive.
     pub first: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub count: u64,
-    /// Which write it was.
+    /// Version: identifies the write.
     pub version: u32,
 }
 
 impl Piece {
-    /// Where on the drive it begins, in bytes.
+    /// Offset on the drive in bytes.
     pub fn offset(&self) -> u64 {
         self.first * BLOCK_BYTES
     }
 
-    /// How long it is in bytes.
+    /// Length in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.count * BLOCK_BYTES
     }
 }
 
-/// The account. See the module's header.
+/// The record; see the module documentation.
 #[derive(Clone)]
 pub struct Ledger {
     /// First block of the annex.
     first: u64,
-    /// Version of each block that was ever written, 0 for zeros; of one in doubt, the newest it may have.
+    /// Version of each block that was ever written, 0 for zeros. For a block in doubt, the newest version
+    /// that it may have.
     now: Vec<u32>,
-    /// What blocks held since the last flush.
+    /// Earlier versions that blocks had since the last flush.
     before: FxHashMap<u64, Vec<u32>>,
-    /// What blocks may hold that nobody has looked at since a crash.
+    /// Versions that blocks may have which were not read since a crash.
     doubt: FxHashMap<u64, Vec<u32>>,
     fillers: Vec<Filler>,
-    /// Every write, the overwritten ones too.
+    /// All writes, including overwritten ones.
     pieces: Vec<Piece>,
-    /// The block that was never written, and all behind it.
+    /// First block that, like all after it, was never written.
     fresh: u64,
 }
 
 impl Ledger {
-    /// An account of an annex that begins at this block.
+    /// Creates the record of an annex that begins at block `first`.
     pub fn new(first: u64) -> Ledger {
         Ledger {
             first,
@@ -74,37 +77,37 @@ impl Ledger {
         self.fresh
     }
 
-    /// Blocks that may hold something now.
+    /// Number of blocks that may hold data now.
     pub fn mapped_blocks(&self) -> u64 {
         let trimmed = |block: &u64| self.now[(block - self.first) as usize] == 0;
         let doubtful = self.doubt.keys().filter(|block| trimmed(block)).count();
         (self.now.iter().filter(|&&version| version != 0).count() + doubtful) as u64
     }
 
-    /// All blocks that ever held something: first, and how many.
+    /// Range of all blocks that ever held data: first block and number of blocks.
     pub fn used(&self) -> (u64, u64) {
         (self.first, self.fresh - self.first)
     }
 
-    /// A write to be, with data of its own.
+    /// Prepares a write with unique data.
     pub fn draft(&mut self, first: u64, count: u64, filler: Filler) -> Piece {
         self.fillers.push(filler);
         Piece { first, count, version: FIRST_VERSION + self.fillers.len() as u32 - 1 }
     }
 
-    /// The bytes of a piece.
+    /// Returns the data of a piece.
     pub fn data(&self, piece: &Piece) -> Vec<u8> {
         let mut data = vec![0; piece.len_bytes() as usize];
         content::fill(&mut data, piece.first * BLOCK_SECTORS, piece.version, self.filler(piece.version));
         data
     }
 
-    /// How that piece looks to a compressor.
+    /// Filler of the piece with this version.
     pub fn filler(&self, version: u32) -> Filler {
         self.fillers[(version - FIRST_VERSION) as usize]
     }
 
-    /// A piece was written, maybe again.
+    /// Records that a piece was written. It may have been written before.
     pub fn wrote(&mut self, piece: Piece) {
         self.set(piece.first, piece.count, piece.version);
         if self.pieces.last() != Some(&piece) {
@@ -112,7 +115,7 @@ impl Ledger {
         }
     }
 
-    /// Blocks were trimmed or zeroed.
+    /// Records that blocks were trimmed or zeroed.
     pub fn zeroed(&mut self, first: u64, count: u64) {
         self.set(first, count, 0);
     }
@@ -130,12 +133,12 @@ impl Ledger {
         }
     }
 
-    /// Everything so far is durable.
+    /// Records that everything so far is durable.
     pub fn flushed(&mut self) {
         self.before.clear();
     }
 
-    /// The drive crashed: what was not flushed is in doubt.
+    /// Records a crash: everything that was not flushed is in doubt.
     pub fn crashed(&mut self) {
         for (block, mut held) in self.before.drain() {
             held.push(self.now[(block - self.first) as usize]);
@@ -143,7 +146,8 @@ impl Ledger {
         }
     }
 
-    /// The piece of that number, counted from the first, round and round; nothing if it is not whole any more.
+    /// Returns the piece with this number, modulo the number of pieces. `None` if a part of it was
+    /// overwritten or is in doubt.
     pub fn intact(&self, number: u64) -> Option<Piece> {
         let piece = self.pieces.get(number as usize % self.pieces.len().max(1))?;
         let from = (piece.first - self.first) as usize;
@@ -152,15 +156,16 @@ impl Ledger {
         (whole && sure).then_some(*piece)
     }
 
-    /// A piece for each write, the overwritten ones too.
+    /// All pieces written, including overwritten ones.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// The drive showed this from block `first` on. What it shows is what there is.
+    /// Checks data that the drive returned from block `first` on, and records it as the content of blocks in
+    /// doubt.
     ///
     /// # Errors
-    /// What is there and what may be there, if that does not agree.
+    /// The data found and the data expected, if they differ.
     pub fn observe(&mut self, first: u64, data: &[u8]) -> Result<(), String> {
         for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK_BYTES as usize)) {
             let now = self.now.get((block - self.first) as usize).copied().unwrap_or(0);

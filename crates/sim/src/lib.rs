@@ -1,12 +1,12 @@
-//! The simulator: a drive, a backing that misbehaves and an oracle, all of it from one seed.
+//! The simulator: a drive, a backing that injects faults and an oracle, all determined by one seed.
 //!
-//! A seed decides everything: the shape of the drive, what its clients do, in which order tasks run and media
-//! operations complete, which faults strike and when the power is cut. Replaying it shows the same failure
-//! again. What may go wrong is the storage fault model in the header of [`media::SimMedia`]'s source; what must
-//! not is said in [`oracle`].
+//! A seed determines everything: the configuration of the drive, the workload of its clients, the order in
+//! which tasks run and media operations complete, the faults that strike and the power cuts. The same seed
+//! replays the same failure. The possible faults are listed in the storage fault model, at the top of
+//! [`media::SimMedia`]'s source. The requirements on the drive are in [`oracle`].
 //!
-//! A seed lives through several lives of one drive ([`seed`]): open, read back everything ever written, let
-//! clients loose ([`client`]), then close it, kill it or cut its power somewhere in the middle.
+//! A seed goes through several lives of one drive ([`seed`]): it opens the drive, reads back everything ever
+//! written, runs clients ([`client`]), then closes the drive, kills it or cuts its power at any point.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
-//! The numbers of the drive's log in a write to the backing, so that faults spare what no pack and no checkpoint calls durable yet.
+//! Reading of the numbers of the drive's log in a write to the backing, so that faults spare what no pack and
+//! no checkpoint calls durable yet.
 
 use layout::{Checkpoint, PAGE_BYTES, PackHeader};
 use media::LogNumbers;
 
-/// Reads the pages of a write: packs, one or several behind each other, or a checkpoint.
+/// Reads the pages of a write: one or more packs, one after the other, or a checkpoint.
 pub(crate) fn read_log_numbers(pages: &[&[u8]]) -> LogNumbers {
     let mut read = LogNumbers { numbers: vec![None; pages.len()], durable: 0 };
     if pages.first().is_some_and(|page| Checkpoint::decode_summary(page).is_ok()) {

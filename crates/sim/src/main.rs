@@ -1,4 +1,4 @@
-//! Runs the simulator: many seeds, or one of them again.
+//! Runs the simulator: many seeds, or a single one again.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "this is what the program is for")]
@@ -13,10 +13,10 @@ use sim::served::Served;
 use sim::toy::Toy;
 use sim::{Bug, Style, Subject, seed};
 
-/// How often progress is printed.
+/// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Of what a planted mistake was found by.
+/// Longest printed part of the failure that a planted mistake caused.
 const WHY_CHARS_MAX: usize = 100;
 
 /// Runs a drive through operations, faults and power cuts, all drawn from seeds.
@@ -134,7 +134,7 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
         if reported.fetch_max(now, Ordering::Relaxed) < now {
             println!("{}", summary(total, started.elapsed()));
         }
-        // Not only at the end: somebody may end it before.
+        // Printed at once, because the run may be ended before its end.
         let count = total.failures.len() as u64;
         if failed.fetch_max(count, Ordering::Relaxed) < count
             && let Some((seed, why)) = total.failures.last()
@@ -150,7 +150,7 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     total.failures.is_empty()
 }
 
-/// Whether a seed finds the bug that fails for no other reason. Prints which, in one line.
+/// Searches a seed that finds the mistake and does not fail without it. Prints the result in one line.
 fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
     let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
     let started = Instant::now();

@@ -1,20 +1,21 @@
-//! What a correct drive may answer.
+//! The oracle: the results that a correct drive may return.
 //!
-//! The oracle watches every operation of every client from outside. It knows, for each 512-byte sector, which
-//! writes cover it and when each began and was acknowledged, on a clock that ticks with every event.
+//! The oracle watches every operation of every client from outside. For each 512-byte sector it knows which
+//! writes cover it, and when each of them began and was acknowledged, on a clock that ticks with every event.
 //!
-//! **While the drive is up**, a read may return, per sector, any write that has begun and is not over. A write is
-//! over once another write that began after it was acknowledged has itself been acknowledged, or been shown to a
-//! reader, before the read began. Of several concurrent writes any may win, sector by sector, but once a reader
-//! was shown one, no later reader is shown one that was acknowledged before it began.
+//! **While the drive is up**, a read may return, per sector, any write that has begun and is not over. A
+//! write is over once another write that began after it was acknowledged has itself been acknowledged, or
+//! been shown to a reader, before the read began. Of several concurrent writes any may win, sector by sector.
+//! But once a reader was shown one, no later reader is shown one that was acknowledged before it began.
 //!
-//! **After a crash** what is there must be a prefix of the drive's log: some order of the writes, in which one
-//! that was acknowledged before another began comes first, cut off somewhere. [`Oracle::settle`] holds that
-//! against what is read back.
+//! **After a crash** the content must be a prefix of the drive's log: an order of the writes, in which one
+//! that was acknowledged before another began comes first, cut off at some point. [`Oracle::settle`] checks
+//! what is read back against that.
 //!
-//! Trim and write-zeroes are writes of zeros. Writes whose outcome was an error may or may not have happened;
-//! those refused for lack of space must not have. One that its client gave up while it was under way has happened by
-//! then or never will: it may be shown until it is over, and is whole after a crash if it is there.
+//! Trim and write-zeroes are writes of zeros. Writes that returned an error may or may not have happened.
+//! Those refused for lack of space must not have happened. A write that its client gave up while it was in
+//! progress has happened by then or never will. It may be shown until it is over, and after a crash it is
+//! whole if it is present.
 
 mod order;
 mod settle;
@@ -27,23 +28,24 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::content::{Filler, SECTOR_BYTES, Value};
 
-/// The largest write that is atomic across a power cut, in bytes.
+/// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_BYTES_MAX: u64 = 256 * 1024;
 
-/// Operations over more sectors than this are not entered sector by sector, but where something else touches.
+/// Operations on more sectors than this are recorded only for sectors that other operations touch, not for
+/// each of their sectors.
 const WIDE_SECTORS: u64 = 8192;
 
-/// What a leaf of a drive's map covers.
+/// Number of sectors covered by a leaf of a drive's map.
 const LEAF_SECTORS: u64 = (2 << 20) / SECTOR_BYTES as u64;
 
-/// The end of an operation that was not acknowledged.
+/// End of an operation that was not acknowledged.
 const NEVER: u64 = u64::MAX;
 
-/// A promise was broken; says which and how.
+/// A violated guarantee, with a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// What kind of write an operation is.
+/// Kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data.
@@ -54,7 +56,7 @@ pub enum Kind {
     Zeroes,
 }
 
-/// A write of any kind, as the oracle saw it.
+/// A write of any kind, as observed by the oracle.
 #[derive(Clone, Debug)]
 struct Write {
     kind: Kind,
@@ -85,7 +87,7 @@ impl Write {
     }
 }
 
-/// What was read back of a sector after a crash.
+/// Content of a sector that was read back after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Seen {
     #[default]
@@ -96,18 +98,18 @@ enum Seen {
 
 #[derive(Clone)]
 struct Sector {
-    /// What it held when the drive was last opened.
+    /// Content when the drive was last opened.
     base: Value,
-    /// What else it may have held then, if it could not be read.
+    /// Other possible contents at that time, if the sector could not be read.
     or_base: Vec<Value>,
-    /// The writes since that cover it, in the order they began.
+    /// Later writes that cover it, in the order in which they began.
     writes: Vec<u32>,
-    /// Writes acknowledged before this are over.
+    /// Writes acknowledged before this time are over.
     floor: u64,
-    /// The write last shown to a reader, and when.
+    /// The write last shown to a reader, and the time.
     shown: Option<(u32, u64)>,
     seen: Seen,
-    /// When the last of the writes ended that may have left what was seen; 0: none may have.
+    /// Latest end of a write that may have left the value seen. 0 if there is none.
     seen_until: u64,
 }
 
@@ -125,39 +127,39 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The same, of some of its sectors.
+    /// Returns the part of this read for some of its sectors.
     pub fn part(&self, first: u64, count: u64) -> Reading {
         let from = (first - self.first) as usize;
         Reading { first, start: self.start, floors: self.floors[from..from + count as usize].to_vec() }
     }
 }
 
-/// The oracle. See the module's header.
+/// The oracle; see the module documentation.
 #[derive(Clone, Default)]
 pub struct Oracle {
     clock: u64,
     writes: Vec<Write>,
-    /// First write since the drive was last opened.
+    /// Number of the first write since the drive was last opened.
     epoch: u32,
     sectors: FxHashMap<u64, Sector>,
     /// Wide writes of this epoch.
     wide: Vec<u32>,
-    /// Pairs of concurrent writes whose order some reader has seen.
+    /// Pairs of concurrent writes whose order a reader has observed.
     before: FxHashSet<(u32, u32)>,
 }
 
 impl Oracle {
-    /// An oracle for an empty drive.
+    /// Creates an oracle for an empty drive.
     pub fn new() -> Oracle {
         Oracle::default()
     }
 
-    /// The number that the next write will get, for its stamps.
+    /// Number of the next write, for its stamps.
     pub fn next_write(&self) -> u32 {
         self.writes.len() as u32
     }
 
-    /// A write begins. Returns its number, that of [`Oracle::next_write`].
+    /// Begins a write. Returns its number, which is that of [`Oracle::next_write`].
     pub fn begin_write(&mut self, kind: Kind, first: u64, count: u64, filler: Filler) -> u32 {
         let number = self.next_write();
         let value = if kind == Kind::Write { Value::of(number, filler) } else { Value::ZERO };
@@ -190,7 +192,7 @@ impl Oracle {
         number
     }
 
-    /// The write was acknowledged, as durable or not.
+    /// Records that the write was acknowledged, as durable or not.
     pub fn acknowledge(&mut self, number: u32, durable: bool) {
         let end = self.tick();
         let write = &mut self.writes[number as usize];
@@ -200,7 +202,7 @@ impl Oracle {
         self.for_each_sector(range, |sector| sector.floor = sector.floor.max(start));
     }
 
-    /// The write was refused for lack of space: it must not have changed anything.
+    /// Records that the write was refused for lack of space: it must not have changed anything.
     pub fn refuse(&mut self, number: u32) -> Result<(), Violation> {
         self.tick();
         self.writes[number as usize].is_refused = true;
@@ -213,18 +215,19 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether the write is so large that it may happen in part.
+    /// Whether the write is so large that only a part of it may take effect.
     pub fn is_divided(&self, number: u32) -> bool {
         !self.writes[number as usize].is_atomic()
     }
 
-    /// The write failed: it may or may not have happened, in part if it is large.
+    /// Records that the write failed. It may or may not have taken effect, possibly in part if it is large.
     pub fn fail(&mut self, number: u32) {
         self.tick();
         self.writes[number as usize].is_failed = true;
     }
 
-    /// The client gave the write up: it has happened, in part if it is large, or never will.
+    /// Records that the client gave the write up. It has taken effect by now, possibly in part if it is
+    /// large, or never will.
     pub fn drop_write(&mut self, number: u32) {
         let end = self.tick();
         let write = &mut self.writes[number as usize];
@@ -232,26 +235,26 @@ impl Oracle {
         write.is_dropped = true;
     }
 
-    /// A flush begins: returns what to give to [`Oracle::end_flush`].
+    /// Begins a flush. Returns the argument for [`Oracle::end_flush`].
     pub fn begin_flush(&mut self) -> u64 {
         self.tick()
     }
 
-    /// The flush that began then succeeded: what was acknowledged before it began is durable.
+    /// Records that the flush that began at `began` succeeded: everything acknowledged before is durable.
     pub fn end_flush(&mut self, began: u64) {
         let epoch = self.epoch as usize;
         let covered = |w: &&mut Write| w.end < began && !w.is_dropped;
         self.writes[epoch..].iter_mut().filter(covered).for_each(|w| w.is_durable = true);
     }
 
-    /// A read begins.
+    /// Begins a read.
     pub fn begin_read(&mut self, first: u64, count: u64) -> Reading {
         let start = self.tick();
         let floor = |at| self.sectors.get(&at).map_or(0, |sector| sector.floor);
         Reading { first, start, floors: (first..first + count).map(floor).collect() }
     }
 
-    /// The read returned this.
+    /// Checks the data that a read returned.
     pub fn end_read(&mut self, reading: &Reading, data: &[u8]) -> Result<(), Violation> {
         let now = self.tick();
         for (at, (bytes, floor)) in
@@ -285,7 +288,8 @@ impl Oracle {
         if let (Some(shown), 1) = (shown, candidates) {
             writes[shown as usize].was_shown = true;
             let shown_start = writes[shown as usize].start;
-            // Whatever was acknowledged or shown before the read began, and is not shown now, came first.
+            // Everything that was acknowledged or shown before the read began, and is not shown now, came
+            // earlier.
             let over = sector.writes.iter().copied().filter(|&w| writes[w as usize].end < start);
             let over = over.chain(sector.shown.filter(|&(_, when)| when < start).map(|(w, _)| w));
             for other in over {
@@ -303,7 +307,7 @@ impl Oracle {
         if value == Value::ZERO { Ok(()) } else { Err(self.explain("read", at, value)) }
     }
 
-    /// A rescued drive may show old data, but nothing that was never written there.
+    /// Checks data of a rescued drive: it may be old, but must have been written there at some time.
     pub fn must_have_been_written(&self, first: u64, data: &[u8]) -> Result<(), Violation> {
         for (at, bytes) in (first..).zip(data.chunks_exact(SECTOR_BYTES)) {
             let value = Value::identify(at, bytes);
@@ -315,7 +319,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The sectors that were ever written, as ranges of up to `count_max` sectors that start at multiples of `align`.
+    /// Returns the sectors that were ever written, as ranges of up to `count_max` sectors that begin at
+    /// multiples of `align`.
     pub fn touched(&self, align: u64, count_max: u64) -> Vec<(u64, u64)> {
         let mut blocks: Vec<u64> = self.sectors.keys().map(|at| at / align * align).collect();
         blocks.sort_unstable();
@@ -332,7 +337,7 @@ impl Oracle {
         ranges
     }
 
-    /// Bytes of the drive that may hold data now, counted by blocks of 4 KiB.
+    /// Bytes of the drive that may hold data now, counted in blocks of 4 KiB.
     pub fn live_bytes_max(&self) -> u64 {
         let zero = |sector: &Sector| {
             sector.base == Value::ZERO
@@ -343,7 +348,7 @@ impl Oracle {
         live.map(|(at, _)| at / 8).collect::<FxHashSet<u64>>().len() as u64 * 4096
     }
 
-    /// Stretches of 2 MiB that were ever written to.
+    /// Number of aligned ranges of 2 MiB that were ever written to.
     pub fn leaves(&self) -> u64 {
         let leaves: FxHashSet<u64> = self.sectors.keys().map(|at| at / LEAF_SECTORS).collect();
         leaves.len() as u64

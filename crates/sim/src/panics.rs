@@ -1,27 +1,27 @@
-//! A panic at an entry of the engine's critical section, on purpose.
+//! Planned panics at an entry of the engine's critical section.
 //!
-//! The engine asks its clock as soon as it is inside, and at the end again. Here a clock that is armed panics instead, once, at
-//! the so manieth time that somebody came in. No hook runs and nothing is printed. A drive whose lock was held by a panic must not
-//! take anything any more, and must not have lost anything when it is opened again.
+//! The engine reads its clock as soon as it is inside, and again at the end. If armed, this clock panics
+//! instead, once, at the chosen entry. No panic hook runs and nothing is printed. A drive whose lock was held
+//! during a panic must refuse all changes, and must not have lost anything when it is opened again.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
 
 thread_local! {
-    /// Entries until the panic; none: never. Seeds do not share threads.
+    /// Entries until the panic. `None`: never. Seeds do not share threads.
     static ARMED: Cell<Option<u64>> = const { Cell::new(None) };
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What such a panic carries.
+/// Payload of a planned panic.
 pub struct Planned;
 
-/// A panic comes at that entry from now; `None`: none does. Answers what was left of the one before.
+/// Arms a panic after this many entries. `None` disarms. Returns the previous value.
 pub fn arm(entries: Option<u64>) -> Option<u64> {
     ARMED.replace(entries)
 }
 
-/// For [`drive::OpenOptions::clock`].
+/// Clock for [`drive::OpenOptions::clock`].
 pub fn clock() -> u64 {
     let enters = !IS_INSIDE.get();
     IS_INSIDE.set(enters);

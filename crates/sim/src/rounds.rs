@@ -1,8 +1,8 @@
-//! Hosts that write the same few places in the same order, by the same lengths, again and again, while others change a part of a
-//! block and take their time about it.
+//! Hosts that write the same places in the same order, with the same lengths, repeatedly, while other slow
+//! hosts change parts of blocks.
 //!
-//! The log is made of equal packs then, its segments are few, and a record soon comes to lie where another of the same block lay
-//! before: a place that looks as it did when it was read need not hold what was read.
+//! The log then consists of equal packs, it has few segments, and a record soon takes the place of an earlier
+//! record of the same block. A place that looks the same as when it was read may then hold something else.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::executor::yield_now;
 use crate::{Subject, World};
 
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;
-/// A painter writes so many places for each operation of another client.
+/// Places that a painter writes for each operation of another client.
 const PLACES_AN_OPERATION: u32 = 8;
 
-/// Writes all places, round after round.
+/// Writes all places, in rounds.
 pub async fn painter<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     let places = world.config.rounds.clone();
     let fua = rng.chance(1, 2);
@@ -35,7 +35,7 @@ pub async fn painter<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     world.leave();
 }
 
-/// Changes parts of blocks, and looks at the whole of each afterwards.
+/// Changes parts of blocks, and reads each whole block afterwards.
 pub async fn mender<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     let places = world.config.rounds.clone();
     for _ in 0..world.config.operations {

@@ -1,4 +1,4 @@
-//! One seed: the lives of one drive, from creation through crashes to the last check.
+//! One seed: the lives of one drive, from creation through crashes to the final check.
 
 mod branch;
 mod closing;
@@ -31,25 +31,26 @@ use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
-/// What is drawn for [`Run::hiding`] differs from all else of a seed by this.
+/// Changes the seed for the generator [`Run::hiding`].
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
-/// The same for [`Run::looking`].
+/// Changes the seed for the generator [`Run::looking`].
 const LOOKING: u64 = 0x100c_1e57_100c_1e57;
-/// The same for [`Run::overwrites`].
+/// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
-/// What lies before this on a backing is superblocks, which say nothing of the log.
+/// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
 const SUPERBLOCKS_END_BYTES: u64 = 128 << 10;
 
-/// Steps from one branch of a life to the next: below 2 to the power of this, at least.
+/// The least number of steps between two branches of a life is drawn below two to this power.
 const BRANCH_STEPS_BITS: u64 = 7;
 
-/// Writes to a page that takes none, in one life: one fills its segment, which is then set aside, and one more may be under way.
+/// Most writes, in one life, to a page that accepts none: one ends the use of its segment, which is then set
+/// aside, and one more may be in flight.
 const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
 
-/// Interruptions of work by itself, in a seed.
+/// Most interruptions of separate work in a seed.
 const SLICES_MAX: u64 = 12;
 
-/// In which order a life's media operations complete, mostly.
+/// Orders in which a life's media operations mostly complete.
 const ORDERS: [SimOrder; 6] = [
     SimOrder::Random,
     SimOrder::Random,
@@ -59,33 +60,34 @@ const ORDERS: [SimOrder; 6] = [
     SimOrder::Priority,
 ];
 
-/// How a seed went.
+/// Result of a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What it went through.
+    /// Counts of events.
     pub counts: Counts,
-    /// What was wrong.
+    /// Reason of the failure, if any.
     pub failure: Option<String>,
-    /// Scheduler steps taken: the same number for the same seed, or something is not deterministic.
+    /// Number of scheduler steps. It differs between runs of the same seed only if something is not
+    /// deterministic.
     pub steps: u64,
 }
 
-/// How far the wipe came that the drive went through since it was last open.
+/// Result of the wipe since the drive was last open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wiping {
-    /// It said it was done.
+    /// It completed.
     Done,
-    /// The power was cut on the way.
+    /// The power was cut during the wipe.
     Cut,
-    /// Something could not be read, and nothing was changed.
+    /// It failed because of a read error, and changed nothing.
     Refused,
 }
 
-/// Why a seed ends early.
+/// Reason why a seed ends early.
 enum Stop {
-    /// A promise was broken.
+    /// A guarantee was violated.
     Failed(String),
-    /// The damage done to the backing was too much for the drive, and it said so.
+    /// The drive refused to work, with an error, because of the damage done to the backing.
     Refused,
 }
 
@@ -95,7 +97,7 @@ impl From<Violation> for Stop {
     }
 }
 
-/// What the clients of a seed are up to.
+/// Returns the workload of the clients of a seed.
 pub fn style<S: Subject>(seed: u64) -> Style {
     Config::draw(&mut SimRng::new(seed), S::HAS_SPACE).style
 }
@@ -173,12 +175,12 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     Report { counts, failure, steps: run.steps + run.executor.steps() }
 }
 
-/// The executor for a drive.
+/// Creates the executor for a drive.
 fn executor(config: &Config, rng: SimRng) -> Executor {
     let executor = Executor::new(rng);
     match config {
         config if config.is_served() => executor.with_clock(),
-        // Each block that is moved takes nodes of the map that push each other out of its memory.
+        // Each block moved requires map nodes that evict each other from memory.
         config if config.scattered => executor.with_patience(8),
         _ => executor,
     }
@@ -191,37 +193,38 @@ struct Run<S> {
     oracle: Arc<Mutex<Oracle>>,
     counts: Arc<Mutex<Counts>>,
     executor: Executor,
-    /// Taken by earlier lives' executors.
+    /// Steps taken by the executors of earlier lives.
     steps: u64,
     bug: Option<Bug>,
     verbose: bool,
     drive: Option<S>,
-    /// What the drive's counters said when it was opened.
+    /// Counters of the drive when it was opened.
     counted: Vec<(&'static str, u64)>,
-    /// What the backing's counters said when it was branched off.
+    /// Counts of the backing when it was branched off.
     media_counted: MediaCounts,
-    /// What they said when this life of it began.
+    /// Counts of the backing at the beginning of this life.
     before: MediaCounts,
     wiping: Option<Wiping>,
-    /// What the annex holds.
+    /// Content of the annex.
     ledger: Ledger,
-    /// The drive has refused a block, and nothing was given up since.
+    /// The drive has refused a block, and nothing was discarded since.
     is_full: bool,
     /// The backing is full, and stays so.
     stays_full: bool,
-    /// Times that work by itself may still be interrupted.
+    /// Number of times that separate work may still be interrupted.
     slices: u64,
-    /// Pages that cannot be read for now, in bytes.
+    /// Pages that cannot be read for now, as byte offsets.
     unreadable: Vec<u64>,
-    /// What a drive that learns is made to hold, if it is one.
+    /// Author of the data on a drive with lessons.
     author: Option<Arc<lessons::Author>>,
-    /// What hosts may address, at least.
+    /// Range that hosts may use at least, in bytes.
     capacity: Arc<AtomicU64>,
-    /// Refuses writes, now and then, for want of room.
+    /// Refuses writes for lack of space from time to time.
     overwrites: Arc<Overwrites>,
-    /// Draws what cannot be read at an opening. Of its own, so that all else of a seed is as it would be without.
+    /// Generator for pages that cannot be read at an opening. It is separate, so that the rest of a seed does
+    /// not depend on it.
     hiding: SimRng,
-    /// Draws who looks at the drive before it is opened. Of its own too.
+    /// Generator for read-only openings before an opening. It is separate too.
     looking: SimRng,
 }
 
@@ -233,7 +236,7 @@ impl<S: Subject> Run<S> {
             self.open()?;
             self.read_back(end)?;
             if self.rng.chance(1, 4) {
-                // What a reader was shown after a restart stays, even if nothing was written since.
+                // Content that a reader was shown after a restart stays, even if nothing was written since.
                 self.crash();
                 self.open()?;
                 self.read_back(LifeEnd::Crash)?;
@@ -241,7 +244,7 @@ impl<S: Subject> Run<S> {
             self.must_serve_again()?;
             self.probe_space()?;
             end = self.live()?;
-            // Where the backing does lasting damage, what is left of a wipe cut short would prove nothing.
+            // If the backing does lasting damage, the result of an interrupted wipe would prove nothing.
             if S::CAN_WIPE && !self.config.does_damage() && self.rng.chance(1, 8) {
                 self.wipe()?;
             }
@@ -264,7 +267,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// Runs one operation by itself. A failure to finish is a failure of the seed.
+    /// Runs one operation with no clients. If it does not finish, the seed fails.
     fn do_now<T: Send + 'static>(
         &mut self,
         what: &str,
@@ -276,7 +279,8 @@ impl<S: Subject> Run<S> {
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
     }
 
-    /// Which of two writes to one place arrives last is left to chance.
+    /// Checks that no two writes to one place were in flight: which of them arrives last would be left to
+    /// chance.
     fn must_not_overlap(&self) -> Result<(), Stop> {
         let discards = self.overwrites.discards_over_writes();
         if discards > 0 {
@@ -288,7 +292,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// Clients at work, until they are done or the plug is pulled.
+    /// Runs clients until they are done or the drive crashes.
     fn live(&mut self) -> Result<LifeEnd, Stop> {
         let Some(drive) = self.drive.clone() else { return Ok(LifeEnd::Crash) };
         let mut faults = self.config.trouble.faults.clone();
@@ -341,7 +345,7 @@ impl<S: Subject> Run<S> {
         end
     }
 
-    /// Runs the clients, and tries crashes out on the way.
+    /// Runs the clients, and tries crashes on copies meanwhile.
     fn live_on(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         let mut branches = self.config.draw_branches(&mut self.rng);
         let refused_before = self.media.counts().bad_page_errors;
@@ -386,7 +390,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// What a cut meets with.
+    /// Counts what a cut interrupts.
     fn count_cut(&self, cut: Cut) {
         if self.media.is_at_risk_before(SLOTS_END_BYTES) {
             self.count("cut: a checkpoint written, not synced");
@@ -395,13 +399,13 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// When to crash while clients are at work, if at all.
+    /// Draws the moment of a crash while clients work, if there is one.
     fn draw_cut(&mut self) -> Cut {
         let steps = self.config.draw_steps(&mut self.rng);
         if self.rng.chance(3, 20) { Cut::Never } else { self.draw_moment(steps) }
     }
 
-    /// A moment at which to crash, after so many steps at least.
+    /// Draws a moment of a crash, after at least `steps` steps.
     fn draw_moment(&mut self, steps: u64) -> Cut {
         match self.rng.below(17) {
             0..3 => Cut::After(steps),
@@ -414,7 +418,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// Ticks the drive and nothing else.
+/// A pulse that only ticks the drive.
 struct Ticker<S>(Option<S>);
 
 impl<S: Subject> Pulse for Ticker<S> {

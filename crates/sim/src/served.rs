@@ -1,5 +1,5 @@
-//! A drive as it is served: on some seeds hosts reach it by way of NBD connections, the counting and the holding back of the
-//! service, and the service's background works beside the simulator's.
+//! A drive as it is served. In some seeds hosts reach it through NBD connections and the counting and
+//! throttling of the service, and the service's background work runs beside the simulator's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,18 +18,18 @@ use crate::subject::{Opening, Space};
 use crate::wire::{Command, FLAG_FUA, FLAG_NO_HOLE, Wire};
 use crate::{Bug, Config, Subject};
 
-/// Connections that hosts share.
+/// Number of connections that hosts share.
 const WIRES: usize = 3;
-/// While disturbed: one request in so many finds its connection cut.
+/// While disturbed, one request in this many has its connection cut.
 const CUTS_ONE_IN: u64 = 64;
-/// How often a connection is tried at most.
+/// Most attempts to establish a connection.
 const CONNECT_ATTEMPTS_MAX: u32 = 1000;
 /// Largest range of one request.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
-/// Bytes under way on a connection, each direction: one of these.
+/// Buffer sizes of connections in bytes, for each direction. One of them is drawn.
 const PIPE_BYTES: [usize; 4] = [1 << 10, 16 << 10, 256 << 10, 4 << 20];
 
-/// A drive, and on some seeds what serves it.
+/// A drive, and in some seeds its server.
 #[derive(Clone)]
 pub struct Served {
     drive: Drive<Backing>,
@@ -45,7 +45,7 @@ struct Server {
     spawner: Spawner,
     wires: [AsyncMutex<Option<Arc<Wire>>>; WIRES],
     rng: Mutex<SimRng>,
-    /// A planted mistake.
+    /// Whether the mistake of ignoring FUA is planted.
     forgets_fua: bool,
     disturbed: AtomicBool,
 }
@@ -111,7 +111,7 @@ impl Server {
         })
     }
 
-    /// One of the connections, which is made if need be.
+    /// Returns one of the connections, and establishes it if necessary.
     async fn wire(&self) -> Result<Arc<Wire>, Error> {
         let (index, pipe, cuts) = {
             let mut rng = self.rng.lock();
@@ -131,13 +131,13 @@ impl Server {
             let (ours, theirs) = tokio::io::duplex(pipe);
             let (shared, shutdown) = (self.shared.clone(), self.shutdown.subscribe());
             self.connections.spawn(&self.spawner, async move {
-                // Why it ended is the client's business here.
+                // The reason why it ended is visible on the client's side.
                 let _ = serve_connection(theirs, Peer::Unknown, &shared, shutdown).await;
             });
             attempts -= 1;
             match Wire::connect(ours, &self.spawner).await {
                 Ok(wire) => break Arc::new(wire),
-                // It took too long, or all places were taken by those just cut.
+                // It timed out, or connections that were just cut still have all the places.
                 Err(_) if attempts > 0 => {}
                 Err(error) => return Err(Error::Io(error.to_string())),
             }
@@ -157,7 +157,7 @@ impl Server {
         self.wire().await?.request(command, flags, (offset, len as u32), data).await
     }
 
-    /// A request without data, by as many as its range takes.
+    /// Sends requests without data for a range, as many as necessary.
     async fn request_range(
         &self,
         command: Command,
@@ -279,7 +279,7 @@ impl Subject for Served {
 
     async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
         if let Some(server) = &self.server {
-            // Nothing may change meanwhile.
+            // Nothing may change during the check.
             server.stop_background().await;
         }
         self.drive.check(deep).await

@@ -1,4 +1,4 @@
-//! What is put to the test: the drive, or something that claims to behave like one.
+//! The object under test: the drive, or something that claims to behave like one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use crate::backing::{Backing, Overwrites};
 use crate::later::{self, Later};
 use crate::{Bug, Config, panics};
 
-/// How a subject is opened this time.
+/// Options of one opening of a subject.
 #[derive(Clone)]
 pub struct Opening {
-    /// Never used before.
+    /// Random number that was never used before.
     pub entropy: u64,
-    /// For reading only.
+    /// Open for reading only.
     pub read_only: bool,
-    /// Opens a damaged drive as it was before the damage, for reading only.
+    /// Open a damaged drive in the state before the damage, for reading only.
     pub rescue: bool,
     /// Most blocks that a write compresses as one frame: 1, 2, 4 or 8.
     pub frame_blocks: u64,
-    /// Whether a device may compress.
+    /// Whether a compression device may be used.
     pub may_offload: bool,
-    /// Whether a panic that is armed strikes.
+    /// Whether armed panics strike.
     pub may_panic: bool,
-    /// Background runner.
+    /// Spawner of background work.
     pub spawner: Spawner,
-    /// Refuses writes, now and then, for want of room.
+    /// Refuses writes for lack of space from time to time.
     pub overwrites: Arc<Overwrites>,
-    /// A mistake to make.
+    /// Planted mistake.
     pub bug: Option<Bug>,
 }
 
-/// What a drive says of its space, in bytes of the backing.
+/// Space reported by a drive, in bytes of the backing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Taken by live data and map.
+    /// Occupied by live data and map.
     pub used_bytes: u64,
-    /// To be had at once.
+    /// Available at once.
     pub free_bytes: u64,
-    /// To be had by cleaning.
+    /// Available after cleaning.
     pub reclaimable_bytes: u64,
     /// Size of a segment.
     pub segment_bytes: u64,
@@ -77,7 +77,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn tick(&self);
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
     fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
-    /// Compresses something again, from this block on; answers where to go on and whether anything was done.
+    /// Compresses some data again, from this block on. Returns where to continue, and whether anything was
+    /// done.
     fn settle(
         &self,
         _block: u64,
@@ -85,23 +86,26 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
         std::future::ready(Ok((0, false)))
     }
-    /// Compresses something that was settled before the dictionaries in use came again; as [`Subject::settle`].
+    /// Compresses again data that was settled before the current dictionaries existed. Parameters and result
+    /// as in [`Subject::settle`].
     fn settle_again(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
         std::future::ready(Ok((0, false)))
     }
-    /// Looks for what needs the oldest dictionaries; answers whether that ended with forgetting some.
+    /// Searches for data that needs the oldest dictionaries. Returns whether any dictionary was removed as a
+    /// result.
     fn free(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }
-    /// Trains a dictionary; answers whether it was kept.
+    /// Trains a dictionary. Returns whether it was kept.
     fn train(&self) -> impl Future<Output = Result<bool, Error>> + Send {
         std::future::ready(Ok(false))
     }
-    /// Compresses by another policy from now on.
+    /// Sets the compression policy.
     fn set_codec(&self, _policy: Policy) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
-    /// What lies from there on: runs in bytes, and of each whether it reads as zeros. Nothing if it cannot tell.
+    /// Returns the extents from an offset on: length in bytes, and whether it reads as zeros. Empty if the
+    /// subject does not support it.
     fn extents(
         &self,
         _offset: u64,
@@ -109,57 +113,58 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(u64, bool)>, Error>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
-    /// Verifies something from this block on; answers where to go on and whether there was anything.
+    /// Verifies some data from this block on. Returns where to continue, and whether anything was verified.
     fn scrub(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
         std::future::ready(Ok((0, false)))
     }
     /// Changes the memory for the map.
     fn set_map_budget(&self, _bytes: u64) {}
-    /// Lets it use so much of its backing, and hosts see so much.
+    /// Grows the drive to this physical size and logical capacity.
     fn grow(&self, _physical: u64, _logical: u64) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
-    /// Wipes the drive on a backing that nobody has open. Subjects that cannot say so by [`Subject::CAN_WIPE`].
+    /// Wipes the drive on a backing that is not open. [`Subject::CAN_WIPE`] is false for subjects that do not
+    /// support it.
     fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
     }
-    /// Whether its hosts' connections are cut now and then from now on, if it has any.
+    /// Sets whether connections of its hosts are cut at random, if it has any.
     fn disturb(&self, _disturbed: bool) {}
-    /// The mistakes that can be planted in it.
+    /// Mistakes that can be planted in it.
     fn bugs() -> Vec<Bug> {
         Bug::all().collect()
     }
-    /// Whether it goes elsewhere where pages take no write.
+    /// Whether it writes elsewhere if pages accept no writes.
     const AVOIDS_BAD_PAGES: bool = false;
     /// Whether [`Subject::wipe`] works.
     const CAN_WIPE: bool = false;
-    /// Whether nothing at all is written on it.
+    /// Whether it holds no data at all.
     fn is_empty(&self) -> bool {
         false
     }
-    /// Segments that it has set aside as ones that take no write.
+    /// Number of segments that it has set aside because they accept no writes.
     fn bad_segments(&self) -> u64 {
         0
     }
-    /// What it says of its space. Subjects that cannot say so by [`Subject::HAS_SPACE`].
+    /// Space that it reports. [`Subject::HAS_SPACE`] is false for subjects that do not support it.
     fn space(&self) -> Option<Space> {
         None
     }
     /// Whether [`Subject::space`] works.
     const HAS_SPACE: bool = false;
-    /// Counters of what went on inside, for the coverage report. They only grow.
+    /// Internal counters for the coverage report. They only grow.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
-    /// Counters of what opening it took.
+    /// Counters of the last recovery.
     fn recovered(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// Steps of [`Subject::free`] in one piece of background work.
+/// Steps of [`Subject::free`] per piece of background work.
 const FREE_STEPS: usize = 8;
-/// Most runs asked for at once.
+/// Most extents requested at once.
 const EXTENTS_MAX: usize = 64;
 
 impl Subject for Drive<Backing> {
@@ -189,14 +194,14 @@ impl Subject for Drive<Backing> {
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
         options.checkpoint_bytes = config.checkpoint_bytes;
-        // Small enough that something is learnt in a run.
+        // Small enough for training to happen within a run.
         options.sample_blocks = 48;
         if config.is_learning() {
             options.dictionary_gain_min = 0.0;
         }
         options.clock = opening.may_panic.then_some(panics::clock);
         options.frame_blocks = opening.frame_blocks;
-        // Less than the beats after which a life that stands still is given up.
+        // Less than the number of beats after which a life without progress is considered stuck.
         options.full_backing_patience_ticks = opening.entropy % 12;
         options.planted = drive::Planted::new(opening.bug.and_then(Bug::of_drive));
         Drive::open(Arc::new(Backing::new(media, opening.overwrites)), options).await
@@ -294,7 +299,7 @@ impl Subject for Drive<Backing> {
             Some(fault) => {
                 let unread = Error::Io(String::new()).to_string();
                 let why = fault.to_string();
-                // A fault says why in words.
+                // The reason is only available as the text of the fault.
                 Err(if why.contains(&unread) { Error::Io(why) } else { Error::Corrupt(why) })
             }
         }

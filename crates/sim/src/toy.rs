@@ -1,8 +1,8 @@
-//! A toy drive: everything in memory, and a log to recover it from. It is what the simulator itself is tested with,
-//! because it is small enough to be right by looking at it, and to be wrong on purpose.
+//! A toy drive: it keeps everything in memory, with a log for recovery. The simulator itself is tested with
+//! it, because it is small enough to be verified by reading, and can be made wrong on purpose.
 //!
-//! The backing is two halves. One holds a snapshot of the drive and, after it, an entry for each write since. When
-//! it is full, a snapshot goes to the other half. The layout of both is in [`log`].
+//! The backing has two halves. One holds a snapshot of the drive and, after it, an entry for each later
+//! write. When it is full, a snapshot is written to the other half. [`log`] defines the layout of both.
 
 mod log;
 mod recovery;
@@ -23,7 +23,7 @@ use log::{Entry, Kind, pages};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Data of an entry, in bytes: a write up to this is one entry, hence atomic.
+/// Most data of an entry, in bytes. A write up to this size is one entry and therefore atomic.
 const ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 type Blocks = BTreeMap<u64, Box<[u8; PAGE_BYTES]>>;
@@ -38,9 +38,9 @@ struct Inner {
     write_cache: bool,
     is_read_only: bool,
     logical_bytes: u64,
-    /// Held by whatever changes the drive.
+    /// Held by each change of the drive.
     gate: Gate<()>,
-    /// Held by whoever syncs.
+    /// Held during a sync.
     sync_gate: Gate<()>,
     state: Mutex<State>,
 }
@@ -50,19 +50,19 @@ struct State {
     blocks: Blocks,
     half: u64,
     generation: u64,
-    /// First entry of this generation.
+    /// Number of the first entry of this generation.
     first: u64,
-    /// The next entry's number.
+    /// Number of the next entry.
     next: u64,
-    /// Where it goes, in pages from the half's start.
+    /// Position of the next entry, in pages from the start of the half.
     tail: u64,
     /// Every entry up to this one is durable.
     durable: u64,
     unwritten: BTreeSet<u64>,
     waiting: Vec<Waker>,
-    /// Why it takes no changes any more.
+    /// Reason why it accepts no more changes, if any.
     ended: Option<ReadOnly>,
-    /// A block as it was at the last snapshot, for [`PlantedBug::ApplyStaleMove`].
+    /// A block as of the last snapshot, for [`PlantedBug::ApplyStaleMove`].
     stale: Option<(u64, Vec<u8>)>,
     snapshots: u64,
 }
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Pages that a snapshot would take if these blocks were there too.
+    /// Pages of a snapshot, if the blocks `more` were present too.
     fn snapshot_pages(&self, more: std::ops::Range<u64>) -> u64 {
         let mut numbers: BTreeSet<u64> = self.blocks.keys().copied().collect();
         numbers.extend(more);
@@ -137,7 +137,7 @@ impl Inner {
         self.opening.bug == Some(Bug::Drive(bug))
     }
 
-    /// Appends an entry to the log; its write is left to the background.
+    /// Appends an entry to the log. Its write is done in the background.
     fn append(self: &Arc<Self>, kind: Kind, offset: u64, len: u64, data: &[u8]) {
         let mut state = self.state.lock();
         let entry = Entry {
@@ -158,7 +158,7 @@ impl Inner {
         (self.opening.spawner)(Box::pin(async move {
             let mut result = inner.media.write(position, buf.clone()).await;
             if result.is_err() {
-                // Nobody gives up after one.
+                // One retry: a single failed write must not poison the drive.
                 result = inner.media.write(position, buf).await;
             }
             let mut state = inner.state.lock();
@@ -183,8 +183,8 @@ impl Inner {
         })
         .await;
         self.state.lock().usable()?;
-        // In the background, so that its error is heard also if the request is given up; and one at a time, so that none
-        // swallows an error that concerns another's writes.
+        // In the background, so that its error is noticed even if the request is given up. One at a time, so
+        // that no sync consumes an error that concerns the writes of another.
         let (tell, told) = oneshot::channel();
         let inner = self.clone();
         (self.opening.spawner)(Box::pin(async move {
@@ -202,7 +202,7 @@ impl Inner {
         self.state.lock().usable()
     }
 
-    /// Writes the whole drive to the other half and goes on there. Wants the gate.
+    /// Writes the whole drive to the other half and continues there. The caller holds the gate.
     async fn snapshot(self: &Arc<Self>) -> Result<(), Error> {
         self.state.lock().usable()?;
         self.sync().await?;
@@ -246,7 +246,7 @@ impl Inner {
         self.sync().await
     }
 
-    /// Appends and applies a change, in entries that are atomic each.
+    /// Appends and applies a change, in entries each of which is atomic.
     async fn change(
         self: &Arc<Self>,
         offset: u64,
@@ -266,7 +266,7 @@ impl Inner {
             } else {
                 0..0
             });
-            // Room for a snapshot, and after it for the largest entry and a stale one.
+            // Space for a snapshot, and after it for the largest entry and a stale one.
             if data.is_some() && whole + 2 * pages(ENTRY_BYTES_MAX) > self.half_pages() {
                 return Err(Error::NoSpace);
             }
@@ -342,7 +342,7 @@ impl Subject for Toy {
         if inner.is_read_only {
             inner.state.lock().end(ReadOnly::Requested);
         } else {
-            // What follows the last good entry shall never follow it again.
+            // Entries after the last valid one must never become valid again.
             inner.snapshot().await?;
         }
         Ok(Toy(inner))

@@ -1,5 +1,5 @@
-//! An NBD client on a connection in memory. Its numbers are those of the specification and not the server's constants: what is wrong
-//! there would not be seen otherwise.
+//! An NBD client on a connection in memory. Its numbers are those of the specification, independent of the
+//! server's constants, so that mistakes in those are found.
 
 use std::io;
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use rustc_hash::FxHashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, split};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// What a request ends with whose connection was lost: it may or may not have happened, and may still happen.
+/// Error of a request whose connection was lost. The request may or may not have taken effect, and may still
+/// do so.
 pub const LOST: &str = "the connection was lost";
 
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 const OPTION_EXPORT_NAME: u32 = 1;
-/// Fixed newstyle, and no zeroes at the end of the negotiation.
+/// Fixed newstyle, and no zeros at the end of the negotiation.
 const CLIENT_FLAGS: u32 = 0b11;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 /// Greeting: two magic numbers and flags.
 const GREETING_BYTES: usize = 18;
-/// Answer to the option: size and flags.
+/// Reply to the option: size and flags.
 const EXPORT_BYTES: usize = 10;
 const REPLY_BYTES: usize = 16;
 
-/// A request, by its number in the protocol.
+/// A request, with its number in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// NBD_CMD_READ
@@ -41,13 +42,13 @@ pub enum Command {
     WriteZeroes = 6,
 }
 
-/// Durable before it is answered.
+/// The request must be durable before the reply.
 pub const FLAG_FUA: u16 = 1;
-/// Stays allocated.
+/// The range stays allocated.
 pub const FLAG_NO_HOLE: u16 = 2;
 
 struct Waiting {
-    /// Bytes that follow an answer that is no error.
+    /// Bytes that follow a reply without an error.
     payload_bytes: usize,
     answer: oneshot::Sender<Result<Vec<u8>, u32>>,
 }
@@ -62,15 +63,15 @@ struct State {
 impl State {
     fn lose(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
-        // Who waits learns of it.
+        // Makes all waiting requests fail.
         self.waiting.lock().clear();
     }
 }
 
-/// A connection past its negotiation. Many requests at a time.
+/// A connection after its negotiation. It handles many concurrent requests.
 pub struct Wire {
     state: Arc<State>,
-    /// Whole requests, so that one whose client gives up does not end in the middle.
+    /// Whole requests, so that a request whose client gives up is not cut in the middle.
     requests: mpsc::UnboundedSender<Vec<u8>>,
     next_cookie: AtomicU64,
 }
@@ -79,7 +80,7 @@ impl Wire {
     /// Negotiates for the export without a name.
     ///
     /// # Errors
-    /// The server hung up, or what it said is not NBD.
+    /// If the server disconnects, or does not follow the protocol.
     pub async fn connect(mut stream: DuplexStream, spawner: &Spawner) -> io::Result<Wire> {
         let mut greeting = [0; GREETING_BYTES];
         stream.read_exact(&mut greeting).await?;
@@ -104,21 +105,21 @@ impl Wire {
         Ok(Wire { state, requests, next_cookie: AtomicU64::new(1) })
     }
 
-    /// Whether it can be used no more.
+    /// Whether the connection is unusable.
     pub fn is_lost(&self) -> bool {
         self.state.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Hangs up, whatever is under way.
+    /// Disconnects, whatever is in flight.
     pub fn cut(&self) {
         self.state.lose();
         self.state.cut.notify_one();
     }
 
-    /// Sends a request and waits for its answer: the data of a READ.
+    /// Sends a request and waits for its reply. Returns the data of a READ.
     ///
     /// # Errors
-    /// What the server answered; an input/output error that says [`LOST`] if it did not.
+    /// The error in the reply, or an input/output error with the text [`LOST`] if there was no reply.
     pub async fn request(
         &self,
         command: Command,
@@ -156,7 +157,7 @@ impl Drop for Wire {
     }
 }
 
-/// The drive's error that an error number of the protocol stands for.
+/// Converts an error number of the protocol to the drive's error.
 fn error_of(errno: u32) -> Error {
     match errno {
         1 => Error::ReadOnly(drive::ReadOnly::Requested),
@@ -201,7 +202,7 @@ async fn take_replies(stream: &mut ReadHalf<DuplexStream>, state: &State) -> io:
             }
             errno => Err(errno),
         };
-        // Who asked may have gone.
+        // The requester may have given up.
         let _ = answer.send(result);
     }
 }

@@ -1,4 +1,4 @@
-//! What the clients of one life of a drive share.
+//! State that the clients of one life of a drive share.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
 use crate::{Config, Counts, Subject};
 
-/// Beats after which a drive must have taken to heart that a sync failed.
+/// Number of beats after which a drive must have reacted to a failed sync.
 const POISON_BEATS: u64 = 10;
 
-/// A drive that is up, and everyone who watches it.
+/// A drive that is open, and everything that observes it.
 pub struct World<S> {
     /// The drive.
     pub subject: S,
     /// Its backing.
     pub media: Arc<SimMedia>,
-    /// The seed's shape.
+    /// Configuration of the seed.
     pub config: Arc<Config>,
-    /// Outlives the drive's lives.
+    /// Shared by all lives of the drive.
     pub oracle: Arc<Mutex<Oracle>>,
-    /// Outlive the drive's lives too.
+    /// Shared by all lives of the drive.
     pub counts: Arc<Mutex<Counts>>,
-    /// What the drive holds that the oracle does not know of, in bytes.
+    /// Bytes on the drive that the oracle does not know of.
     pub annex_bytes: u64,
-    /// The counts of the backing when this life of it began.
+    /// Counts of the backing at the beginning of this life.
     pub before: MediaCounts,
-    /// What hosts may address, at least. Outlives the drive's lives.
+    /// Range that hosts may use at least, in bytes. Shared by all lives of the drive.
     pub capacity: Arc<AtomicU64>,
-    /// Refuses writes to the backing for want of room.
+    /// Refuses writes to the backing for lack of space.
     pub overwrites: Arc<Overwrites>,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
     beats: AtomicU64,
-    /// Failed syncs that the opening was told of and made good for, by writing again what was in doubt.
+    /// Number of failed syncs during the opening, which compensated for them by writing doubtful data again.
     made_good: u64,
     poisoned_since: AtomicU64,
     clients: AtomicU64,
@@ -54,7 +54,7 @@ pub struct World<S> {
 }
 
 impl<S: Subject> World<S> {
-    /// The world of a drive that was just opened.
+    /// Creates the world of a drive that was just opened.
     pub fn new(
         subject: S,
         media: Arc<SimMedia>,
@@ -89,53 +89,53 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Counts something.
+    /// Increments a counter.
     pub fn count(&self, name: &'static str) {
         self.counts.lock().add(name, 1);
     }
 
-    /// What has been counted of that so far, in all lives.
+    /// Value of a counter so far, over all lives.
     pub fn count_of(&self, name: &str) -> u64 {
         self.counts.lock().get(name)
     }
 
-    /// Says what is going on, if anyone wants to know.
+    /// Prints what is happening, in verbose mode.
     pub fn tell<D: Display>(&self, what: impl FnOnce() -> D) {
         if self.verbose {
             eprintln!("  {}", what());
         }
     }
 
-    /// The first failure ends the seed.
+    /// Records a failure and stops. The first failure ends the seed.
     pub fn fail(&self, why: String) {
         self.tell(|| format!("FAILED: {why}"));
         self.failure.lock().get_or_insert(why);
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Fails if a promise was broken.
+    /// Fails if a guarantee was violated.
     pub fn hold(&self, result: Result<(), Violation>) {
         if let Err(Violation(why)) = result {
             self.fail(why);
         }
     }
 
-    /// What failed, if anything did.
+    /// Returns the failure, if any.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// Something was done.
+    /// Records progress.
     pub fn made_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client comes.
+    /// Adds a client.
     pub fn enter(&self) {
         self.clients.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client goes. Once the last has gone, maintenance stops too.
+    /// Removes a client. After the last one, maintenance stops too.
     pub fn leave(&self) {
         if self.clients.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.stopped.store(true, Ordering::Relaxed);
@@ -143,24 +143,24 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Whether to stop what one is doing.
+    /// Whether tasks should stop.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// What hosts may address, at least.
+    /// Range that hosts may use at least, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// The drive has grown. (The connections of a server go on as they were.)
+    /// Records that the drive has grown. (Existing connections of a server do not see the growth.)
     pub fn grown_to(&self, logical_bytes: u64) {
         if S::HAS_SPACE && !self.config.is_served() {
             self.capacity.fetch_max(logical_bytes, Ordering::Relaxed);
         }
     }
 
-    /// Background work begins or ends.
+    /// Records that background work begins or ends.
     pub fn set_maintaining(&self, maintaining: bool) {
         match maintaining {
             true => self.maintaining.fetch_add(1, Ordering::Relaxed),
@@ -168,34 +168,37 @@ impl<S: Subject> World<S> {
         };
     }
 
-    /// From now on the drive may be closed.
+    /// Allows the drive to be closed from now on.
     pub fn set_closing(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// A write was refused for lack of space, or space was given up.
+    /// Records that a write was refused for lack of space, or that space was freed.
     pub fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Whether a write was refused for lack of space, and nobody has given up any since.
+    /// Whether a write was refused for lack of space, and none was freed since.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether the drive was told long enough ago that a sync failed. (After a failed write it may go on elsewhere.)
+    /// Whether a failed sync was reported to the drive long enough ago. (After a failed write the drive may
+    /// continue elsewhere.)
     pub fn is_poisoned(&self) -> bool {
         let since = self.poisoned_since.load(Ordering::Relaxed);
         since != 0 && self.beats.load(Ordering::Relaxed) >= since + POISON_BEATS
     }
 
-    /// Whether a correct drive may answer so, given what its backing did to it. NoSpace is not judged here.
+    /// Whether a correct drive may return this error, given the faults of its backing. NoSpace is not judged
+    /// here.
     pub fn excuses(&self, doing: &str, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
         closed || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
 
-    /// Whether segments may have been set aside, or cannot be cleaned as they cannot be read: they may be what a full drive lacks.
+    /// Whether segments may have been set aside, or cannot be cleaned because they are unreadable. A full
+    /// drive may lack space because of them.
     pub fn lacks_segments(&self) -> bool {
         let media = &self.media;
         media.counts().damage() > 0 || media.bad_pages() > 0 || media.unreadable_pages() > 0
@@ -206,7 +209,7 @@ impl<S: Subject> World<S> {
         Struck::counts(&self.media, &self.overwrites).full_errors > 0
     }
 
-    /// Counts an error and fails if nothing excuses it.
+    /// Counts an error, and fails if nothing excuses it.
     pub fn judge(&self, doing: &str, error: &Error) {
         self.count(match error {
             Error::Invalid(_) => "error: invalid",

@@ -1,11 +1,12 @@
-//! The drive's planted bugs are found. Wants `--features planted-bugs`, and a release build to be quick.
+//! Every mistake planted in the drive is found. Requires `--features planted-bugs`; a release build makes it
+//! fast.
 #![cfg(feature = "planted-bugs")]
 
 use sim::Bug;
 use sim::campaign::{self, Plan};
 use sim::served::Served;
 
-/// Seeds among which a bug must show.
+/// Number of seeds within which a mistake must be found.
 const SEEDS: u64 = 1000;
 
 #[test]

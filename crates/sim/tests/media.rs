@@ -1,4 +1,4 @@
-//! The simulated backing keeps to its own fault model.
+//! Tests that the simulated backing follows its fault model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ fn backing(seed: u64, faults: Faults) -> Arc<SimMedia> {
     Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults))
 }
 
-/// Runs something on a backing to its end.
+/// Runs a task on a backing to its end.
 fn on<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     media: &Arc<SimMedia>,
     run: impl FnOnce(Arc<SimMedia>) -> F,
@@ -22,7 +22,7 @@ fn on<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     result.unwrap_or_else(|end| panic!("{end:?}"))
 }
 
-/// What the first page begins with.
+/// First byte of the first page.
 fn shown(media: &Arc<SimMedia>) -> u8 {
     on(media, |media| async move { read(&media, 0).await.expect("read") })[0]
 }
@@ -38,7 +38,7 @@ async fn read(media: &SimMedia, offset: u64) -> std::io::Result<Vec<u8>> {
     result.map(|()| buf.to_vec())
 }
 
-/// What one page holds after a power cut, for many seeds, each sector by its first byte.
+/// Content of one page after a power cut, for many seeds. Each sector is represented by its first byte.
 fn after_power_cut<F: Future<Output = ()> + Send + 'static>(
     run: impl Fn(Arc<SimMedia>) -> F,
 ) -> BTreeSet<Vec<u8>> {
@@ -127,7 +127,8 @@ fn a_failed_sync_loses_writes_and_the_next_one_succeeds() {
     assert_eq!(outcomes, BTreeSet::from([0, 1]));
 }
 
-/// What reads show after a failed sync, in the next process, and after a power cut. The next sync has succeeded.
+/// Content that reads return after a failed sync, in the next process, and after a power cut. The next sync
+/// has succeeded.
 fn after_failed_sync(seed: u64, cache: SimCache) -> [u8; 3] {
     let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
     let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).cached(cache));
@@ -222,7 +223,7 @@ fn a_lost_range_is_lost_as_a_whole_and_only_if_something_newer_vouches_for_it() 
     assert!(ranges.contains(&false), "{ranges:?}");
     let mut all_lost = 0;
     for at in 0..4 {
-        // What is lost may begin in the range before, and end here.
+        // A lost range may begin in the range before, and end here.
         let kept: Vec<usize> = (0..16).filter(|i| shown[at * 16 + i] == (at * 16 + i + 1) as u8).collect();
         let is_end =
             kept.windows(2).all(|pair| pair[0] + 1 == pair[1]) && kept.last().is_none_or(|last| *last == 15);
@@ -273,7 +274,7 @@ fn a_branch_is_a_backing_of_its_own() {
     let write = page(3, 1);
     let outcomes: Vec<u8> = (0..40)
         .map(|seed| {
-            // Not synced: each branch decides for itself what becomes of it.
+            // Not synced: each branch draws the fate of the write independently.
             let write = write.clone();
             on(&media, |media| async move { media.write(0, write).await.expect("write") });
             shown(&Arc::new(media.branch(SimRng::new(seed)).power_cut()))
@@ -312,7 +313,7 @@ fn a_sticky_read_error_goes_with_a_rewrite() {
     });
 }
 
-/// Writes pages one by one, each synced twice, with one fault on all the time.
+/// Writes pages one by one, each synced, with one fault in effect throughout.
 fn write_many(faults: Faults) -> (u64, Vec<u8>) {
     let media = backing(1, faults);
     let shown = on(&media, |media| async move {

@@ -1,9 +1,9 @@
-//! What the oracle allows and what it does not, one rule a test.
+//! The rules of the oracle, one per test.
 
 use sim::content::{self, Filler, SECTOR_BYTES};
 use sim::oracle::{Kind, LifeEnd, Oracle};
 
-/// A drive of 16 sectors in memory, and the oracle that watches it.
+/// A drive of 16 sectors in memory, and its oracle.
 struct Story {
     oracle: Oracle,
     data: Vec<u8>,
@@ -14,7 +14,7 @@ impl Story {
         Story { oracle: Oracle::new(), data: vec![0; 16 * SECTOR_BYTES] }
     }
 
-    /// Begins a write and answers its number and bytes.
+    /// Begins a write. Returns its number and data.
     fn begin(&mut self, first: u64, count: u64) -> (u32, Vec<u8>) {
         let number = self.oracle.begin_write(Kind::Write, first, count, Filler::Text);
         let mut bytes = vec![0; count as usize * SECTOR_BYTES];
@@ -22,7 +22,7 @@ impl Story {
         (number, bytes)
     }
 
-    /// A whole write that takes effect.
+    /// Performs a whole write that takes effect.
     fn write(&mut self, first: u64, count: u64) -> u32 {
         let (number, bytes) = self.begin(first, count);
         self.put(first, &bytes);

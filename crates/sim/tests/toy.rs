@@ -1,4 +1,4 @@
-//! The simulator itself: a toy drive that is right passes, and one that is wrong does not.
+//! Tests of the simulator itself: a correct toy drive passes, and a wrong one fails.
 
 use drive::PlantedBug;
 use sim::Bug;

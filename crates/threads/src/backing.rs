@@ -1,11 +1,11 @@
-//! What a ticket brings, here: a buffer that counts how often it is given back.
+//! Substitute for the content of a ticket: a buffer that counts how often it is dropped.
 
 use loom::sync::Arc;
 
 use crate::memory::Memory;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// As in `media`: the request comes back with its buffer.
+/// As in `media`: the request is returned with its buffer.
 pub(crate) type Outcome = (Request, std::io::Result<()>);
 
 /// A buffer that the kernel may write until the completion.
@@ -17,7 +17,7 @@ pub(crate) struct Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // Whoever has the memory next writes there.
+        // The memory may be reused and written after this.
         self.buffer.write();
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }

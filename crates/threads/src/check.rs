@@ -1,5 +1,5 @@
-//! Runs models, each in a process of its own: where one fails, loom panics again while the first panic unwinds, and the
-//! process with it.
+//! Runs models, each in a separate process. When a model fails, loom panics again during unwinding, which
+//! ends the process.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::{env, panic, process, thread};
 
 use loom::model::Builder;
 
-/// How often threads are interrupted in a run where they need not be, at most, of models with too many orders to try all.
-/// Each planted mistake shows within this bound.
+/// Most preemptions per run, for models with too many orders to try all. Each planted mistake is found within
+/// this bound.
 pub(crate) const PREEMPTIONS_MAX: usize = 3;
-/// Set for the process that runs the model.
+/// Environment variable that is set for the process that runs the model.
 const CHILD: &str = "PUMICE_MODEL";
 
-/// `PUMICE_PREEMPTIONS` sets another bound than this one.
+/// Replaces the bound by `PUMICE_PREEMPTIONS`, if that is set.
 fn raised(preemptions_max: usize) -> usize {
     let number = env::var("PUMICE_PREEMPTIONS").ok();
     number.map_or(preemptions_max, |it| it.parse().expect("PUMICE_PREEMPTIONS is a number"))
 }
 
-/// Never returns: the process ends with the model.
+/// Runs the model and ends the process. Never returns.
 fn run(model: fn(), preemptions_max: Option<usize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let (counted, failed) = (runs.clone(), runs.clone());
@@ -53,13 +53,14 @@ fn run_apart(model: fn(), preemptions_max: Option<usize>) -> (bool, String) {
     (status.success(), said)
 }
 
-/// The model holds in every run: one for each order of steps with so many preemptions at most, or for each that there is.
+/// Checks that the model holds in every run: one for each order of steps with at most `preemptions_max`
+/// preemptions, or without a bound.
 pub(crate) fn holds(model: fn(), preemptions_max: Option<usize>) {
     let (held, said) = run_apart(model, preemptions_max);
     assert!(held && said.ends_with(" runs"), "{said}");
 }
 
-/// The model fails, and says so.
+/// Checks that the model fails with a message that contains `what`.
 pub(crate) fn finds(model: fn(), what: &str) {
     let (held, said) = run_apart(model, Some(PREEMPTIONS_MAX));
     assert!(!held, "the mistake was not found in {said}");

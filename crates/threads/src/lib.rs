@@ -1,14 +1,15 @@
-//! What threads share outside the drive's lock, under the model checker loom, which runs a model in every order of its
-//! threads' steps, and with every value that a load may see under the C11 memory model.
+//! Models of the state that threads share outside the drive's lock. The model checker loom runs each model in
+//! every order of its threads' steps, and with every value that a load may return under the C11 memory model.
 //!
-//! The code is that of the crates, included here file by file and built on [`sync`] in place of what their own modules of
-//! that name have. A model beside each says what must hold. `plant.rs` makes copies with mistakes, which the models find.
+//! The checked files are included from their crates one by one. They are built with [`sync`] in place of the
+//! modules `sync` of their crates. A model beside each file defines what must hold. `plant.rs` makes copies
+//! with mistakes, which the models must find.
 //!
 //! ```text
 //! RUSTFLAGS='--cfg loom' cargo test --profile models -p threads
 //! ```
 //!
-//! Without `--cfg loom` there is nothing in this crate.
+//! Without `--cfg loom` this crate is empty.
 #![forbid(unsafe_code)]
 #![cfg(all(test, loom))]
 #![allow(

@@ -1,11 +1,11 @@
-//! Plain memory whose readers and writers must be in order: a segment, a buffer.
+//! Plain memory whose readers and writers must be ordered, such as a segment or a buffer.
 
 use std::sync::Mutex;
 
 use loom::cell::UnsafeCell;
 
-/// Each access panics ("Causality violation") unless all that it conflicts with happened before it. The lock makes it shareable;
-/// the model checker does not know it, so it brings nothing into order.
+/// Each access panics ("Causality violation") unless all conflicting accesses happened before it. The lock
+/// only makes the type shareable. The model checker does not know the lock, so it creates no ordering.
 #[derive(Debug)]
 pub(crate) struct Memory(Mutex<UnsafeCell<()>>);
 

@@ -1,11 +1,11 @@
-//! The model checker's own of what the crates' `sync` modules have.
+//! Substitutes of the model checker for the primitives in the crates' `sync` modules.
 
 use std::task::Waker;
 
 pub(crate) use loom::sync::Arc;
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// As parking_lot's: nothing is poisoned.
+/// Like parking_lot's mutex: without poisoning.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -19,7 +19,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// What futures' promises, as simply as may be: a wake takes the waker registered last. It orders no more than a lock does.
+/// Minimal version of the waker of futures: a wake takes the waker registered last. It creates no more
+/// ordering than a lock.
 pub(crate) struct AtomicWaker(Mutex<Option<Waker>>);
 
 impl AtomicWaker {

@@ -1,4 +1,4 @@
-//! What holds, and what is found where a mistake is planted.
+//! Tests that the models hold, and that planted mistakes are found.
 
 use crate::check::{PREEMPTIONS_MAX, finds, holds};
 
@@ -23,7 +23,7 @@ macro_rules! found {
     )+ };
 }
 
-// Within any number of preemptions.
+// Without a bound on preemptions.
 hold! {
     None;
     pins: a_segment_is_written_after_its_readers, segments_are_counted_apart, growth_keeps_readers;
@@ -34,7 +34,7 @@ hold! {
     sample: it_starts_over;
 }
 
-// Three threads have millions of orders.
+// With a bound, because three threads have millions of orders.
 hold! {
     Some(PREEMPTIONS_MAX);
     wait: a_change_is_seen_by_all, who_gives_up_wakes_others;

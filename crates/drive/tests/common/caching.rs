@@ -1,6 +1,6 @@
-//! A backing behind a cache, like a file in a page cache. Reads show what was written; only a sync brings it to the medium. A sync
-//! that fails loses what it should have brought: reads go on showing it, and no later sync brings it, unless it is written again. A
-//! power cut leaves what reached the medium.
+//! A backing behind a cache, like a file in a page cache. Reads return what was written, but only a sync
+//! makes it durable. A failed sync loses the data it should have made durable: reads still return it, and no
+//! later sync writes it, unless it is written again. After a power cut only the durable content is left.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io;
@@ -10,27 +10,27 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use media::{IoBuf, Media, PAGE_BYTES};
 use parking_lot::Mutex;
 
-/// Contents of each page; `None`: zeros.
+/// Content of each page. `None`: zeros.
 type Pages = Vec<Option<Arc<[u8]>>>;
 
 #[derive(Clone)]
 struct State {
-    /// What reads show.
+    /// Content that reads return.
     shown: Pages,
-    /// What is on the medium.
+    /// Content of the medium.
     durable: Pages,
-    /// Pages written that no sync has seen.
+    /// Pages written since the last sync.
     dirty: Vec<bool>,
 }
 
 pub struct Caching {
     state: Mutex<State>,
     pub syncs: AtomicU64,
-    /// The sync of this number, counted from 0, fails.
+    /// Number of the sync that fails, counted from 0.
     pub failing_sync: AtomicU64,
-    /// Writes and syncs until the power fails.
+    /// Writes and syncs until the power is cut.
     pub steps_left: AtomicU64,
-    /// Writes until there is no room left: a copy-on-write file system takes some for overwriting, too.
+    /// Writes until the backing is full. As on a copy-on-write file system, overwrites count too.
     pub room: AtomicU64,
     /// Writes that touch this page fail, also after a power cut.
     pub unwritable: Option<usize>,
@@ -54,23 +54,24 @@ impl Caching {
         }
     }
 
-    /// Another that is as this one is now, cache and all.
+    /// Returns a copy of the backing in its current state, including the cache.
     pub fn fork(&self) -> Arc<Caching> {
         self.fork_unwritable(self.unwritable)
     }
 
-    /// The same, with a page that takes no write from now on.
+    /// The same, with a page that accepts no writes from now on.
     pub fn fork_unwritable(&self, page: Option<usize>) -> Arc<Caching> {
         Arc::new(Caching::of(self.state.lock().clone(), page))
     }
 
-    /// Pages of which a power cut would leave something else than what is shown.
+    /// Pages that would have other content after a power cut.
     pub fn at_risk(&self) -> Vec<usize> {
         let state = self.state.lock();
         (0..state.shown.len()).filter(|page| state.shown[*page] != state.durable[*page]).collect()
     }
 
-    /// The medium after a power cut: what reached it, and of what is in the cache those pages that `reaches` says.
+    /// Returns the backing after a power cut: the durable content, and those cached pages for which `reaches`
+    /// returns true.
     pub fn cut(&self, reaches: impl Fn(usize) -> bool) -> Arc<Caching> {
         let mut state = self.state.lock().clone();
         for page in 0..state.dirty.len() {

@@ -1,4 +1,4 @@
-//! A backing in memory that fails, waits and counts as told, and an executor that polls by hand.
+//! A backing in memory that fails, waits and counts on demand, and an executor that polls manually.
 #![allow(dead_code, unreachable_pub)]
 
 use std::future::Future;
@@ -18,16 +18,16 @@ pub struct Faulty {
     pub fail_reads: AtomicBool,
     /// Reads that begin in one of these ranges fail.
     pub unreadable: Mutex<Vec<Range<u64>>>,
-    /// Writes that touch one of these fail.
+    /// Writes that touch one of these ranges fail.
     pub unwritable: Mutex<Vec<Range<u64>>>,
-    /// Where writes were tried, in their order.
+    /// Ranges of attempted writes, in order.
     pub attempts: Mutex<Vec<Range<u64>>>,
     pub fail_writes: AtomicBool,
-    /// Writes find no room.
+    /// Writes fail because the backing is full.
     pub full: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
-    /// Operations of a kind wait while set.
+    /// Operations of a kind wait while this is set.
     pub hold_writes: AtomicBool,
     pub hold_syncs: AtomicBool,
     pub hold_reads: AtomicBool,
@@ -57,12 +57,12 @@ impl Faulty {
         }
     }
 
-    /// Writes tried so far that touch a part of the backing.
+    /// Number of writes attempted so far that touch this part of the backing.
     pub fn attempts_at(&self, part: &Range<u64>) -> usize {
         self.attempts.lock().iter().filter(|range| overlap(range, part)).count()
     }
 
-    /// Bytes of all writes tried so far.
+    /// Bytes of all writes attempted so far.
     pub fn attempted_bytes(&self) -> u64 {
         self.attempts.lock().iter().map(|range| range.end - range.start).sum()
     }
@@ -72,7 +72,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Waits while a switch is on. Wakes nobody: everything here is polled by hand.
+/// Waits while a switch is set. It wakes nothing, because everything here is polled manually.
 async fn held(switch: &AtomicBool) {
     std::future::poll_fn(|_| if switch.load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
@@ -129,7 +129,7 @@ impl Media for Faulty {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What was spawned and has not ended.
+/// Spawned tasks that have not ended.
 #[derive(Clone, Default)]
 pub struct Tasks(Arc<Mutex<Vec<Task>>>);
 
@@ -161,7 +161,8 @@ impl Tasks {
         panic!("the future waits for something that never comes");
     }
 
-    /// Polls a future and the tasks so many times and gives it up then. Answers what it came to, if it did.
+    /// Polls a future and the tasks at most `polls` times, then drops the future. Returns its result if it
+    /// was ready.
     pub fn give_up<T>(&self, future: impl Future<Output = T>, polls: usize) -> Option<T> {
         let mut future = std::pin::pin!(future);
         for _ in 0..polls {

@@ -17,7 +17,7 @@ const BLOCK: u64 = 4096;
 pub struct Host<M> {
     pub media: Arc<M>,
     drive: Option<Drive<M>>,
-    /// Logical contents as they must be.
+    /// Expected logical contents.
     pub contents: Vec<u8>,
     /// See [`OpenOptions::sample_blocks`].
     pub sample_blocks: usize,
@@ -34,7 +34,7 @@ impl<M: Media> Host<M> {
         host
     }
 
-    /// Opens the drive again, as it is.
+    /// Opens the drive again, without closing it.
     pub fn reopen(&mut self) {
         self.drive = None;
         self.entropy += 1;
@@ -65,13 +65,13 @@ impl<M: Media> Host<M> {
         self.set(block, (count * BLOCK) as usize).fill(0);
     }
 
-    /// Zeroes without holes.
+    /// Writes zeroes that stay allocated.
     pub fn zeroes(&mut self, block: u64, count: u64) {
         self.do_on(async |drive| drive.write_zeroes(block * BLOCK, count * BLOCK, true, false).await);
         self.set(block, (count * BLOCK) as usize).fill(0);
     }
 
-    /// Writes blocks from `first` on until there is no space.
+    /// Writes blocks from `first` on until the drive is full.
     pub fn fill(&mut self, first: u64, data: impl Fn(u64) -> Vec<u8>) {
         for block in first.. {
             let data = data(block);
@@ -87,14 +87,14 @@ impl<M: Media> Host<M> {
         self.do_on(async |drive| drive.flush().await);
     }
 
-    /// Makes durable what cleaning moved too.
+    /// Makes everything durable, including what cleaning moved.
     pub fn sync_moved(&mut self) {
         self.drive().tick();
         self.drive().tick();
         self.flush();
     }
 
-    /// Cleans all there is to clean, and gives what is free back to the backing.
+    /// Cleans as much as possible, and discards free segments on the backing.
     pub fn tidy(&mut self) {
         while self.do_on(async |drive| drive.clean().await) {}
         self.do_on(async |drive| drive.checkpoint().await);
@@ -110,7 +110,7 @@ impl<M: Media> Host<M> {
     }
 }
 
-/// Text that compresses well, another for each block and version.
+/// Text that compresses well, different for each block and version.
 pub fn lines(block: u64, version: u64) -> Vec<u8> {
     let line = |n| format!("block {block:7}, version {version:3}, line {n:2} of 64, and nothing else\n");
     let mut text: Vec<u8> = (0..64).flat_map(|n| line(n).into_bytes()).collect();
@@ -118,21 +118,22 @@ pub fn lines(block: u64, version: u64) -> Vec<u8> {
     text
 }
 
-/// Incompressible for the drive. Every other block is much the same, so that an image compresses.
+/// Data that the drive cannot compress. Every other block is almost the same, so that an image of the drive
+/// compresses.
 pub fn noise(block: u64) -> Vec<u8> {
     let mut bytes = random(block % 2, BLOCK as usize);
     bytes[..8].copy_from_slice(&block.to_le_bytes());
     bytes
 }
 
-/// Zeros but for a number: a short record.
+/// Zeros except for a number, which give a short record.
 pub fn numbered(block: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
     bytes[..8].copy_from_slice(&block.to_le_bytes());
     bytes
 }
 
-/// A block like many others, and unlike itself: what dictionaries are for.
+/// A block similar to many others and without repetitions of its own: data for dictionaries.
 pub fn page(block: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK as usize);
     let mut z = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -1,4 +1,4 @@
-//! Looks into the backing of a drive, and changes what is there: with checksums made right again, or not.
+//! Inspects and changes the backing of a drive, with or without correcting checksums.
 #![allow(dead_code, unreachable_pub)]
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::common::run;
 #[derive(Clone, Debug)]
 pub struct OnMedia {
     pub header: RecordHeader,
-    /// Where it begins.
+    /// Offset of the record on the backing.
     pub position: u64,
-    /// Where its pack begins.
+    /// Offset of its pack.
     pub pack: u64,
 }
 
@@ -25,7 +25,7 @@ impl OnMedia {
         self.header.entry_at(self.position)
     }
 
-    /// Where its payload begins.
+    /// Offset of its payload.
     pub fn payload(&self) -> u64 {
         self.position + layout::record::RECORD_HEADER_BYTES as u64
     }
@@ -52,12 +52,12 @@ impl<M: Media> Image<M> {
         self.superblock.geometry
     }
 
-    /// Bytes at any place.
+    /// Reads bytes at any offset.
     pub fn read(&self, position: u64, len: usize) -> Vec<u8> {
         read_raw(&*self.media, position, len)
     }
 
-    /// Overwrites bytes at any place.
+    /// Overwrites bytes at any offset.
     pub fn write(&self, position: u64, bytes: &[u8]) {
         let start = position / 4096 * 4096;
         let end = (position + bytes.len() as u64).next_multiple_of(4096);
@@ -77,7 +77,8 @@ impl<M: Media> Image<M> {
         self.write(position, &vec![0; len]);
     }
 
-    /// All whole packs, of this filling of their segments or an earlier one, in the order of their numbers.
+    /// All complete packs, of the current or an earlier filling of their segments, in the order of their
+    /// numbers.
     pub fn packs(&self) -> Vec<(u64, PackHeader)> {
         let geometry = self.geometry();
         let mut packs = Vec::new();
@@ -121,18 +122,18 @@ impl<M: Media> Image<M> {
         records
     }
 
-    /// The newest record of a block, or of an index.
+    /// Newest record of a block or of an index.
     pub fn newest(&self, kind: RecordKind, block: u64) -> OnMedia {
         self.records(kind).into_iter().rfind(|r| r.header.block == block).expect("such a record")
     }
 
-    /// The newest image of a node.
+    /// Newest image of a node.
     pub fn node(&self, level: u16, index: u64) -> OnMedia {
         let is = |r: &OnMedia| r.header.block == index && r.header.extra == level;
         self.records(RecordKind::Node).into_iter().rfind(is).expect("such a node")
     }
 
-    /// Makes the checksums of a pack and all its records right.
+    /// Recalculates the checksums of a pack and all its records.
     pub fn seal(&self, pack: u64) {
         let header = PackHeader::decode(&self.read(pack, PACK_HEADER_BYTES)).expect("pack");
         let mut bytes = self.read(pack, header.len as usize);
@@ -156,13 +157,13 @@ impl<M: Media> Image<M> {
         self.write(pack, &bytes);
     }
 
-    /// Changes bytes of a record, checksums and all.
+    /// Changes bytes of a record, and recalculates its checksums.
     pub fn change(&self, record: &OnMedia, position: u64, bytes: &[u8]) {
         self.write(position, bytes);
         self.seal(record.pack);
     }
 
-    /// Changes every checkpoint there is.
+    /// Changes every valid checkpoint.
     pub fn change_checkpoints(&self, change: impl Fn(&mut Checkpoint)) {
         for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             let offset = self.geometry().checkpoint_offset(slot, copy);
@@ -175,14 +176,14 @@ impl<M: Media> Image<M> {
         }
     }
 
-    /// Number of the newest checkpoint, by its slots.
+    /// Number of the newest checkpoint in the slots.
     pub fn newest_checkpoint(&self) -> u64 {
         let newest = std::cell::Cell::new(0);
         self.change_checkpoints(|checkpoint| newest.set(newest.get().max(checkpoint.number)));
         newest.get()
     }
 
-    /// Where the copies of a checkpoint begin.
+    /// Offsets of the copies of a checkpoint.
     pub fn copies_of(&self, number: u64) -> [u64; 2] {
         [0, 1].map(|copy| self.geometry().checkpoint_offset((number % 2) as usize, copy))
     }

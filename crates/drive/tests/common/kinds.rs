@@ -1,11 +1,12 @@
-//! Data that drives take in different ways.
+//! Data that drives compress in different ways.
 #![allow(dead_code, unreachable_pub)]
 
 use codec::testdata::random;
 
 const BLOCK: usize = 4096;
 
-/// A block of six-bit symbols: it does not look random, LZ4 gains nothing by it alone, and very much by its repetitions.
+/// A block of six-bit symbols. It does not look random. LZ4 gains nothing on one block, and very much on
+/// repetitions of it.
 pub fn symbols(seed: u64) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     random(seed, BLOCK).iter().map(|byte| ALPHABET[usize::from(byte & 63)]).collect()

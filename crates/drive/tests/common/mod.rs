@@ -1,4 +1,4 @@
-//! A drive on memory, with everything polled in place.
+//! A drive in memory, with all futures polled in place.
 #![allow(dead_code, unreachable_pub)]
 
 use std::future::Future;
@@ -19,7 +19,7 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
     panic!("the future waits for something that never comes");
 }
 
-/// Runs what is spawned at once: on memory media nothing waits.
+/// Runs spawned tasks at once, because operations on memory media never wait.
 pub fn spawner() -> Spawner {
     Arc::new(run)
 }
@@ -49,7 +49,7 @@ pub fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Drive<MemoryMedia> {
     run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner()))).expect("open")
 }
 
-/// Does all the maintenance there is to do.
+/// Does maintenance until there is nothing to do.
 pub fn maintain(drive: &Drive<MemoryMedia>) {
     const ROUNDS_MAX: u32 = 10_000;
     for _ in 0..ROUNDS_MAX {
@@ -60,7 +60,7 @@ pub fn maintain(drive: &Drive<MemoryMedia>) {
     panic!("maintenance goes on for ever");
 }
 
-/// No structural fault, every record readable.
+/// Checks that there is no structural fault, and that every record is readable.
 pub fn assert_sound(drive: &Drive<MemoryMedia>) {
     assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new());
 }

@@ -28,22 +28,22 @@ pub struct Manifest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stored {
-    /// Of the file: `<name>.img.zst`.
+    /// Name of the file: `<name>.img.zst`.
     pub name: String,
-    /// What the drive has that others have not.
+    /// Properties of the drive that the others do not have.
     pub holds: String,
     /// Release that wrote it, and the date.
     pub written: String,
-    /// Of the image, not compressed.
+    /// SHA-256 of the uncompressed image.
     pub image_sha256: String,
     pub logical_bytes: u64,
-    /// Of the whole logical contents, blocks that cannot be read as zeros.
+    /// SHA-256 of the whole logical contents, with zeros for unreadable blocks.
     pub contents_sha256: String,
-    /// Blocks that cannot be read.
+    /// Unreadable blocks.
     pub unreadable_blocks: Vec<u64>,
-    /// Faults that a deep check finds.
+    /// Number of faults that a deep check finds.
     pub faults: u64,
-    /// New data is refused for want of space.
+    /// Whether new data is refused for lack of space.
     pub full: bool,
 }
 
@@ -61,7 +61,7 @@ impl Stored {
         directory().join(format!("{}.img.zst", self.name))
     }
 
-    /// The image as it was stored.
+    /// Reads the stored image.
     pub fn image(&self) -> Vec<u8> {
         let compressed = fs::read(self.path()).expect("a stored drive");
         let len = zstd_safe::get_frame_content_size(&compressed).ok().flatten().expect("a size");
@@ -71,7 +71,7 @@ impl Stored {
         image
     }
 
-    /// As in the manifest.
+    /// Formats the entry for the manifest.
     pub fn to_toml(&self) -> String {
         let mut text = String::from("\n[[drive]]\n");
         let strings = [
@@ -92,7 +92,7 @@ impl Stored {
     }
 }
 
-/// One zstd frame with size and checksum.
+/// Compresses to one zstd frame with size and checksum.
 pub fn compress(image: &[u8]) -> Vec<u8> {
     let mut context = CCtx::create();
     for parameter in [
@@ -113,7 +113,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Everything that is on a medium.
+/// Reads the whole content of a medium.
 pub fn image_of<M: Media>(media: &M) -> Vec<u8> {
     let mut image = Vec::with_capacity(media.size_bytes() as usize);
     for at in (0..media.size_bytes()).step_by(PIECE as usize) {
@@ -125,7 +125,7 @@ pub fn image_of<M: Media>(media: &M) -> Vec<u8> {
     image
 }
 
-/// A medium that holds an image.
+/// Creates a medium with the content of an image.
 pub fn media_of(image: &[u8]) -> Arc<MemoryMedia> {
     let media = MemoryMedia::new(image.len() as u64);
     for (at, piece) in (0..).step_by(PIECE as usize).zip(image.chunks(PIECE as usize)) {
@@ -147,7 +147,8 @@ pub fn open_read_only<M: Media>(media: &Arc<M>) -> Drive<M> {
     run(Drive::open(media.clone(), options)).expect("open read-only")
 }
 
-/// The whole logical contents, and which blocks cannot be read (they are zeros here).
+/// Reads the whole logical contents. Returns also which blocks are unreadable; they are zeros in the
+/// contents.
 pub fn contents<M: Media>(drive: &Drive<M>) -> (Vec<u8>, Vec<u64>) {
     let mut bytes = vec![0; drive.logical_capacity_bytes() as usize];
     let mut unreadable = Vec::new();
@@ -170,7 +171,7 @@ pub fn contents<M: Media>(drive: &Drive<M>) -> (Vec<u8>, Vec<u64>) {
     (bytes, unreadable)
 }
 
-/// How many faults a deep check finds. Those that name a place concern a block that cannot be read.
+/// Number of faults that a deep check finds. Those with a place must concern an unreadable block.
 pub fn faults<M: Media>(drive: &Drive<M>, unreadable: &[u64]) -> u64 {
     let options = CheckOptions { deep: true, ..CheckOptions::default() };
     let report = run(drive.examine(options, |_| {})).expect("check");

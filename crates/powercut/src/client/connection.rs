@@ -9,10 +9,10 @@ use nbd::client::{Replies, negotiate};
 use nbd::reply::{SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::RequestHeader;
 
-/// A server that answers nothing for so long hangs.
+/// Time without a reply after which the server counts as hung.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One end of a connection in transmission; a clone is the same connection.
+/// One end of a connection in transmission. A clone refers to the same connection.
 pub(super) struct Connection {
     stream: UnixStream,
 }
@@ -38,14 +38,14 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// The same connection, for another thread.
+    /// Returns the same connection, for another thread.
     pub(super) fn share(&self) -> io::Result<Connection> {
         Ok(Connection { stream: self.stream.try_clone()? })
     }
 
-    /// Ends the connection for all who share it.
+    /// Ends the connection for all that share it.
     pub(super) fn hang_up(&self) {
-        // Hung up already is as good.
+        // It may already be closed.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
@@ -55,13 +55,13 @@ impl Connection {
         self.stream.write_all(data)
     }
 
-    /// Takes the header of the next reply: the cookie and the error, if any.
+    /// Receives the header of the next reply: the cookie and the error, if any.
     pub(super) fn receive(&mut self) -> io::Result<SimpleReply> {
         let header: [u8; SIMPLE_REPLY_BYTES] = self.take()?;
         SimpleReply::decode(&header).ok_or_else(|| malformed("reply"))
     }
 
-    /// Takes what follows the reply to a read.
+    /// Receives the data that follows the reply to a read.
     pub(super) fn receive_data(&mut self, data: &mut [u8]) -> io::Result<()> {
         self.stream.read_exact(data)
     }

@@ -15,33 +15,33 @@ use super::connection::Connection;
 use super::receiver::{self, InFlight, Pending};
 use super::shared::Shared;
 
-/// The largest TRIMs and zeroes, in bytes.
+/// Largest TRIM or zeroing, in bytes.
 const ZERO_BYTES_MAX: u64 = 8 << 20;
-/// The same on sparse drives.
+/// Largest TRIM or zeroing on sparse drives, in bytes.
 const SPARSE_ZERO_BYTES_MAX: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
 
-/// How clients like to make things durable.
+/// How often clients make data durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// FUA and flushes among plain writes.
     Mixed,
-    /// A database: every other request makes something durable.
+    /// Like a database: every other request makes data durable.
     Syncing,
-    /// Hardly ever: much is at risk.
+    /// Almost never: much data is at risk.
     Careless,
 }
 
-/// What the clients of one life do.
+/// Workload of the clients of one life.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
-    /// Requests in flight on each.
+    /// Requests in flight on each connection.
     pub depth: usize,
-    /// Requests of each.
+    /// Number of requests on each connection.
     pub operations: u64,
-    /// How they make things durable.
+    /// How often they make data durable.
     pub style: Style,
 }
 
@@ -58,17 +58,17 @@ impl Plan {
     }
 }
 
-/// Clients at work.
+/// Running clients.
 pub struct Load {
     threads: Vec<JoinHandle<()>>,
     connections: Vec<Connection>,
 }
 
 impl Load {
-    /// Connects and begins.
+    /// Connects the clients and starts them.
     ///
     /// # Errors
-    /// If the server does not take the connections.
+    /// If the server does not accept the connections.
     pub fn start(
         socket: &Path,
         plan: Plan,
@@ -98,19 +98,20 @@ impl Load {
         Ok(load)
     }
 
-    /// Waits until all clients are done and answered, or their connections have ended.
+    /// Waits until all clients have sent their requests and received the replies, or their connections have
+    /// ended.
     pub fn finish(mut self) {
         self.join();
     }
 
-    /// Hangs up.
+    /// Disconnects the clients.
     pub fn abandon(self) {
         drop(self);
     }
 
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // One that panicked has printed why; the oracle misses its answers at most.
+            // A thread that panicked has printed the reason. At most, the oracle misses its replies.
             let _ = thread.join();
         }
     }
@@ -140,12 +141,12 @@ impl Client {
                 break;
             }
         }
-        // Its receiver waits for whatever comes.
+        // The receiver waits for all outstanding replies.
         self.in_flight.drain();
         self.connection.hang_up();
     }
 
-    /// Sends one request. False when the connection has ended.
+    /// Sends one request. Returns false if the connection has ended.
     fn request(&mut self) -> bool {
         let (fua, flush) = match self.plan.style {
             Style::Mixed => (2, 10),
@@ -191,7 +192,7 @@ impl Client {
         self.change(kind, (first, count), Filler::Zero, (command, flags), &mut [])
     }
 
-    /// Sends something that changes the drive; fills in its data.
+    /// Sends a request that changes the drive, and fills in its data.
     fn change(
         &mut self,
         kind: Kind,

@@ -1,4 +1,4 @@
-//! Takes answers and tells the oracle.
+//! Receives replies and records them in the oracle.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sim::oracle::{Kind, Reading};
 use super::connection::Connection;
 use super::shared::Shared;
 
-/// A request that waits for its answer.
+/// A request that waits for its reply.
 pub(super) enum Pending {
     /// A write, TRIM or zeroes.
     Change { kind: Kind, number: u32, bytes: u64, durable: bool, whole_blocks: bool },
@@ -36,7 +36,7 @@ struct Requests {
 }
 
 impl InFlight {
-    /// Notes a request, once fewer than `depth` are in flight. False when the connection has ended.
+    /// Records a request, once fewer than `depth` are in flight. Returns false if the connection has ended.
     pub(super) fn enter(&self, depth: usize, cookie: u64, begin: impl FnOnce() -> Pending) -> bool {
         let mut requests = self.requests.lock();
         while requests.pending.len() >= depth && !requests.closed {
@@ -49,7 +49,7 @@ impl InFlight {
         true
     }
 
-    /// Waits until nothing is in flight. False when the connection has ended before.
+    /// Waits until nothing is in flight. Returns false if the connection ended before.
     pub(super) fn drain(&self) -> bool {
         let mut requests = self.requests.lock();
         while !requests.pending.is_empty() && !requests.closed {
@@ -64,7 +64,7 @@ impl InFlight {
         pending
     }
 
-    /// What is in flight now will never be answered.
+    /// Records that requests in flight now will not be answered. Returns their number.
     fn close(&self) -> usize {
         let mut requests = self.requests.lock();
         requests.closed = true;
@@ -73,7 +73,7 @@ impl InFlight {
     }
 }
 
-/// Takes answers until the connection ends.
+/// Receives replies until the connection ends.
 pub(super) fn run(mut connection: Connection, in_flight: &Arc<InFlight>, shared: &Shared) {
     let error = loop {
         if let Err(error) = take_one(&mut connection, in_flight, shared) {

@@ -1,4 +1,4 @@
-//! What all clients of a drive share.
+//! State that all clients of a drive share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use sim::oracle::{Oracle, Violation};
 
 use crate::disk::Disk;
 
-/// What clients did.
+/// Counts of client requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientCounts {
     /// Writes, zeroes and TRIMs that were acknowledged.
@@ -17,30 +17,30 @@ pub struct ClientCounts {
     pub written_bytes: u64,
     /// Flushes that were acknowledged.
     pub flushes: u64,
-    /// Bytes read and held against the oracle.
+    /// Bytes read and compared with the oracle.
     pub verified_bytes: u64,
     /// Requests refused for lack of space.
     pub refusals: u64,
-    /// Requests that failed, and something excused it.
+    /// Requests that failed with an excuse.
     pub errors: u64,
 }
 
-/// The oracle, the first broken promise, and what excuses errors.
+/// The oracle, the first violation, and the state that excuses errors.
 pub struct Shared {
-    /// Sees each request before it is sent, and each answer after it came.
+    /// Informed of each request before it is sent, and of each reply after it was received.
     pub oracle: Mutex<Oracle>,
-    /// Under the drive.
+    /// The disk under the drive.
     pub disk: Arc<Disk>,
     failure: Mutex<Option<String>>,
     counts: Mutex<ClientCounts>,
     stopped: AtomicBool,
     ending: AtomicBool,
-    /// Syncs that had failed when the server was started.
+    /// Number of failed syncs when the server was started.
     failed_before: AtomicU64,
 }
 
 impl Shared {
-    /// For an empty drive.
+    /// Creates the state for an empty drive.
     pub fn new(disk: Arc<Disk>) -> Shared {
         Shared {
             oracle: Mutex::new(Oracle::new()),
@@ -53,30 +53,30 @@ impl Shared {
         }
     }
 
-    /// A server is about to be started.
+    /// Begins a life: a server is about to be started.
     pub fn begin_life(&self) {
         self.failed_before.store(self.disk.counts().failed_syncs, Ordering::SeqCst);
         self.stopped.store(false, Ordering::SeqCst);
         self.ending.store(false, Ordering::SeqCst);
     }
 
-    /// The power is cut, or the server was told to stop: from here to the next life requests may fail, however late answers are
-    /// looked at.
+    /// Records that the power is cut, or that the server was asked to stop. From here to the next life
+    /// requests may fail, however late replies are processed.
     pub fn begin_end(&self) {
         self.ending.store(true, Ordering::SeqCst);
     }
 
-    /// Clients send no more requests.
+    /// Makes clients send no more requests.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Whether clients shall send no more.
+    /// Whether clients should send no more requests.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Whether a correct server may answer with an error now.
+    /// Whether a correct server may return an error now.
     pub fn is_excused(&self) -> bool {
         self.ending.load(Ordering::SeqCst) || !self.disk.is_powered() || self.has_failed_sync()
     }
@@ -86,25 +86,25 @@ impl Shared {
         self.disk.counts().failed_syncs > self.failed_before.load(Ordering::SeqCst)
     }
 
-    /// Notes what was wrong. The first is what counts.
+    /// Records a failure and stops. The first one counts.
     pub fn fail(&self, why: String) {
         self.failure.lock().get_or_insert(why);
         self.stop();
     }
 
-    /// Notes a broken promise, if there is one.
+    /// Records a violation, if there is one.
     pub fn hold(&self, result: Result<(), Violation>) {
         if let Err(Violation(why)) = result {
             self.fail(why);
         }
     }
 
-    /// What was wrong first.
+    /// Returns the first failure.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn counts(&self) -> ClientCounts {
         *self.counts.lock()
     }

@@ -1,4 +1,4 @@
-//! Reads back everything that was ever written.
+//! Reading back of everything that was ever written.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,10 +15,10 @@ pub const VERIFY_BYTES_MAX: u64 = 256 << 10;
 /// Reads in flight.
 const DEPTH: usize = 8;
 
-/// Shows the oracle what each sector holds that was ever written.
+/// Reads each sector that was ever written, and passes its content to the oracle.
 ///
 /// # Errors
-/// If something cannot be read, or holds what cannot be there.
+/// If a read fails, or returns content that the oracle does not allow.
 pub fn read_back(socket: &Path, sector_bytes: u32, shared: &Shared) -> Result<(), String> {
     let align = u64::from(sector_bytes) / SECTOR_BYTES as u64;
     let ranges = shared.oracle.lock().touched(align, VERIFY_BYTES_MAX / SECTOR_BYTES as u64);

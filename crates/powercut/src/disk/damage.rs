@@ -1,27 +1,27 @@
-//! What becomes of changes that were not synced.
+//! Fate of changes that were not synced.
 
 use media::SimRng;
 
 use super::image::{Change, PAGE_BYTES, Page, SECTOR_BYTES};
 use super::{Stale, State};
 
-/// What becomes of one change.
+/// Fate of one change.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Whole,
     Lost,
-    /// Each piece is new with a probability of so many in 8.
+    /// Each piece is new with a probability of this number in 8.
     Scattered(u64),
-    /// The first pieces are new: so many of 256 parts of it.
+    /// The first pieces are new: this number of 256 parts of the change.
     Begun(u64),
 }
 
-/// How a cut treats all changes.
+/// Treatment of all changes at a cut.
 #[derive(Clone, Copy, Debug)]
 enum Mood {
     Keeps,
     Loses,
-    /// The first so many are lost, the rest kept: what a log is least ready for.
+    /// The first changes are lost, this number of them, and the rest kept. Logs handle this case worst.
     LosesOldest(usize),
     Picks,
 }
@@ -54,7 +54,7 @@ impl Mood {
 }
 
 impl State {
-    /// Everything up to a number is durable.
+    /// Makes all changes with numbers below `covered` durable.
     pub(super) fn make_durable(&mut self, covered: u64) {
         let durable = &mut self.durable;
         self.journal.retain(|(number, change)| {
@@ -66,7 +66,7 @@ impl State {
         });
     }
 
-    /// A sync failed: what it covered is kept, lost or torn, and no later sync covers it.
+    /// Fails a sync: the changes it covered are kept, lost or torn, and no later sync covers them.
     pub(super) fn lose_what_was_covered(&mut self, covered: u64) {
         self.counts.failed_syncs += 1;
         let (lost, left): (Vec<_>, Vec<_>) =
@@ -83,7 +83,7 @@ impl State {
         self.journal = left;
     }
 
-    /// The power is gone: decides about everything that is not durable.
+    /// Decides, after a power cut, the fate of everything that is not durable.
     pub(super) fn settle_everything(&mut self) {
         let journal = std::mem::take(&mut self.journal);
         let mut in_flight = std::mem::take(&mut self.in_flight);
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Puts what a fate leaves of a change in the durable image.
+    /// Applies the part of a change that its fate keeps to the durable image.
     fn put(&mut self, change: &Change, fate: Fate, piece: usize) {
         let pieces_in_page = PAGE_BYTES / piece;
         let begun = match fate {
@@ -124,7 +124,7 @@ impl State {
                 Fate::Begun(_) => index * pieces_in_page + piece_index < begun,
             };
             let Some(new) = new else {
-                // Holes come and go by whole pages.
+                // Holes appear and vanish only as whole pages.
                 if is_new(0) {
                     self.durable.set(*at, None);
                 }

@@ -1,4 +1,4 @@
-//! What a disk holds, page by page.
+//! Content of a disk, page by page.
 
 use std::fs::File;
 use std::io;
@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The unit of transfers, in bytes.
+/// Unit of transfers, in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// The smallest thing that is old or new after a power cut, in bytes.
+/// Smallest unit, in bytes, that is entirely old or entirely new after a power cut.
 pub const SECTOR_BYTES: usize = 512;
 
 /// The bytes of a page, shared between images.
@@ -16,7 +16,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub(super) struct Page(Arc<[u8; PAGE_BYTES]>);
 
 impl Page {
-    /// A copy of a page's bytes.
+    /// Copies the bytes of a page.
     pub(super) fn of(bytes: &[u8]) -> Page {
         let mut page = [0; PAGE_BYTES];
         page.copy_from_slice(bytes);
@@ -28,14 +28,14 @@ impl Page {
     }
 }
 
-/// A write or a discard. `None` is zeros.
+/// A write or a discard. `None` means zeros.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) pages: Vec<(u64, Option<Page>)>,
     pub(super) is_discard: bool,
 }
 
-/// Everything a disk holds. A clone shares the pages.
+/// Content of a whole disk. A clone shares the pages.
 #[derive(Clone, Debug)]
 pub struct Image(Vec<Option<Page>>);
 
@@ -60,7 +60,7 @@ impl Image {
         }
     }
 
-    /// Bytes from an offset on, as many as there are up to the end.
+    /// Reads `len` bytes at an offset, fewer at the end of the disk.
     pub(super) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let size = self.0.len() * PAGE_BYTES;
         let start = usize::try_from(offset).unwrap_or(size).min(size);
@@ -78,10 +78,10 @@ impl Image {
         bytes
     }
 
-    /// Writes it to a sparse file.
+    /// Writes the image to a sparse file.
     ///
     /// # Errors
-    /// Of the file.
+    /// Errors of the file.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len((self.0.len() * PAGE_BYTES) as u64)?;

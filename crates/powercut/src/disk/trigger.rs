@@ -1,46 +1,46 @@
-//! When to cut the power: at what the disk sees.
+//! Moments of a power cut, defined by events that the disk observes.
 
 use media::SimRng;
 
 use super::image::PAGE_BYTES;
 
-/// What is before this on a small drive is superblocks and checkpoints, in pages.
+/// End of the superblocks and checkpoints of a small drive, in pages.
 pub(super) const SLOTS_END_PAGES: u64 = sim::executor::SLOTS_END_BYTES / PAGE_BYTES as u64;
 
-/// What a disk tells its trigger.
+/// Events that a disk reports to its trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A write, discard or sync came in.
+    /// A write, discard or sync was received.
     Arrived,
     /// A sync is about to take effect.
     SyncEnds,
-    /// The answer to a sync has gone out.
+    /// The reply to a sync was sent.
     SyncAnswered,
-    /// A superblock or checkpoint was written, and is not durable.
+    /// A superblock or checkpoint was written, and is not durable yet.
     SlotWritten,
-    /// A client has the answer to its flush.
+    /// A client has received the reply to its flush.
     FlushAnswered,
 }
 
-/// The moment that a trigger waits for.
+/// Event that a trigger waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// A write, discard or sync comes in: it is in flight then.
+    /// A write, discard or sync is received, and is in flight.
     InRequest,
     /// A sync is about to take effect.
     InSync,
-    /// The answer to a sync has gone out.
+    /// The reply to a sync was sent.
     AfterSync,
-    /// A flush was answered, and the client knows.
+    /// A client has received the reply to a flush.
     AfterFlush,
-    /// After a superblock or checkpoint was written.
+    /// A superblock or checkpoint was written.
     AtSlot,
-    /// Never: only the time decides.
+    /// Never: only the time limit ends the wait.
     Never,
 }
 
 impl When {
-    /// Any of them.
+    /// Draws one of them.
     pub fn draw(rng: &mut SimRng) -> When {
         match rng.below(12) {
             0..3 => When::InRequest,
@@ -53,25 +53,26 @@ impl When {
     }
 }
 
-/// A moment: what it is, how often it passes before it counts, and how many requests come in after that.
+/// A moment: an event, the number of its occurrences to skip, and the number of requests to wait for after
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// What to wait for.
+    /// Event to wait for.
     pub when: When,
-    /// Times it passes first.
+    /// Number of occurrences to skip.
     pub skip: u64,
-    /// Requests after it.
+    /// Number of requests to wait for after the event.
     pub more: u64,
     reached: bool,
 }
 
 impl Trigger {
-    /// A trigger.
+    /// Creates a trigger.
     pub fn new(when: When, skip: u64, more: u64) -> Trigger {
         Trigger { when, skip, more, reached: false }
     }
 
-    /// Whether this is the moment.
+    /// Whether the moment is reached with this event.
     pub(super) fn hears(&mut self, event: Event) -> bool {
         if self.reached {
             if event != Event::Arrived {

@@ -1,9 +1,9 @@
-//! `pumice check --deep`, of a drive at rest and of one that is served.
+//! `pumice check --deep`, on a drive that is not served and on one that is.
 
 use super::Story;
 
 impl Story {
-    /// Nothing is broken on the disk, as far as a check can see. Nobody serves the drive.
+    /// Runs a check of a drive that is not served. It must find no fault.
     pub(super) fn check(&mut self, when: &str) -> Result<(), String> {
         let arguments = ["check".to_string(), self.file().display().to_string(), "--deep".to_string()];
         match self.place.run(&arguments) {
@@ -17,7 +17,7 @@ impl Story {
         Ok(())
     }
 
-    /// The same of the drive that is being served: records only.
+    /// The same for a drive that is being served. This verifies records only.
     pub(super) fn scrub(&mut self) -> Result<(), String> {
         let file = self.file().display().to_string();
         let arguments = ["check".to_string(), file, "--deep".to_string(), "--rate=4G".to_string()];
@@ -27,9 +27,10 @@ impl Story {
     }
 }
 
-/// Known: where the power is cut while the last checkpoint of a proper close is written, or the first after it, one copy of it
-/// may be there and the other not. No data is lost, and the drive counts as closed properly; so `check` takes the copy that is
-/// missing or torn for a fault of the backing.
+/// Whether the output reports only a known problem. If the power is cut while the last checkpoint of a clean
+/// close is written, or the first one after it, one copy may be present and the other not. No data is lost,
+/// and the drive counts as cleanly closed. `check` therefore reports the missing or torn copy as a fault of
+/// the backing.
 fn is_half_a_checkpoint(said: &str) -> bool {
     let mut faults = said.lines().filter(|line| line.starts_with("fault: ")).peekable();
     faults.peek().is_some()

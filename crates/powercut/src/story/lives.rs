@@ -1,4 +1,4 @@
-//! One life of the server: clients at work, and how it ends.
+//! One life of the server: clients at work, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -8,26 +8,26 @@ use super::Story;
 use crate::client::{Load, Plan};
 use crate::disk::{Action, Trigger, When};
 
-/// Longest life after everything is at work.
+/// Longest life once all clients work.
 const LIFE_MS_MAX: u64 = 800;
-/// Times that a moment passes before it counts, at the most, in powers of two.
+/// Most occurrences of an event that are skipped, as a power of two.
 const SKIP_BITS: u64 = 9;
-/// How long a server lives on without power, at the most.
+/// Longest time that a server runs on without power.
 const LINGER_MS_MAX: u64 = 15;
 
-/// How a life ends.
+/// End of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Cut(Trigger),
     Kill(Trigger),
     Close,
-    /// A cut while the server closes the drive.
+    /// A power cut while the server closes the drive.
     CutInClose(Trigger),
-    /// The sync after so many fails; then something else.
+    /// One sync fails after this many more, followed by another end.
     FailedSync(u64, After),
 }
 
-/// What comes after a failed sync.
+/// What follows a failed sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Cut,
@@ -36,7 +36,7 @@ enum After {
 }
 
 impl Story {
-    /// Clients at work until the power goes, the server is killed or asked to stop.
+    /// Runs clients until the power is cut, or the server is killed or asked to stop.
     pub(super) fn live(&mut self) -> Result<LifeEnd, String> {
         let end = self.draw_end();
         let socket = self.place.socket();
@@ -48,7 +48,7 @@ impl Story {
         let load = Load::start(&socket, plan, &self.shape.config, &self.shared, &mut self.rng);
         let load = load.map_err(|error| format!("clients cannot connect: {error}"))?;
         let fill = if fill { Some(self.fio.fill(&socket, &mut self.rng)?) } else { None };
-        // Half of the fillings come to their end.
+        // Half of the fills run to their end.
         let fill = match fill {
             Some(job) if self.rng.chance(1, 2) => {
                 let shared = self.shared.clone();
@@ -59,7 +59,7 @@ impl Story {
         };
         let ended = self.end_life(end, load);
         if let Some(job) = fill {
-            // What it has done it has, if it ended well before the cut; else nobody knows.
+            // The fill counts if it succeeded before the cut, and otherwise the content is unknown.
             self.fio.filled(job, || true)?;
         }
         if let Some(job) = busy {
@@ -118,7 +118,7 @@ impl Story {
                 Ok(LifeEnd::Crash)
             }
             End::Close => {
-                // Half of the time clients are done before.
+                // In half of the cases the clients finish before.
                 if self.rng.chance(1, 2) {
                     self.wait(limit)?;
                     self.shared.stop();
@@ -174,7 +174,7 @@ impl Story {
                     server.ask_to_stop();
                 }
                 let closed = self.wait_for_end()?;
-                // A sync may also fail while it closes, or none at all.
+                // A sync may also fail during closing, or not at all.
                 let failed_too = self.has_failed_sync();
                 self.disk.heal();
                 if !closed && !failed_too {
@@ -192,7 +192,7 @@ impl Story {
         Ok(LifeEnd::Crash)
     }
 
-    /// Waits for the disk's trigger, or so long, or until something is wrong. Answers whether the trigger came.
+    /// Waits at most `limit` for the disk's trigger, or until a failure. Returns whether the trigger fired.
     fn wait(&mut self, limit: Duration) -> Result<bool, String> {
         let since = Instant::now();
         loop {
@@ -212,7 +212,7 @@ impl Story {
         }
     }
 
-    /// Waits for the server to end, or the power. Answers whether it ended well.
+    /// Waits for the server to end or the power to be cut. Returns whether the server ended successfully.
     fn wait_for_end(&mut self) -> Result<bool, String> {
         let since = Instant::now();
         loop {
@@ -230,7 +230,8 @@ impl Story {
         }
     }
 
-    /// A server lives on for a moment with a disk that fails; what it acknowledges then must be true too.
+    /// Lets a server run on for a moment with a disk that fails. What it acknowledges meanwhile must be true
+    /// too.
     fn linger(&mut self) {
         if self.rng.chance(1, 2) {
             std::thread::sleep(Duration::from_millis(self.rng.below(LINGER_MS_MAX)));

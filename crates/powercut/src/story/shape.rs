@@ -1,4 +1,4 @@
-//! What a story's drive, disk and server are like.
+//! Configuration of a story's drive, disk and server.
 
 use std::sync::Arc;
 
@@ -8,19 +8,20 @@ use crate::disk::Pace;
 use crate::mode::Mode;
 use crate::mount::Cache;
 
-/// What a seed draws before anything happens.
+/// Configuration drawn from the seed at the beginning.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// The simulator's choice of a drive and of what clients do to it.
+    /// Configuration of the drive and workload of its clients, drawn by the simulator.
     pub(super) config: Arc<sim::Config>,
     pub(super) cache: Cache,
     pub(super) pace: Pace,
-    /// `uring` or `plain`. Plain through the page cache: kernels have lost requests of io_uring there, and the server waits
-    /// for ever for what a FUSE file system was never asked (seen with Linux 6.18).
+    /// `uring` or `plain`. `plain` with the page cache, because kernels have lost requests of io_uring there:
+    /// the server waits for ever for a request that never reached the FUSE file system (seen with Linux
+    /// 6.18).
     pub(super) io: &'static str,
-    /// Of `pumice serve`.
+    /// Arguments of `pumice serve`.
     pub(super) arguments: Vec<String>,
-    /// Power cuts, at the least.
+    /// Least number of power cuts.
     pub(super) cuts: u64,
 }
 
@@ -47,7 +48,7 @@ impl Shape {
             format!("--threads={}", 1 + rng.below(2)),
             format!("--background-cpu={}", [0, 10, 100][rng.index(3)]),
         ];
-        // Through the cache: half of them are refused direct I/O, half do not ask.
+        // With the page cache, half of the servers try direct I/O and are refused, and half do not try.
         let off = rng.chance(1, 2);
         arguments.push(match cache {
             Cache::None => "--direct=on".to_string(),

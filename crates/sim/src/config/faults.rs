@@ -1,42 +1,44 @@
-//! Which faults a seed has.
+//! Faults of a seed.
 
 use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
 use media::{Faults, SimCache, SimRng, TEAR_BYTES};
 
 use crate::executor::SLOTS_END_BYTES;
 
-/// What a seed's backing is like, and what goes wrong on it.
+/// Kind of a seed's backing, and its faults.
 #[derive(Clone, Debug, Default)]
 pub struct Trouble {
-    /// The faults that are on while clients are at work. None in most seeds.
+    /// Faults in effect while clients work. None in most seeds.
     pub faults: Faults,
-    /// What reads show after a failed sync.
+    /// Content that reads return after a failed sync.
     pub cache: SimCache,
-    /// What a power cut tears into.
+    /// Unit that a power cut tears writes into, in bytes.
     pub tear_bytes: usize,
-    /// The backing stays as full as it is also while nothing else goes wrong.
+    /// Whether the backing stays full also while no other faults are in effect.
     pub stays_full: bool,
-    /// Of a million writes, so many find no room, and some after them, also over what is there.
+    /// Probability, in parts per million, that a write and some after it are refused for lack of space, also
+    /// overwrites.
     pub full_on_overwrite_ppm: u32,
-    /// Pages that take no write from the beginning, in bytes of the backing. Superblocks and checkpoints are spared.
+    /// Pages that accept no writes from the beginning, as byte offsets in the backing. Superblocks and
+    /// checkpoints are spared.
     pub bad_bytes: Vec<u64>,
-    /// A page of one copy of superblock or checkpoints that takes no write once the drive is made: which, of all of them.
+    /// A page of one copy of superblock or checkpoints that accepts no writes once the drive is created.
     pub bad_copy: Option<BadCopy>,
 }
 
-/// A page of a copy.
+/// A page of a copy of superblock or checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct BadCopy {
-    /// The first copy or the second.
+    /// Index of the copy: 0 or 1.
     copy: usize,
-    /// Of the superblock, or of the checkpoints of a slot.
+    /// Slot of the checkpoint. `None`: the superblock.
     slot: Option<usize>,
-    /// Which page, counted round.
+    /// Index of the page, modulo the number of pages of a checkpoint.
     page: u64,
 }
 
 impl BadCopy {
-    /// In so many seeds without other lasting faults there is one.
+    /// One in this many seeds without other lasting faults has a bad copy.
     const ONE_SEED_IN: u64 = 6;
 
     pub(super) fn draw(rng: &mut SimRng) -> Option<BadCopy> {
@@ -46,7 +48,7 @@ impl BadCopy {
         rng.chance(1, BadCopy::ONE_SEED_IN).then_some(drawn)
     }
 
-    /// Where it lies on a drive of which this is the beginning.
+    /// Returns the offset of the page on a drive whose backing begins with `superblock`.
     pub fn byte(&self, superblock: &[u8]) -> Option<u64> {
         let geometry = Superblock::decode(superblock).ok()?.geometry;
         Some(match self.slot {
@@ -60,7 +62,7 @@ impl BadCopy {
 }
 
 impl Trouble {
-    /// Nothing goes wrong but crashes.
+    /// No faults other than crashes.
     pub(super) fn none(rng: &mut SimRng) -> Trouble {
         let cache = if rng.chance(1, 2) { SimCache::Cached } else { SimCache::Direct };
         let tear_bytes = if rng.chance(3, 4) { TEAR_BYTES } else { 4096 };
@@ -71,7 +73,7 @@ impl Trouble {
         let mut trouble = Trouble::none(rng);
         // Segments begin there.
         trouble.faults.spare_below_bytes = SLOTS_END_BYTES;
-        // One kind of trouble at a time, mostly: several at once hide each other.
+        // Mostly one kind of fault at a time: several at once hide each other.
         for _ in 0..1 + rng.below(2) {
             trouble.add(rng, physical_bytes, segment_bytes);
         }
@@ -93,7 +95,7 @@ impl Trouble {
             7 | 8 => faults.rot_ppm = ppm * 8,
             9 => {
                 faults.misdirect_ppm = ppm * 8;
-                // Copies of superblock and checkpoints.
+                // Superblock and checkpoints have copies.
                 faults.misdirect_once_below_bytes = SLOTS_END_BYTES;
             }
             10 => {
@@ -107,7 +109,7 @@ impl Trouble {
             }
             12 => faults.bad_page_ppm = ppm * 2,
             _ => {
-                // Where it writes first, mostly: at the beginnings of the first segments.
+                // Mostly near the places that are written first: the beginnings of the first segments.
                 let segments = (physical_bytes - SLOTS_END_BYTES) / u64::from(segment_bytes);
                 let near = if rng.chance(3, 4) { 12 } else { segments };
                 let pages_bits = u64::from((segment_bytes / 4096).ilog2());

@@ -1,33 +1,34 @@
-//! What the clients of a seed are up to.
+//! Workloads of the clients of a seed.
 
 use codec::Policy;
 use media::SimRng;
 
 use crate::content::Filler;
 
-/// What the clients are up to.
+/// Workload of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Everything at a few places.
     Mixed,
     /// More data than the drive can hold.
     Fill,
-    /// The same data again and again, so that the log goes round and cleaning has to keep up.
+    /// The same data repeatedly, so that the log wraps around and cleaning has to keep up.
     Churn,
-    /// Small writes all over a huge drive: a large map.
+    /// Small writes all over a huge drive, which make a large map.
     Sparse,
-    /// Incompressible data until the drive refuses it, and then everything that can be done with a full drive.
+    /// Incompressible data until the drive refuses it, then all operations on the full drive.
     Full,
-    /// Groups of blocks that are written as a whole and die one by one, in segments where all else dies too.
+    /// Groups of blocks that are written as a whole and die one by one, in segments where everything else
+    /// dies too.
     Frames,
-    /// The same few places in the same order, by the same lengths.
+    /// The same places in the same order, with the same lengths.
     Rounds,
-    /// A drive of many segments, full and opened again and again.
+    /// A drive with many segments, filled and opened repeatedly.
     Large,
 }
 
 impl Style {
-    /// All of them.
+    /// All styles.
     pub const ALL: [Style; 8] = [
         Style::Mixed,
         Style::Fill,
@@ -52,7 +53,7 @@ impl Style {
         }
     }
 
-    /// Whether it is about volume.
+    /// Whether the style writes large volumes.
     pub(super) fn is_large(self) -> bool {
         matches!(
             self,
@@ -60,7 +61,7 @@ impl Style {
         )
     }
 
-    /// Operations of a client in a life.
+    /// Draws the number of operations of a client in a life.
     pub(super) fn draw_operations(self, rng: &mut SimRng) -> u32 {
         let operations = match self {
             Style::Mixed => 4 + rng.below(24),
@@ -73,11 +74,11 @@ impl Style {
 
     pub(super) fn draw_codec(self, rng: &mut SimRng) -> Policy {
         let codecs = match self {
-            // Most weight on those by which the shortest frames come.
+            // Mostly the codecs that give the shortest frames.
             Style::Frames => {
                 [Policy::Auto, Policy::Auto, Policy::Auto, Policy::Zstd(1), Policy::Zstd(1), Policy::Lz4]
             }
-            // By LZ4 it is filled quickly, and blocks that are alike do not compress alone at all.
+            // LZ4 fills the drive quickly, and with it blocks that are alike do not compress alone at all.
             Style::Large => [Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Lz4, Policy::Auto, Policy::Auto],
             _ => [Policy::Auto, Policy::Lz4, Policy::Lz4, Policy::Zstd(1), Policy::Auto, Policy::None],
         };
@@ -87,7 +88,7 @@ impl Style {
         codecs[rng.index(codecs.len())]
     }
 
-    /// What is written where nothing else is said.
+    /// Draws the fillers of ordinary writes.
     pub(super) fn draw_fillers(self, rng: &mut SimRng) -> Vec<Filler> {
         match self {
             Style::Full | Style::Frames | Style::Rounds | Style::Large => vec![Filler::Random],
@@ -103,10 +104,10 @@ impl Style {
     }
 }
 
-/// What groups hold that are written as a whole.
+/// Fillers of groups that are written as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Palette {
-    /// What compresses to hardly anything.
+    /// Data that compresses to almost nothing.
     Short,
     /// Blocks that compress together and not alone.
     Alike,

@@ -1,23 +1,23 @@
-//! Where on the drive the clients of a seed go.
+//! Ranges of the drive that the clients of a seed use.
 
 use media::SimRng;
 
 use super::Style;
 
-/// The largest frame: eight blocks.
+/// Size of the largest frame: eight blocks.
 pub(crate) const GROUP_BYTES: u64 = 8 * 4096;
 
-/// Most places of a round.
+/// Most ranges written in a round.
 const ROUND_PLACES_MAX: u64 = 8;
 
-/// A stretch of the drive that clients like, in bytes.
+/// A range of the drive that clients prefer, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zone {
     pub(super) start: u64,
     pub(super) len: u64,
 }
 
-/// The first zone is the hottest. Zones may overlap and lie across anything.
+/// Draws the zones. The first one is used most. Zones may overlap and have any position.
 pub(super) fn draw_zones(
     rng: &mut SimRng,
     style: Style,
@@ -32,7 +32,7 @@ pub(super) fn draw_zones(
     match style {
         Style::Fill | Style::Full => vec![zone(16 << 20), zone(16 << 20), zone(1 << 20)],
         Style::Churn => {
-            // From hardly any cleaning to hardly anything else.
+            // From almost no cleaning to almost nothing else.
             let share = [15, 30, 45, 60][share];
             vec![zone(physical_bytes * share / 100), zone(1 << 20), zone(64 << 10)]
         }
@@ -44,8 +44,8 @@ pub(super) fn draw_zones(
     }
 }
 
-/// First sector and length in sectors of what is written in a round: whole blocks, which do not overlap. Small ones mostly: what
-/// lies between them decides how soon a segment is full.
+/// Draws the ranges written in a round: first sector and length in sectors, of whole blocks that do not
+/// overlap. Mostly small ones: what is written between them decides how soon a segment is full.
 pub(super) fn draw_rounds(rng: &mut SimRng, logical_bytes: u64) -> Vec<(u64, u64)> {
     let blocks = logical_bytes / 4096;
     let large = [8, 16, 32, 64][rng.index(4)];
@@ -59,7 +59,7 @@ pub(super) fn draw_rounds(rng: &mut SimRng, logical_bytes: u64) -> Vec<(u64, u64
     places
 }
 
-/// Where groups are written as a whole: four of them to some hundred.
+/// Draws the zone for groups that are written as a whole: room for 4 to 256 groups.
 pub(super) fn draw_groups(rng: &mut SimRng, logical_bytes: u64) -> Zone {
     let len = ((4 << rng.below(7)) * GROUP_BYTES).min(logical_bytes / GROUP_BYTES * GROUP_BYTES);
     Zone { start: rng.below((logical_bytes - len) / GROUP_BYTES + 1) * GROUP_BYTES, len }

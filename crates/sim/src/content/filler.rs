@@ -1,41 +1,43 @@
-//! How the sectors of a write look to a compressor.
+//! Compressibility of the sectors of a write.
 
 use media::SimRng;
 
 use super::SECTOR_BYTES;
 
-/// The shortest and the longest period of [`Filler::Periodic`], as binary logarithms of bytes.
+/// Shortest and longest period of [`Filler::Periodic`], as binary logarithms of bytes.
 const PERIOD_LOGS: (u8, u8) = (5, 14);
-/// The longest distance of stamped sectors in [`Filler::Dotted`], as a binary logarithm of sectors: one in two frames.
+/// Longest distance of stamped sectors in [`Filler::Dotted`], as a binary logarithm of sectors: one in two
+/// frames.
 const DOTS_LOG_MAX: u8 = 7;
-/// 8-byte words of a sector, or of a shorter period, behind its stamp.
+/// Number of 8-byte words of a sector after its stamp.
 const NOISE_WORDS_MAX: u16 = (SECTOR_BYTES / 8 - 3) as u16;
 
-/// How the sectors of a write look to a compressor.
+/// Kind of content in the sectors of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
-    /// All zeros: what trim and write-zeroes leave too.
+    /// All zeros, like the result of trim and write-zeroes.
     Zero,
     /// One byte, repeated.
     Byte,
-    /// One 8-byte word, repeated, and no other write's: the shortest frames there are.
+    /// One 8-byte word, repeated, which differs from those of all other writes. It gives the shortest frames.
     Word,
-    /// Stamped, the rest compresses well.
+    /// Stamped; the rest compresses well.
     Text,
-    /// Stamped, the rest compresses to about a half.
+    /// Stamped; the rest compresses to about a half.
     Mixed,
-    /// Stamped, the rest does not compress.
+    /// Stamped; the rest does not compress.
     Random,
-    /// The same again after `1 << log` bytes, all over the write: a stamp, `noise` random words a sector (or a period, if
-    /// that is shorter), and the rest compresses well. With a period of a block or more the blocks of a frame are alike and
-    /// hardly compress alone: what is left of such a frame takes more space than all of it did.
+    /// Repeats every `1 << log` bytes, over the whole write: a stamp, then `noise` random words per sector
+    /// (or per period, if that is shorter), then words that compress well. With a period of a block or more,
+    /// the blocks of a frame are alike and hardly compress alone. Some of the blocks of such a frame then
+    /// take more space than the whole frame.
     Periodic {
         /// Binary logarithm of the period in bytes, 5 to 14.
         log: u8,
-        /// Words of 8 bytes, 0 to 61.
+        /// Number of random words of 8 bytes, 0 to 61.
         noise: u16,
     },
-    /// As [`Filler::Word`], but one sector in `1 << log` is as [`Filler::Text`].
+    /// Like [`Filler::Word`], but one sector in `1 << log` is like [`Filler::Text`].
     Dotted {
         /// Binary logarithm of sectors, 3 (one a block) to 7.
         log: u8,
@@ -55,7 +57,7 @@ impl Filler {
         Filler::Dotted { log: 3 },
     ];
 
-    /// A filler for whole frames: of any length, from the shortest to nearly incompressible.
+    /// Draws a filler for whole frames, of any compressed length from the shortest to nearly incompressible.
     pub fn draw_for_frames(rng: &mut SimRng) -> Filler {
         let (shortest, longest) = PERIOD_LOGS;
         match rng.below(10) {
@@ -63,7 +65,7 @@ impl Filler {
             2 => Filler::Dotted { log: 3 + rng.below(u64::from(DOTS_LOG_MAX) - 2) as u8 },
             3 => Filler::Text,
             4 => Filler::Mixed,
-            // Few bytes again and again.
+            // A few bytes, repeated.
             5 | 6 => Filler::Periodic { log: shortest + rng.below(5) as u8, noise: rng.skewed(6) as u16 },
             7 => Filler::Periodic {
                 log: shortest + rng.below(u64::from(longest - shortest) + 1) as u8,
@@ -74,7 +76,7 @@ impl Filler {
         .sane()
     }
 
-    /// A filler whose frames are as short as can be.
+    /// Draws a filler that gives the shortest frames.
     pub fn draw_short(rng: &mut SimRng) -> Filler {
         match rng.below(3) {
             0 => Filler::Periodic { log: PERIOD_LOGS.0 + rng.below(2) as u8, noise: rng.skewed(3) as u16 },
@@ -82,12 +84,12 @@ impl Filler {
         }
     }
 
-    /// A filler whose blocks hardly compress alone, and very well together.
+    /// Draws a filler whose blocks hardly compress alone, and very well together.
     pub fn draw_alike(rng: &mut SimRng) -> Filler {
         Filler::Periodic { log: 12 + rng.below(2) as u8, noise: NOISE_WORDS_MAX - rng.skewed(5) as u16 }
     }
 
-    /// Whether it does not compress, in whatever parts it is written.
+    /// Whether it does not compress, however the write is divided.
     pub fn is_incompressible(self) -> bool {
         self == Filler::Random
     }
@@ -99,7 +101,7 @@ impl Filler {
         }
     }
 
-    /// Its name for the coverage report.
+    /// Name for the coverage report.
     pub fn kind(self) -> &'static str {
         match self {
             Filler::Zero | Filler::Byte => "data: fill",
@@ -112,7 +114,7 @@ impl Filler {
         }
     }
 
-    /// A number for its stamps; [`Filler::from_code`] knows it.
+    /// Number in its stamps; the inverse of [`Filler::from_code`].
     pub(super) fn code(self) -> u32 {
         match self {
             Filler::Zero => 0,
@@ -126,7 +128,7 @@ impl Filler {
         }
     }
 
-    /// The filler of this number.
+    /// Returns the filler with this number.
     pub(super) fn from_code(code: u32) -> Option<Filler> {
         let (log, noise) = ((code >> 8) as u8, (code >> 16) as u16);
         let filler = match code & 0xff {

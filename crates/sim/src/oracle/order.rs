@@ -1,13 +1,14 @@
-//! One drive is one log with one order: the orders seen at different sectors and times must fit together.
+//! Check of the order of writes. A drive is one log with one order, so the orders observed at different
+//! sectors and times must be consistent.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Oracle, Seen, Violation};
 
 impl Oracle {
-    /// Whether the `required` writes, those that are atomic, can be put in one order in which each sector's last
-    /// write is the one it holds, no reader was shown the reverse, and one acknowledged before another began comes
-    /// first.
+    /// Checks that the `required` writes, as far as they are atomic, can be put in one order that satisfies
+    /// three conditions: each sector's last write is the one it holds, no reader was shown the reverse, and a
+    /// write acknowledged before another began comes first.
     pub(super) fn must_be_orderable(&self, required: &FxHashSet<u32>) -> Result<(), Violation> {
         let is_node = |number: &u32| {
             let write = &self.writes[*number as usize];
@@ -41,7 +42,8 @@ impl Oracle {
         }
     }
 
-    /// Takes away writes that nothing left must come before, until none is left or none can be taken.
+    /// Repeatedly removes writes that no remaining write must precede. Returns `None` if all can be removed,
+    /// otherwise the rest.
     fn contradiction(&self, edges: &FxHashSet<(u32, u32)>) -> Option<Vec<u32>> {
         let mut waits_for: FxHashMap<u32, usize> = FxHashMap::default();
         for &(first, then) in edges {

@@ -1,31 +1,31 @@
-//! After a crash: is what was read back a prefix of what was written?
+//! Check after a crash: the content read back must be a prefix of the log of writes.
 
 use rustc_hash::FxHashSet;
 
 use super::{NEVER, Oracle, Sector, Seen, Violation, Write};
 use crate::content::{SECTOR_BYTES, Value};
 
-/// How the drive's last life ended.
+/// End of the drive's last life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeEnd {
-    /// A power cut or a kill: what was not durable may be gone.
+    /// A power cut or a kill: writes that were not durable may be lost.
     Crash,
-    /// It was closed: everything acknowledged is there.
+    /// The drive was closed: everything acknowledged must be present.
     Closed,
 }
 
-/// What is sure to have survived.
+/// Writes that have certainly survived.
 struct Survivors {
-    /// The latest start of any such write.
+    /// Latest start of these writes.
     mark: u64,
-    /// The atomic ones that are visible.
+    /// Those that are atomic and visible.
     visible: FxHashSet<u32>,
-    /// How the latest is known to have survived.
+    /// The latest of them, for messages.
     evidence: String,
 }
 
 impl Oracle {
-    /// A restarted drive showed this at `first`; `None`: an error.
+    /// Records what a restarted drive returned at `first`. `None`: an error.
     pub fn observe(&mut self, first: u64, count: u64, data: Option<&[u8]>) -> Result<(), Violation> {
         for index in 0..count {
             let at = first + index;
@@ -42,14 +42,20 @@ impl Oracle {
         Ok(())
     }
 
-    /// Judges what [`Oracle::observe`] was told of every touched sector, and starts a new epoch from it: from here
-    /// on what was shown is durable, and what was not is gone for ever.
+    /// Checks the content of every touched sector, as recorded by [`Oracle::observe`], and starts a new epoch
+    /// from it. From then on, content that was shown is durable, and content that was not shown is gone.
     ///
-    /// Some prefix of the log must explain all of it. Per sector, it holds a write that covers it and that was
-    /// neither refused nor gone before the last restart. Everything acknowledged before any surviving or durable
-    /// write began has survived; so has all of every durable write, and of every atomic one of which a sector
-    /// survived. "Survived" is that each of its sectors holds it or a write that need not come before it. Lastly
-    /// the order in which writes won over each other must be free of contradictions.
+    /// Some prefix of the log must explain all content:
+    ///
+    /// - Each sector holds a write that covers it, and that was neither refused nor gone before the last
+    ///   restart.
+    /// - Everything acknowledged before any surviving or durable write began has survived.
+    /// - Every durable write has survived as a whole, and so has every atomic write of which a sector
+    ///   survived.
+    /// - The order in which writes replaced each other has no contradictions.
+    ///
+    /// A write has survived if each of its sectors holds it, or a write that is not required to come before
+    /// it.
     pub fn settle(&mut self, end: LifeEnd) -> Result<(), Violation> {
         if end == LifeEnd::Closed {
             let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
@@ -77,7 +83,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The drive was wiped, and a new epoch starts: all that [`Oracle::observe`] was told must be zeros.
+    /// Checks that everything recorded by [`Oracle::observe`] is zeros after a wipe, and starts a new epoch.
     pub fn wiped(&mut self) -> Result<(), Violation> {
         let left = self.sectors.iter().filter_map(|(&at, sector)| match sector.seen {
             Seen::Value(Value::ZERO) => None,
@@ -96,7 +102,8 @@ impl Oracle {
         &mut self.writes[self.epoch as usize..]
     }
 
-    /// The writes that may have left this value; `None` in front: what was there before.
+    /// Returns the writes that may have left this value. A first element `None` is the content from before
+    /// the epoch.
     pub(super) fn candidates<'a>(
         &'a self,
         sector: &'a Sector,
@@ -110,14 +117,14 @@ impl Oracle {
         base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some))
     }
 
-    /// The only write that may have left this value, if there is one.
+    /// Returns the write that left this value, if only one is possible.
     pub(super) fn only_candidate(&self, sector: &Sector, value: Value) -> Option<u32> {
         let mut candidates = self.candidates(sector, value);
         let only = candidates.next()??;
         candidates.next().is_none().then_some(only)
     }
 
-    /// When what was seen of each sector may have been written at the latest.
+    /// Determines for each sector the latest time at which the content seen may have been written.
     fn note_ends(&mut self) {
         for sector in self.sectors.values_mut() {
             let Seen::Value(value) = sector.seen else { continue };
@@ -175,7 +182,7 @@ impl Oracle {
         let write = &self.writes[number as usize];
         let Some(sector) = self.sectors.get(&at) else { return Ok(()) };
         let Seen::Value(value) = sector.seen else { return Ok(()) };
-        // It shows the write, or one that need not come before it.
+        // The sector holds the write, or one that is not required to come before it.
         if sector.seen_until >= write.start {
             return Ok(());
         }
@@ -188,7 +195,7 @@ impl Oracle {
         Err(self.explain(&what, at, value))
     }
 
-    /// What was read back is what there is.
+    /// Starts an epoch with the content that was read back.
     fn begin_epoch(&mut self) {
         let mut sectors = std::mem::take(&mut self.sectors);
         for sector in sectors.values_mut() {

@@ -1,9 +1,9 @@
-//! A crash that is tried out: the life that it ends goes on.
+//! Crashes on copies of the drive, while the life itself continues.
 //!
-//! A moment of a life is worth more than one power cut, and a life is worth more than one moment: most of a seed's time goes into
-//! its clients' work, and opening a drive and reading all of it back is cheap beside that. So the backing is taken down as it is
-//! at many moments of a life, the power of the copy is cut, and the drive on it is opened and held against a copy of the oracle.
-//! Nothing of that touches the life itself.
+//! Most of the time of a seed goes into the work of its clients. Opening a drive and reading everything back
+//! is cheap in comparison, so several crashes per life are tried. At many moments of a life the backing is
+//! copied as it is, and the power of the copy is cut. The drive on the copy is opened and compared with a
+//! copy of the oracle. Nothing of that affects the life itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use crate::oracle::LifeEnd;
 use crate::{Counts, Subject, panics};
 
 impl<S: Subject> Run<S> {
-    /// Crashes a copy of the drive as it is now.
+    /// Crashes a copy of the drive in its current state.
     pub(super) fn branch(&mut self) -> Result<(), Stop> {
         self.count("life: branched");
         self.tell(|| "a branch:".into());
-        // Strikes the life, not what is tried out.
+        // A planned panic is meant for the life, not for the branch.
         let armed = panics::arm(None);
         let rng = self.rng.fork();
         let mut branch = self.fork(rng);
@@ -37,7 +37,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// The drive as it is now, on a backing of its own, held against an oracle of its own. Nobody has it open.
+    /// Returns a copy of the drive in its current state, not open, with a separate backing and oracle.
     pub(super) fn fork(&mut self, mut rng: SimRng) -> Run<S> {
         Run {
             media: Arc::new(self.media.branch(rng.fork())),
@@ -67,13 +67,13 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// What follows after a crash.
+    /// Crashes the branch, opens it and checks it.
     fn be_crashed(&mut self) -> Result<(), Stop> {
         self.crash();
         self.open()?;
         self.read_back(LifeEnd::Crash)?;
         if self.rng.chance(1, 8) {
-            // What a reader was shown stays.
+            // Content that a reader was shown stays.
             self.crash();
             self.open()?;
             self.read_back(LifeEnd::Crash)?;

@@ -1,8 +1,8 @@
-//! Closing a drive while something is under way, or not to the end: the power is cut in the middle, requests come until it is
-//! closed and after, or who closes it gives up.
+//! Closing that is disturbed: the power is cut meanwhile, requests come until the drive is closed and after,
+//! or closing is given up.
 //!
-//! What was acknowledged before closing began is durable once it has ended. A request beside it is answered as ever, or refused
-//! because the drive is closed.
+//! Everything acknowledged before closing began is durable once it has ended. Concurrent requests are
+//! processed as usual, or refused because the drive is closed.
 
 use std::sync::Arc;
 
@@ -17,15 +17,16 @@ use crate::impatient::Impatient;
 use crate::oracle::{Kind, LifeEnd};
 use crate::{Subject, World};
 
-/// Requests of each client beside closing, at most.
+/// Most requests of each client while the drive is closed.
 const REQUESTS_MAX: u64 = 8;
-/// Steps until the power is cut: below 2 to the power of this, at least. Closing a small drive takes some hundred.
+/// The number of steps until a power cut is drawn below two to this power. Closing a small drive takes some
+/// hundred steps.
 const CUT_STEPS_BITS: u64 = 9;
 
 impl<S: Subject> Run<S> {
-    /// Closes the drive in one of the ways that are not quiet.
+    /// Closes the drive with one or more of these disturbances.
     pub(super) fn close_disturbed(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
-        // A server that ends takes no requests.
+        // A server that shuts down accepts no requests.
         let with_requests = !self.config.is_served() && self.rng.chance(2, 3);
         let given_up = self.rng.chance(1, 4);
         let steps = self.rng.skewed(CUT_STEPS_BITS);
@@ -68,7 +69,7 @@ impl<S: Subject> Run<S> {
         match answer {
             None => {
                 self.count("close: given up");
-                // Whoever closes it again, or nobody.
+                // The drive is closed again, or left as it is.
                 if self.rng.chance(1, 2) {
                     self.crash();
                     return Ok(LifeEnd::Crash);
@@ -80,12 +81,12 @@ impl<S: Subject> Run<S> {
         }
         world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
         self.crash();
-        // Of what came while it was closed only what was told to be durable is.
+        // Of the requests that came during closing, only those reported as durable are durable.
         Ok(LifeEnd::Crash)
     }
 }
 
-/// A host that does not know that the drive is being closed.
+/// A host that sends requests while the drive is closed.
 async fn latecomer<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
     for _ in 0..1 + rng.below(REQUESTS_MAX) {
         match rng.below(10) {

@@ -1,4 +1,4 @@
-//! The ends of lives: closed, killed, or without power; and what the backing went through.
+//! Ends of lives: closed, killed, or by a power cut; and counts of events on the backing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::oracle::LifeEnd;
 use crate::{Subject, World, panics};
 
 impl<S: Subject> Run<S> {
-    /// Nothing is in flight: ends the life in one of the ways there are.
+    /// Ends the life in a random way while nothing is in flight.
     pub(super) fn end_quietly(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         if self.rng.chance(1, 4) && !self.config.is_faulty() {
             let deep = self.rng.chance(1, 2);
@@ -23,7 +23,7 @@ impl<S: Subject> Run<S> {
         if self.rng.chance(1, 2) { self.close_disturbed(world) } else { self.close_at_last(world) }
     }
 
-    /// Closes the drive while nothing else is under way.
+    /// Closes the drive while nothing else is in progress.
     pub(super) fn close_at_last(&mut self, world: &World<S>) -> Result<LifeEnd, Stop> {
         let Err(error) = self.close()? else {
             self.crash();
@@ -35,7 +35,7 @@ impl<S: Subject> Run<S> {
         Ok(LifeEnd::Crash)
     }
 
-    /// Closes the drive. Answers what it said.
+    /// Closes the drive and returns the result.
     fn close(&mut self) -> Result<Result<(), Error>, Stop> {
         let Some(drive) = self.drive.clone() else { return Ok(Ok(())) };
         let closing = drive.clone();
@@ -58,8 +58,8 @@ impl<S: Subject> Run<S> {
         self.close()?.map_err(|error| Stop::Failed(format!("close of a quiet drive failed: {error}")))
     }
 
-    /// A panic inside the drive's lock: whatever would change the drive is refused from now on, and answered. The process ends
-    /// some time later.
+    /// Handles a planned panic inside the drive's lock. All changes must be refused from then on, with an
+    /// error. The process ends some time later.
     pub(super) fn be_poisoned(&mut self) -> Result<LifeEnd, Stop> {
         self.count("life: panic in the engine");
         self.tell(|| "panic in the engine".into());
@@ -86,7 +86,8 @@ impl<S: Subject> Run<S> {
     pub(super) fn crash(&mut self) {
         self.drop_drive();
         self.ledger.crashed();
-        // What a page cache goes on showing although it is lost, the next process should see.
+        // The next process should read what a page cache still shows although it is lost, so a kill is more
+        // likely then.
         let ghosts = self.media.ghost_pages();
         let kill = self.rng.chance(if ghosts > 0 { 2 } else { 1 }, 4);
         if ghosts > 0 {
@@ -108,7 +109,7 @@ impl<S: Subject> Run<S> {
         if let Some(drive) = self.drive.take() {
             let mut counts = self.counts.lock();
             for (name, times) in drive.counters() {
-                // Earlier lives' may be in there.
+                // Counters may include those of earlier lives.
                 let before =
                     self.counted.iter().find(|(theirs, _)| *theirs == name).map_or(0, |(_, times)| *times);
                 counts.add(name, times.saturating_sub(before));

@@ -1,8 +1,9 @@
-//! A drive of some hundred segments, of which only 7 % are kept in reserve: filled, used a little, and opened again and again
-//! while it is full.
+//! A drive of some hundred segments with a reserve of only 7 %. It is filled, used a little, and opened
+//! repeatedly while it is full.
 //!
-//! One request at a time, accounted by the [`Ledger`](crate::ledger::Ledger); the rules are those of [`super::space`]. Codec and
-//! frames stay the same over all lives, so that the same bytes take the same space again.
+//! Requests are sent one at a time and recorded in the [`Ledger`](crate::ledger::Ledger). The rules are those
+//! of [`super::space`]. Codec and frames stay the same in all lives, so that the same bytes take the same
+//! space again.
 
 use drive::Error;
 
@@ -11,17 +12,18 @@ use crate::Subject;
 use crate::content::Filler;
 use crate::ledger::Piece;
 
-/// Blocks of a write that fills the drive: the largest atomic one.
+/// Blocks of a write that fills the drive: the largest atomic write.
 const PIECE_BLOCKS: u64 = 64;
 /// Blocks of a frame.
 const GROUP_BLOCKS: u64 = 8;
-/// Most groups of which parts are taken away, and most segments cleaned to see whether that makes them larger: it takes time.
+/// Most groups that are discarded in part, and most segments cleaned to check that cleaning does not make
+/// them larger. The limit saves time.
 const GROUPS_UNRAVELLED_MAX: u64 = 1500;
-/// Pieces read back after each opening.
+/// Number of pieces read back after each opening.
 const SAMPLES: u64 = 4;
 
 impl<S: Subject> Run<S> {
-    /// The whole of a seed of this kind.
+    /// Runs a whole seed of this kind.
     pub(super) fn large_lives(&mut self) -> Result<(), Stop> {
         self.create()?;
         self.open()?;
@@ -54,10 +56,10 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Data of several kinds until the drive refuses, or holds as much as the seed wants.
+    /// Writes data of several kinds until the drive refuses, or is as full as the seed requires.
     fn fill_large(&mut self) -> Result<(), Stop> {
         let percent = [60, 90, 101, 101][self.rng.index(4)];
-        // Of 8 writes, how many hold blocks that compress only together, and how many text.
+        // Number of writes in 8 with blocks that compress only together, and with text.
         let (alike, text) = [(8, 0), (6, 1), (6, 0), (2, 2)][self.rng.index(4)];
         let maintenance = [0, 0, 1, 4][self.rng.index(4)];
         let limit = {
@@ -87,7 +89,7 @@ impl<S: Subject> Run<S> {
         self.flush_quietly()
     }
 
-    /// Takes parts of frames away, so that it tells how they are cleaned.
+    /// Discards parts of frames, so that the way in which they are cleaned matters.
     fn unravel_some(&mut self) -> Result<(), Stop> {
         let mask: u8 = [0x55, 0xfe, 0x0f, 0x7f, 0x3c][self.rng.index(5)];
         let pieces: Vec<Piece> = self.ledger.pieces().to_vec();
@@ -106,7 +108,7 @@ impl<S: Subject> Run<S> {
                     let run = u64::from((mask >> at).trailing_ones());
                     if run > 0 {
                         self.trim(group + at, run, false)?;
-                        // It need not be full any more.
+                        // The drive may not be full any more.
                         self.is_full = false;
                     }
                     at += run.max(1);

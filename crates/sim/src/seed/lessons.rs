@@ -1,7 +1,8 @@
-//! Dictionaries that replace each other, each with data that needs it, until those of old are done without, while hosts overwrite
-//! the data. Now and then the power is cut meanwhile (see [`super::sliced`]).
+//! Dictionaries that replace each other, each with data that needs it, until old ones are removed while hosts
+//! overwrite the data. In some cases the power is cut meanwhile (see [`super::sliced`]).
 //!
-//! A block holds sentences, not the stamps that the oracle knows a write by: [`Author`] knows which write is which page.
+//! Blocks hold sentences instead of the stamps by which the oracle recognises a write. [`Author`] knows which
+//! write each page is from.
 
 use std::sync::Arc;
 
@@ -19,26 +20,26 @@ use crate::ledger::BLOCK_BYTES;
 use crate::oracle::{Kind, Oracle};
 use crate::{Subject, later};
 
-/// Blocks of one kind of data.
+/// Number of blocks of one kind of data.
 const BLOCKS_A_KIND: u64 = 96;
-/// Of so many, written as one request.
+/// Most blocks written by one request.
 const BLOCKS_A_WRITE_MAX: u64 = 8;
-/// Sentences that all blocks of a kind are made of: so many that neighbours have few in common.
+/// Number of sentences that the blocks of a kind consist of: enough that neighbours have few in common.
 const SENTENCES: u64 = 400;
 const SENTENCE_BYTES: usize = 48;
-/// Passes of doing without dictionaries, at most. A subject makes several steps in each.
+/// Most passes of removing dictionaries. A subject makes several steps in each.
 const PASSES_MAX: u32 = 40;
-/// Blocks overwritten in each of them, at most.
+/// Most blocks overwritten in each pass.
 const OVERWRITES_MAX: u64 = 24;
-/// Turns that a host waits before each, at most: two to this power.
+/// A host waits at most this many turns before each write: two to this power.
 const PAUSE_BITS_MAX: u64 = 7;
 
 const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
-/// What blocks are made to hold.
+/// Content of the blocks.
 pub(super) struct Author {
     kinds: Vec<Vec<Vec<u8>>>,
-    /// By number of the write.
+    /// Kind of data by number of the write.
     kind_of: Mutex<FxHashMap<u32, u64>>,
 }
 
@@ -65,7 +66,7 @@ impl Author {
         out
     }
 
-    /// Writes pages of a kind from this block on, and tells the oracle.
+    /// Writes pages of a kind from block `first` on, and records the write in the oracle.
     async fn write<S: Subject>(
         &self,
         drive: &S,
@@ -81,7 +82,7 @@ impl Author {
         conclude(oracle, write, is_durable, answer)
     }
 
-    /// What a drive showed from this block on, in place of pages the stamps of the writes that they are of.
+    /// Replaces pages that a drive returned from block `first` on with the stamps of their writes.
     pub(super) fn stamp(&self, first: u64, data: &mut [u8]) {
         for (block, page) in (first..).zip(data.chunks_exact_mut(BLOCK_BYTES as usize)) {
             let mut number = [0; 4];
@@ -96,7 +97,7 @@ impl Author {
 }
 
 impl<S: Subject> Run<S> {
-    /// The whole of a seed of this kind.
+    /// Runs a whole seed of this kind.
     pub(super) fn lessons(&mut self) -> Result<(), Stop> {
         self.create()?;
         self.open()?;
@@ -133,7 +134,7 @@ impl<S: Subject> Run<S> {
         self.check(true)
     }
 
-    /// Writes all blocks of a kind anew, some together and some alone.
+    /// Writes all blocks of a kind, in requests of different lengths.
     fn write_kind(&mut self, author: &Arc<Author>, kind: u64) -> Result<(), Stop> {
         let (mut at, end) = (kind * BLOCKS_A_KIND, (kind + 1) * BLOCKS_A_KIND);
         while at < end {
@@ -160,10 +161,10 @@ impl<S: Subject> Run<S> {
         self.expect("settle", settle).map(drop)
     }
 
-    /// Does some of what it takes to do without the oldest dictionaries, while blocks are overwritten. Answers whether any was
-    /// forgotten.
+    /// Does a part of the removal of the oldest dictionaries, while blocks are overwritten. Returns whether
+    /// any was removed.
     fn forget_beside_writes(&mut self, author: &Arc<Author>, kinds: u64) -> Result<bool, Stop> {
-        // Of one kind, which may be the one that a pass has to do with; not all of it.
+        // Blocks of one kind, which may be the kind that the pass is about; not all of them.
         let kind = self.rng.below(kinds);
         let mut writes = Vec::new();
         for _ in 0..self.rng.below(OVERWRITES_MAX) {
@@ -171,7 +172,7 @@ impl<S: Subject> Run<S> {
             writes.push((self.rng.skewed(PAUSE_BITS_MAX), block));
         }
         let (author, oracle, is_durable) = (author.clone(), self.oracle.clone(), !self.config.write_cache);
-        // Whoever else looks after the drive meanwhile: the same once more, settling and cleaning.
+        // Other background work in the meantime: a second removal, settling and cleaning.
         let (twice, beside) = (self.rng.chance(1, 2), self.rng.chance(1, 2));
         let pauses = [0; 3].map(|_: u64| self.rng.skewed(PAUSE_BITS_MAX));
         if twice {
@@ -219,7 +220,8 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// What must succeed on a drive whose backing has no faults. No answer: the power was cut.
+    /// Does something that must succeed on a drive whose backing has no faults. Returns `None` if the power
+    /// was cut.
     fn expect<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &mut self,
         what: &str,
@@ -230,7 +232,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// What finds no room does nothing.
+/// Background work that finds no space does nothing.
 fn or_no_room(answer: Result<bool, Error>) -> Result<bool, Error> {
     match answer {
         Err(Error::NoSpace) => Ok(false),

@@ -1,9 +1,11 @@
-//! Once faults have stopped a drive is as good as new, at once or after another opening.
+//! Check of recovery from faults: once they have stopped, a drive works normally, at once or after another
+//! opening.
 //!
-//! What passes leaves nothing behind: failed writes and syncs, read errors that were for once, a full backing that has room
-//! again. Pages among the segments that take no write stay, and the drive goes elsewhere. So a drive that is open takes a write
-//! and keeps it; if it does not because something failed while it was opened, it does when it is opened again. Only lasting
-//! damage is an excuse, and being full for a write: then TRIM of a whole block works.
+//! Transient faults have no lasting effect: failed writes and syncs, read errors that occur once, a full
+//! backing that has space again. Pages of segments that accept no writes are lasting, and the drive writes
+//! elsewhere. So an open drive accepts a write and keeps it. If it does not, because something failed while
+//! it was opened, it does after the next opening. Only lasting damage is an excuse. Lack of space is an
+//! excuse for a write; then TRIM of a whole block works.
 
 use drive::Error;
 
@@ -12,13 +14,13 @@ use crate::Subject;
 use crate::content::Filler;
 use crate::ledger::BLOCK_BYTES;
 
-/// Openings after which a drive whose backing is well again must take writes.
+/// Openings after which a drive whose backing has no more faults must accept writes.
 const ATTEMPTS_MAX: u32 = 3;
 /// A drive with less data than this share of its size is not full.
 const NEARLY_EMPTY_PERCENT: u64 = 20;
 
 impl<S: Subject> Run<S> {
-    /// Whether the drive, which was just opened, takes a write and keeps it.
+    /// Checks that the drive, which was just opened, accepts a write and keeps it.
     pub(super) fn must_serve_again(&mut self) -> Result<(), Stop> {
         if !self.config.is_faulty() && !self.rng.chance(1, 4) {
             return Ok(());
@@ -72,7 +74,7 @@ impl<S: Subject> Run<S> {
 
     fn may_be_full(&self) -> bool {
         let bytes = self.oracle.lock().live_bytes_max() + self.ledger.mapped_blocks() * BLOCK_BYTES;
-        // The map of a sparse drive may be most of what is there.
+        // The map of a sparse drive may be most of what is stored.
         let is_sparse = self.config.style == crate::Style::Sparse;
         is_sparse || bytes > self.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100
     }

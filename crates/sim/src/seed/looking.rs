@@ -1,6 +1,6 @@
-//! Openings for reading only: whoever looks at a drive changes nothing, and is shown what a drive may show.
+//! Openings for reading only: they must not change anything, and must return what the oracle allows.
 //!
-//! It happens on a copy of the backing, so that all else of a seed is as it would be without.
+//! They are done on a copy of the backing, so that the rest of a seed does not depend on them.
 
 use drive::Error;
 
@@ -8,13 +8,13 @@ use super::{Run, Stop};
 use crate::oracle::LifeEnd;
 use crate::{Opening, Style, Subject};
 
-/// Openings for writing before which somebody looks: one in so many.
+/// One opening for writing in this many is preceded by an opening for reading only.
 const ONE_IN: u64 = 8;
 
 impl<S: Subject> Run<S> {
-    /// Somebody looks at the drive first, now and then.
+    /// Opens the drive for reading only, in some cases.
     pub(super) fn perhaps_look(&mut self) -> Result<(), Stop> {
-        // What is to be seen while it is wiped is judged elsewhere.
+        // The content during a wipe is checked elsewhere.
         if self.wiping.is_some() || !self.looking.chance(1, ONE_IN) {
             return Ok(());
         }
@@ -42,7 +42,7 @@ impl<S: Subject> Run<S> {
             }
             Err(error) => {
                 self.count("read-only: refused");
-                // A full backing, and pages that take no write, are no matter.
+                // A full backing, and pages that accept no writes, are no excuse.
                 self.excuse("open to read", &error)?;
             }
         }
@@ -57,7 +57,8 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// A check may miss copies of superblock and checkpoints after a crash: only who opens the drive for writing makes them good.
+    /// Checks the drive, ignoring problems with copies of superblock and checkpoints. After a crash copies
+    /// may be missing, and only an opening for writing repairs them.
     fn check_but_copies(&mut self) -> Result<(), Stop> {
         let deep = self.rng.chance(1, 4);
         let problems = self.attempt("check", |drive| async move { drive.check(deep).await })?;

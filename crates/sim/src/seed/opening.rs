@@ -1,4 +1,4 @@
-//! Making, opening and wiping the drive, with crashes on the way.
+//! Creation, opening and wiping of the drive, with crashes in the middle.
 
 use drive::Error;
 use layout::superblock::SUPERBLOCK_COPIES;
@@ -9,11 +9,11 @@ use super::{Run, Stop, Wiping};
 use crate::executor::{Cut, End, NoPulse};
 use crate::{Opening, Style, Subject, panics};
 
-/// Steps that a wipe may take until the plug is pulled: about as many as it has.
+/// Most steps of a wipe before its power cut: about as many as a wipe takes.
 const WIPE_STEPS: u64 = 72;
-/// A panic strikes at an entry below 2 to the power of this.
+/// A panic strikes at an entry below two to this power.
 const PANIC_ENTRIES_BITS: u64 = 12;
-/// Crashes during recovery in a row.
+/// Most crashes in a row during recovery.
 const OPEN_CUTS_MAX: u32 = 3;
 
 impl<S: Subject> Run<S> {
@@ -49,12 +49,13 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// At which entry of the engine a panic strikes, if one does: in one of so many cases, of the seeds that have them.
+    /// Draws the entry of the engine at which a panic strikes. One in `one_in` calls gives one, in seeds with
+    /// panics.
     pub(super) fn draw_panic(&mut self, one_in: u64) -> Option<u64> {
         (self.config.panics() && self.rng.chance(1, one_in)).then(|| self.rng.skewed(PANIC_ENTRIES_BITS))
     }
 
-    /// Opens the drive, with crashes on the way and errors that go away.
+    /// Opens the drive, with crashes in the middle and transient errors.
     pub(super) fn open(&mut self) -> Result<(), Stop> {
         let mut cuts = 0;
         let mut errors = 0;
@@ -107,7 +108,8 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// Some copies of superblock and checkpoints cannot be read at the next opening, now and then. Answers whether that is so.
+    /// Makes some copies of superblock and checkpoints unreadable for the next opening, in some cases.
+    /// Returns whether it did.
     fn hide_copies(&mut self) -> Result<bool, Stop> {
         const ONE_IN: u64 = 12;
         if !self.hiding.chance(1, ONE_IN) {
@@ -125,7 +127,7 @@ impl<S: Subject> Run<S> {
             }
         }
         if copies.len() == SUPERBLOCK_COPIES {
-            // It is another subject.
+            // No superblock could be decoded, so the checkpoints cannot be located.
             return Ok(false);
         }
         copies.retain(|_| self.hiding.chance(1, 2));
@@ -135,7 +137,7 @@ impl<S: Subject> Run<S> {
         Ok(hidden)
     }
 
-    /// Wipes the drive, which is not open, or pulls the plug on the way.
+    /// Wipes the drive, which is not open, or cuts the power in the middle.
     pub(super) fn wipe(&mut self) -> Result<(), Stop> {
         let cut = if self.rng.chance(3, 4) { Cut::After(self.rng.below(WIPE_STEPS)) } else { Cut::Never };
         let media = self.media.clone();
@@ -154,7 +156,8 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// What a recovery did is all there is at first; the counters that only grow count from here.
+    /// Counts what the recovery did. At first these are the only counts; counters of the drive that only grow
+    /// count from here.
     fn count_recovery(&self, drive: &S) {
         let mut counts = self.counts.lock();
         for (name, times) in drive.recovered() {
@@ -162,7 +165,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// When to crash during recovery, if at all.
+    /// Draws the moment of a crash during recovery, if there is one.
     fn draw_early_cut(&mut self) -> Cut {
         match self.rng.below(16) {
             0..2 => Cut::After(self.rng.skewed(9)),

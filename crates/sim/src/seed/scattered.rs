@@ -1,6 +1,7 @@
-//! Single blocks all over a huge drive, and a map much larger than its memory: filled to refusal, trimmed many at a time beside
-//! maintenance or by ranges of many gigabytes, and filled again. Cleaning has to keep up with what the map writes. Now and then the
-//! power is cut meanwhile (see [`super::sliced`]).
+//! Single blocks all over a huge drive, with a map much larger than its memory. The drive is filled until it
+//! refuses, trimmed by many concurrent requests beside maintenance or by ranges of many gigabytes, and filled
+//! again. Cleaning has to keep up with the writes of the map. In some cases the power is cut meanwhile (see
+//! [`super::sliced`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,28 +21,28 @@ use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::{Kind, Oracle};
 
-/// Requests in flight.
+/// Number of requests in flight.
 const DEPTH: usize = 32;
-/// Requests carried out before somebody looks how they went.
+/// Number of requests between two checks of their results.
 const REQUESTS_AT_ONCE: usize = 256;
-/// Requests refused until a drive counts as full.
+/// Number of refused requests until a drive counts as full.
 const REFUSALS: usize = 20;
-/// Blocks read back in each life.
+/// Number of blocks read back in each life.
 const SAMPLES: usize = 200;
-/// The largest range that is trimmed at once.
+/// Largest range that is trimmed at once.
 const TRIM_BYTES_MAX: u64 = 64 << 30;
-/// Ranges trimmed in a row, at most.
+/// Most ranges trimmed in a row.
 const WIDE_TRIMS_MAX: u64 = 4;
 const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
-/// What became of a request for each of some blocks.
+/// Result of a request for each of some blocks.
 pub(super) type Answers = Vec<(u64, Result<(), Error>)>;
 
-/// Blocks that may hold something.
+/// Blocks that may hold data.
 pub(super) type Written = BTreeSet<u64>;
 
 impl<S: Subject> Run<S> {
-    /// The whole of a seed of this kind.
+    /// Runs a whole seed of this kind.
     pub(super) fn scattered_lives(&mut self) -> Result<(), Stop> {
         self.create()?;
         self.open()?;
@@ -66,7 +67,7 @@ impl<S: Subject> Run<S> {
         self.check(true)
     }
 
-    /// Another opening, mostly after a crash; or none.
+    /// Opens the drive again, mostly after a crash, or does nothing.
     pub(super) fn change_life(&mut self) -> Result<(), Stop> {
         self.flush_quietly()?;
         match self.rng.below(4) {
@@ -94,7 +95,7 @@ impl<S: Subject> Run<S> {
         if self.rng.chance(1, 2) { self.maintenance_must_end() } else { Ok(()) }
     }
 
-    /// Writes so many blocks, anywhere.
+    /// Writes `count` random blocks.
     pub(super) fn write_scattered(
         &mut self,
         written: &mut Written,
@@ -118,7 +119,7 @@ impl<S: Subject> Run<S> {
         self.carry_out("scattered writes", some, write)
     }
 
-    /// Trims so many percent of the blocks, in no order.
+    /// Trims `percent` of the blocks, in random order.
     fn trim_scattered(&mut self, written: &mut Written, percent: u64) -> Result<(), Stop> {
         let mut some: Vec<u64> = written.iter().copied().filter(|_| self.rng.below(100) < percent).collect();
         for at in (1..some.len()).rev() {
@@ -142,7 +143,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Trims ranges with a great many blocks in them, or hardly any.
+    /// Trims ranges of random length, up to a very large number of blocks.
     fn trim_widely(&mut self) -> Result<(), Stop> {
         for _ in 0..1 + self.rng.below(WIDE_TRIMS_MAX) {
             let blocks = self.config.logical_bytes.min(TRIM_BYTES_MAX) / BLOCK_BYTES;
@@ -178,7 +179,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// A request for each of these blocks, beside maintenance. No answers: the power was cut.
+    /// Sends a request for each of these blocks, beside maintenance. Returns `None` if the power was cut.
     fn carry_out<F: Future<Output = Result<(), Error>> + Send + 'static>(
         &mut self,
         what: &str,
@@ -218,7 +219,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// Trims whole blocks, and tells the oracle.
+/// Trims whole blocks, and records it in the oracle.
 async fn trim<S: Subject>(
     drive: &S,
     oracle: &Mutex<Oracle>,
@@ -231,7 +232,7 @@ async fn trim<S: Subject>(
     conclude(oracle, write, is_durable, drive.trim(offset, len, false).await)
 }
 
-/// What a write of that number gives a block: so many bytes do not compress.
+/// Content that a write gives a block: `record_bytes` that do not compress, then zeros.
 fn contents(block: u64, version: u32, record_bytes: usize) -> Vec<u8> {
     let mut data = vec![0; BLOCK_BYTES as usize];
     content::fill(
@@ -243,7 +244,7 @@ fn contents(block: u64, version: u32, record_bytes: usize) -> Vec<u8> {
     data
 }
 
-/// Lets everybody else have a turn.
+/// Lets all other tasks have a turn.
 async fn a_turn() {
     let mut had = false;
     std::future::poll_fn(|context| match std::mem::replace(&mut had, true) {

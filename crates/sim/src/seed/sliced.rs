@@ -1,7 +1,9 @@
-//! Work that is cut short: at some moments of it a crash is tried out, and now and then the power is cut for good.
+//! Work that is interrupted: at some moments crashes are tried on copies, and in some cases the power is cut
+//! for good.
 //!
-//! Where a drive does one thing at a time by itself, nothing is under way when it crashes. Here something is, and the requests
-//! themselves tell the oracle when they begin and how they end: what becomes of them is known also if nobody hears of it.
+//! If a drive does one thing at a time, nothing is in progress when it crashes. Here something is. The
+//! requests themselves record their beginning and end in the oracle, so their fate is known even if nobody
+//! receives the result.
 
 use std::sync::Arc;
 
@@ -13,18 +15,19 @@ use crate::Subject;
 use crate::executor::{Cut, End};
 use crate::oracle::{LifeEnd, Oracle};
 
-/// Work that is interrupted: one in so many. Looking at all of a drive takes as long as much of it.
+/// One piece of work in this many is interrupted. Checking a whole drive takes as long as many pieces of
+/// work.
 const INTERRUPTED_ONE_IN: u64 = 8;
-/// Crashes tried out in one piece of work, at most.
+/// Most crashes tried in one piece of work.
 const SLICES_MAX: u64 = 2;
-/// Steps from one to the next: below 2 to the power of this, at least.
+/// The least number of steps between two of them is drawn below two to this power.
 const SLICE_STEPS_BITS: u64 = 13;
-/// Of the pieces of work that are interrupted, one in so many is over then.
+/// One interrupted piece of work in this many is ended by a power cut.
 const CUT_ONE_IN: u64 = 4;
 
 impl<S: Subject> Run<S> {
-    /// Does something with the drive, interrupted now and then. No answer: the power was cut, the drive has been opened again and
-    /// held against the oracle.
+    /// Does something with the drive, interrupted in some cases. Returns `None` if the power was cut; the
+    /// drive has then been opened again and compared with the oracle.
     pub(super) fn do_in_slices<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &mut self,
         what: &str,
@@ -77,7 +80,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// The oracle hears how a write ended. Answers the same.
+/// Records the result of a write in the oracle, and returns it.
 pub(super) fn conclude(
     oracle: &Mutex<Oracle>,
     write: u32,
@@ -87,7 +90,7 @@ pub(super) fn conclude(
     let mut oracle = oracle.lock();
     match &answer {
         Ok(()) => oracle.acknowledge(write, is_durable),
-        // Nobody reads meanwhile, so that it was not shown.
+        // No reads are in progress, so the write has not been shown.
         Err(Error::NoSpace) if !oracle.is_divided(write) => _ = oracle.refuse(write),
         Err(_) => oracle.fail(write),
     }

@@ -1,19 +1,23 @@
-//! The oracle of space: what a drive says of it is so, and a full drive still serves.
+//! The oracle of space: the space reported by a drive is correct, and a full drive still works.
 //!
 //! On a quiet drive without faults:
 //!
-//! 1. **What is free can be taken.** `physical_free_bytes` and `physical_reclaimable_bytes` together are what new data may
-//!    still occupy. Incompressible data, in blocks that hold nothing, takes at least 98 % of that before it is refused, less
-//!    two segments for the map and the ends of segments.
-//! 2. **Maintenance makes nothing larger.** `physical_used_bytes` does not grow by cleaning and checkpoints alone, also after a
-//!    change of the codec, but for map nodes, which may be coded anew. (With dictionaries that come and go there is no such
-//!    rule: what needs one that is retired is compressed anew.)
-//! 3. **A full drive serves.** Overwriting in place succeeds: with what is there, whatever codec and dictionaries are now, and by
-//!    data that takes no more. So do TRIM of whole blocks and of whole leaves, and FLUSH: at once, after a crash, and however
-//!    often the drive is opened.
-//! 4. **Maintenance ends.** A quiet drive, full or not, comes to have nothing to do: it does not wear its medium for ever.
+//! 1. **Free space can be used.** `physical_free_bytes` and `physical_reclaimable_bytes` together are the
+//!    space for new data. Incompressible data, in blocks that hold nothing, takes at least 98 % of that
+//!    before it is refused, less two segments for the map and the ends of segments.
+//! 2. **Maintenance makes nothing larger.** `physical_used_bytes` does not grow by cleaning and checkpoints
+//!    alone, not even after a change of the codec. Map nodes are an exception, because they may be encoded
+//!    again. (The rule does not apply if dictionaries are replaced: data that needs a retired dictionary is
+//!    compressed again.)
+//! 3. **A full drive works.** Overwriting in place succeeds, with the same data, whatever codec and
+//!    dictionaries are in use now, and with data that takes no more space. So do TRIM of whole blocks and of
+//!    whole leaves, and FLUSH. All of this holds at once, after a crash, and however often the drive is
+//!    opened.
+//! 4. **Maintenance ends.** A quiet drive, full or not, reaches a state with nothing left to do. It does not
+//!    wear its medium for ever.
 //!
-//! Writes go to the annex, which no client touches, and are accounted in the [`Ledger`](crate::ledger::Ledger).
+//! Writes go to the annex, which no client touches, and are recorded in the
+//! [`Ledger`](crate::ledger::Ledger).
 
 use drive::Error;
 
@@ -23,36 +27,37 @@ use crate::ledger::{BLOCK_BYTES, Piece};
 use crate::subject::Space;
 use crate::{Style, Subject};
 
-/// Of an incompressible block with its header, in bytes.
+/// Bytes of an incompressible block with its header.
 const RAW_BYTES: u64 = BLOCK_BYTES + 16;
-/// What must be had of what is told to be free.
+/// Least share of the reported free space that must be usable.
 const TAKEN_PERCENT_MIN: u64 = 98;
-/// Segments that may stay partly filled, or go to the map.
+/// Number of segments that may stay partly filled, or be used for the map.
 const SEGMENTS_SPARE: u64 = 2;
-/// Of a map node, at most.
+/// Most bytes of a map node.
 const NODE_BYTES_MAX: u64 = 5200;
-/// Pieces of maintenance after which a quiet drive should have nothing left to do, mostly.
+/// Number of pieces of maintenance after which a quiet drive should have nothing left to do, in most cases.
 const MAINTENANCE_MAX: u32 = 256;
-/// The same, for each of its segments: enough to move all data twenty times.
+/// The strict limit for each of its segments: enough to move all data twenty times.
 const MAINTENANCE_A_SEGMENT_MAX: u32 = 40;
-/// Blocks that differ from others of their kind by less than an incompressible block takes.
+/// Number of blocks whose size differs from that of others of their kind by less than an incompressible block
+/// takes.
 const ALIKE_BLOCKS: u64 = 16;
-/// Blocks of a leaf of the map.
+/// Blocks per leaf of the map.
 const LEAF_BLOCKS: u64 = 512;
-/// Most segments cleaned to see whether that makes what they hold larger.
+/// Most segments cleaned to check that cleaning does not make their content larger.
 const CLEANINGS_MAX: u64 = 80;
 /// Blocks read back at once.
 const READ_BLOCKS: u64 = 64;
 
 impl<S: Subject> Run<S> {
-    /// Whether the rules of space hold on this seed's drives: nothing takes space away from them.
+    /// Whether the rules of space apply to this seed's drives: no faults take space away from them.
     pub(super) fn has_space_rules(&self) -> bool {
         S::HAS_SPACE && !self.config.is_faulty()
     }
 
-    /// Puts some of the rules to the test, now and then. The drive is quiet.
+    /// Checks some of the rules, in some cases. The drive is quiet.
     pub(super) fn probe_space(&mut self) -> Result<(), Stop> {
-        // Where parts of frames die, cleaning them is the most likely to make them larger.
+        // Cleaning is most likely to make data larger where parts of frames die.
         let is_framed = self.config.style == Style::Frames;
         if !self.has_space_rules() || !(is_framed && self.rng.chance(1, 2) || self.rng.chance(1, 5)) {
             return Ok(());
@@ -76,7 +81,7 @@ impl<S: Subject> Run<S> {
         if self.rng.chance(2, 3) { self.give_annex_up() } else { Ok(()) }
     }
 
-    /// A crash and another opening of a drive to which nothing happened that the oracle does not know of already.
+    /// Crashes and opens a drive whose state the oracle already knows.
     pub(super) fn reopen(&mut self) -> Result<(), Stop> {
         self.crash();
         self.open()?;
@@ -89,15 +94,15 @@ impl<S: Subject> Run<S> {
         space.ok_or_else(|| Stop::Failed("a drive that is open tells nothing of its space".into()))
     }
 
-    /// Rule 2.
+    /// Checks rule 2.
     pub(super) fn maintenance_must_not_grow(&mut self) -> Result<(), Stop> {
-        // Who improves a served drive does not rest.
+        // The improver of a served drive does not stop.
         if self.config.is_training() || self.config.is_served() {
             return Ok(());
         }
         self.flush_quietly()?;
         if self.config.changes_codec() {
-            // Whatever is packed anew now is larger than it was, mostly.
+            // Data that is packed again now mostly becomes larger.
             let policy = self.config.draw_other_codec(&mut self.rng);
             self.run("change of codec", move |drive| async move { drive.set_codec(policy).await })?;
             self.count("space: codec changed on a quiet drive");
@@ -108,7 +113,7 @@ impl<S: Subject> Run<S> {
         for _ in 0..cleanings {
             match self.attempt("clean", |drive| async move { drive.clean().await })? {
                 Ok(true) => self.count("space: segment cleaned on a quiet drive"),
-                // A full drive may have no room to move anything to.
+                // A full drive may have no space to move anything to.
                 Ok(false) | Err(Error::NoSpace) => break,
                 Err(error) => return Err(self.unexpected("clean", &error)),
             }
@@ -130,14 +135,14 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// What all of the map takes at most.
+    /// Most bytes that the whole map takes.
     fn map_bytes_max(&self) -> u64 {
         let (_, blocks) = self.ledger.used();
         let leaves = self.oracle.lock().leaves() + blocks / LEAF_BLOCKS + 1;
         (leaves + leaves / 64 + 4) * NODE_BYTES_MAX
     }
 
-    /// Rule 1. Leaves the drive full, or as full as the annex allows.
+    /// Checks rule 1. The drive is full afterwards, or as full as the annex allows.
     pub(super) fn free_must_be_had(&mut self) -> Result<(), Stop> {
         self.flush_quietly()?;
         self.run("checkpoint", |drive| async move { drive.checkpoint().await })?;
@@ -146,7 +151,7 @@ impl<S: Subject> Run<S> {
         let mut blocks = 1 << self.rng.below(7);
         let maintenance = [0, 1, 4][self.rng.index(3)];
         let to_refusal = self.rng.chance(1, 2);
-        // Each in a pack of its own, with a gap behind it.
+        // Each write is in a separate pack, with unused space after it.
         let fua = self.rng.chance(1, 4);
         let mut taken = 0;
         let mut rested = false;
@@ -187,7 +192,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Rule 3, if the drive is full.
+    /// Checks rule 3, if the drive is full.
     pub(super) fn full_must_serve(&mut self) -> Result<(), Stop> {
         if !self.is_full {
             return Ok(());
@@ -209,10 +214,10 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// The same bytes again, or others that take as much: never refused.
+    /// Writes the same bytes again, or others that take as much space. It must not be refused.
     pub(super) fn overwrite_in_place(&mut self, piece: Piece) -> Result<(), Stop> {
         let filler = self.ledger.filler(piece.version);
-        // What marks its sectors may have been made smaller by another codec than the one in use now.
+        // The stamps of its sectors may have been compressed better by another codec than the current one.
         let is_the_same = filler.is_incompressible() && !self.config.changes_codec();
         let again = match self.rng.chance(1, 2) && is_the_same {
             true => self.ledger.draft(piece.first, piece.count, filler),
@@ -230,11 +235,11 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Other data of the same kind, after blocks were given up that compress not at all: never refused, as that makes more room than
-    /// such data differs by.
+    /// Writes other data of the same kind, after incompressible blocks were trimmed. It must not be refused,
+    /// because the trim freed more space than the sizes of such data differ by.
     pub(super) fn overwrite_alike(&mut self, piece: Piece) -> Result<(), Stop> {
         let filler = self.ledger.filler(piece.version);
-        // By another codec, or without the dictionary that fitted them, other bytes may take more.
+        // With another codec, or without the dictionary that suited them, other bytes may take more space.
         let changes = self.config.changes_codec() || self.config.is_training();
         if changes || filler.is_incompressible() {
             return Ok(());
@@ -260,7 +265,7 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Some of a piece, its leaf, or all of it: never refused.
+    /// Trims a part of a piece, its leaf, or all of it. It must not be refused.
     pub(super) fn trim_some(&mut self, piece: Piece) -> Result<(), Stop> {
         let (first, count) = match self.rng.below(6) {
             0 => (piece.first, piece.count),
@@ -279,7 +284,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Trims blocks of the annex, which never fails.
+    /// Trims blocks of the annex, which must not fail.
     pub(super) fn trim(&mut self, first: u64, count: u64, fua: bool) -> Result<(), Stop> {
         let (offset, len) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
         let result = self.attempt("trim", |drive| async move { drive.trim(offset, len, fua).await })?;
@@ -293,20 +298,20 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Trims all of the annex.
+    /// Trims the whole annex.
     pub(super) fn give_annex_up(&mut self) -> Result<(), Stop> {
         let (first, count) = self.ledger.used();
         if self.ledger.mapped_blocks() == 0 {
             return Ok(());
         }
-        // By whole leaves.
+        // In whole leaves.
         self.trim(first, count.next_multiple_of(LEAF_BLOCKS), true)?;
         self.is_full = false;
         self.count("space: annex given up");
         self.maintain_quietly(MAINTENANCE_MAX)
     }
 
-    /// Writes a piece. Answers what the drive said.
+    /// Writes a piece. Returns the drive's result.
     pub(super) fn put(&mut self, piece: Piece, fua: bool) -> Result<Result<(), Error>, Stop> {
         let (data, offset) = (self.ledger.data(&piece), piece.offset());
         let result = self.attempt("write", |drive| async move { drive.write(offset, &data, fua).await })?;
@@ -330,7 +335,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Maintenance, up to so many times, until there is nothing to do.
+    /// Runs maintenance up to `most` times, until there is nothing to do.
     pub(super) fn maintain_quietly(&mut self, most: u32) -> Result<(), Stop> {
         for _ in 0..most {
             if !self.run("maintain", |drive| async move { drive.maintain().await })? {
@@ -340,9 +345,10 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Rule 4.
+    /// Checks rule 4.
     pub(super) fn maintenance_must_end(&mut self) -> Result<(), Stop> {
-        // The smaller the map's memory, and the records, the more checkpoints there are beside each segment that is cleaned.
+        // The smaller the map's memory and the records, the more checkpoints are written for each cleaned
+        // segment.
         let times = match self.config.scattered {
             true if self.config.record_bytes < BLOCK_BYTES as usize => 16,
             true => 4,
@@ -358,7 +364,7 @@ impl<S: Subject> Run<S> {
         Err(Stop::Failed(format!("maintenance of a quiet drive has not ended after {most} pieces of work")))
     }
 
-    /// Holds what the annex holds against the ledger.
+    /// Compares the content of the annex with the ledger.
     pub(super) fn read_annex(&mut self) -> Result<(), Stop> {
         if self.is_damaged() || self.is_unreadable() {
             return Ok(());
@@ -378,7 +384,7 @@ impl<S: Subject> Run<S> {
         self.ledger.observe(first, &data).map_err(Stop::Failed)
     }
 
-    /// Does something with the drive that nothing excuses failing.
+    /// Does something with the drive that must not fail.
     fn run<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
         &mut self,
         what: &str,

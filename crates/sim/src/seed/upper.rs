@@ -1,6 +1,7 @@
-//! A node of the map above the leaves that cannot be read any more, while the drive is used: it goes on taking writes, whole blocks
-//! under the node too; its checkpoints succeed, or the log would fill the drive; and it opens again. What does not need the node is
-//! there throughout, and all the rest once it can be read again.
+//! A node of the map above the leaves becomes unreadable while the drive is in use. The drive still accepts
+//! writes, also of whole blocks under the node. Its checkpoints succeed (otherwise the log would fill the
+//! drive), and it can be opened again. Data that does not need the node is available throughout, and all
+//! other data once the node can be read again.
 
 use drive::Error;
 use layout::node::{NODE_ENTRIES, ROOT_LEVEL, decode_node};
@@ -14,32 +15,33 @@ use super::{Run, Stop};
 use crate::Subject;
 use crate::oracle::LifeEnd;
 
-/// Requests while the node cannot be read, so many at a time.
+/// Requests per round while the node cannot be read.
 const REQUESTS: usize = 128;
-/// How often.
+/// Most rounds.
 const ROUNDS_MAX: u64 = 4;
-/// Four times the memory that overlays may take for so many requests, each of which may have a leaf of its own.
+/// Four times the memory that overlays may take for a round, in which each request may touch a different
+/// leaf.
 const BUDGET_A_ROUND_BYTES: u64 = (4 * REQUESTS * 128) as u64;
-/// Segments that new data may still take, at least.
+/// Least number of segments that must be available for new data.
 const SEGMENTS_FREE_MIN: u64 = 8;
 /// Checkpoints in a row, one of which must succeed.
 const CHECKPOINTS_MAX: u32 = 4;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 impl<S: Subject> Run<S> {
-    /// Hides a node above the leaves, of a drive that was just opened.
+    /// Makes a node above the leaves unreadable, on a drive that was just opened.
     pub(super) fn lose_upper_node(&mut self, written: &mut Written) -> Result<(), Stop> {
         if self.is_short_of_room()? {
             return Ok(());
         }
-        // What lies behind the last one's beginning is read by who opens the drive, nodes too.
+        // Opening reads everything after the beginning of the last checkpoint, including nodes.
         for _ in 0..2 {
             self.attempt("checkpoint", |drive| async move { drive.checkpoint().await })?
                 .map_err(|error| Stop::Failed(format!("checkpoint of a quiet drive failed: {error}")))?;
         }
         let Some((level, entry)) = self.find_upper_node()? else { return Ok(()) };
         let (from, to) = pages_of(entry);
-        // Nothing of the map is in memory then.
+        // After this, no part of the map is in memory.
         self.crash();
         self.open()?;
         self.tell(|| format!("a node of level {level} at byte {:#x} cannot be read", entry.position_bytes()));
@@ -51,7 +53,8 @@ impl<S: Subject> Run<S> {
         let slices = std::mem::take(&mut self.slices);
         self.unreadable = (from..to).map(|page| page * PAGE).collect();
         self.media.hide(&self.unreadable);
-        // Changes under the node stay in memory, and writers are refused when they take half of what the map may have.
+        // Changes under the node stay in memory, and writes are refused when they take half of the map
+        // budget.
         let rounds_max = (self.config.map_budget_bytes / BUDGET_A_ROUND_BYTES).min(ROUNDS_MAX);
         for _ in 0..1 + self.rng.below(rounds_max) {
             if self.is_short_of_room()? {
@@ -72,7 +75,8 @@ impl<S: Subject> Run<S> {
         self.read_back(LifeEnd::Crash)
     }
 
-    /// Whether whoever writes may have to wait for room, and so for the checkpoint or the cleaning that needs the node.
+    /// Whether writers may have to wait for space, and so for a checkpoint or for cleaning that needs the
+    /// node.
     fn is_short_of_room(&self) -> Result<bool, Stop> {
         let space = self.space()?;
         Ok(space.free_bytes + space.reclaimable_bytes < SEGMENTS_FREE_MIN * space.segment_bytes)
@@ -104,7 +108,7 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Where some node of level 1 or 2 lies, by the newest checkpoint.
+    /// Finds a node of level 1 or 2 in the newest checkpoint. Returns its level and entry.
     fn find_upper_node(&mut self) -> Result<Option<(u8, Entry)>, Stop> {
         let copy = self.rng.index(SUPERBLOCK_COPIES);
         let page = self.read_raw(Geometry::superblock_offset(copy), PAGE)?;
@@ -128,7 +132,7 @@ impl<S: Subject> Run<S> {
                 return Ok(None);
             }
             let children = self.read_node(entry)?;
-            // The drive's own data lies under the last.
+            // The drive's internal data is under the last child.
             let count =
                 children.len().saturating_sub(usize::from(level == ROOT_LEVEL - 1 && children.len() > 1));
             match children.get(self.rng.index(count.max(1))) {
@@ -136,14 +140,14 @@ impl<S: Subject> Run<S> {
                 None => return Ok(None),
             }
         }
-        // Without the root no drive opens.
+        // A drive does not open without the root.
         let (from, to) = pages_of(entry);
         let (root_from, root_to) = pages_of(root);
         let is_apart = root.is_record() && (to <= root_from || root_to <= from);
         Ok((entry.is_record() && is_apart).then_some((wanted, entry)))
     }
 
-    /// What a node above the leaves has in its slots that are not empty.
+    /// Returns the entries of a node above the leaves that are not empty.
     fn read_node(&mut self, entry: Entry) -> Result<Vec<Entry>, Stop> {
         let position = entry.position_bytes();
         let start = position / PAGE * PAGE;
@@ -169,7 +173,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// The pages that a record lies on: the first, and the one behind the last.
+/// Pages that a record occupies: the first one, and the one after the last.
 fn pages_of(entry: Entry) -> (u64, u64) {
     let (from, len) = (entry.position_bytes(), entry.len_bytes() as u64);
     (from / PAGE, (from + len).div_ceil(PAGE))

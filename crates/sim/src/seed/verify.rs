@@ -1,4 +1,5 @@
-//! Holding a drive that was just opened against the oracle, and its errors against what was done to its backing.
+//! Comparison of a drive that was just opened with the oracle, and of its errors with the faults of its
+//! backing.
 
 use drive::Error;
 use media::{Faults, SimOrder};
@@ -10,38 +11,38 @@ use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
 use crate::{Opening, Subject};
 
-/// Bytes that are read back at a time after a restart.
+/// Bytes read back at a time after a restart.
 const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
 
-/// Attempts at opening a drive some pages of which take no write.
+/// Most attempts to open a drive on which some pages accept no writes.
 const OPEN_ERRORS_MAX: u32 = 4;
-/// Segments that any drive can lose to writes that fail, and be opened for writing; of a larger one, an eighth of all. The
-/// smallest keep twelve in reserve when they are full: three heads are in three, and are promised three more, and the map needs
-/// two.
+/// Number of segments that any drive can lose to failed writes and still be opened for writing. For a larger
+/// drive, it is an eighth of all segments. The smallest drives have a reserve of twelve segments when they
+/// are full: the three heads occupy three and are promised three more, and the map needs two.
 const BAD_SEGMENTS_MIN: u64 = 4;
 
-/// Problems found by a check that are worth printing.
+/// Most problems of a check that are printed.
 const PROBLEMS_SHOWN_MAX: usize = 6;
 
 impl<S: Subject> Run<S> {
-    /// What was done to the backing.
+    /// Returns the faults that have struck the backing.
     pub(super) fn struck(&self) -> Struck {
         let mut struck = Struck::of(&self.media, &self.overwrites, &self.before);
         struck.unreadable |= !self.unreadable.is_empty();
         struck
     }
 
-    /// Something the drive had made durable is no longer what it wrote.
+    /// Whether durable data was changed on the backing.
     pub(super) fn is_damaged(&self) -> bool {
         self.struck().damaged
     }
 
-    /// Something cannot be read, not only this once.
+    /// Whether some pages are permanently unreadable.
     pub(super) fn is_unreadable(&self) -> bool {
         self.struck().unreadable
     }
 
-    /// Nothing goes wrong from here on but what stays: a full backing, if it is one that stays full, and bad pages.
+    /// Stops all faults except lasting ones: a full backing, if it stays full, and bad pages.
     pub(super) fn calm(&mut self) {
         self.media.set_order(SimOrder::Random);
         self.overwrites.set_ppm(0);
@@ -50,7 +51,7 @@ impl<S: Subject> Run<S> {
         self.media.set_faults(Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() });
     }
 
-    /// The backing has room again, from here on.
+    /// Makes space on the backing from now on.
     pub(super) fn lift_fullness(&mut self) {
         if std::mem::take(&mut self.stays_full) {
             self.calm();
@@ -58,8 +59,8 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// A drive may fail to open where its backing fails; damage may keep it shut for good, a full backing until it is not, and
-    /// bad pages for some attempts.
+    /// Handles an opening that failed. A drive may fail to open because of faults of its backing. Damage may
+    /// prevent opening for good, a full backing until it has space, and bad pages for some attempts.
     pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
         let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
@@ -68,7 +69,7 @@ impl<S: Subject> Run<S> {
         }
         self.count("restart: open failed");
         if errors == 1 {
-            // Only what stays broken may fail again.
+            // Only lasting faults may make the next opening fail.
             self.calm();
             return Ok(());
         }
@@ -84,7 +85,7 @@ impl<S: Subject> Run<S> {
         if self.media.bad_pages() > 0 && errors < OPEN_ERRORS_MAX {
             return Ok(());
         }
-        // Each write that failed may have cost a segment, whether its page takes the next or not.
+        // Each failed write may have cost a segment, whether or not its page accepts the next one.
         let segments = self.config.physical_bytes / u64::from(self.config.segment_bytes);
         if self.media.bad_pages() as u64 + counts.write_errors > (segments / 8).max(BAD_SEGMENTS_MIN) {
             self.read_while_shut("a backing that takes few writes any more")?;
@@ -97,7 +98,7 @@ impl<S: Subject> Run<S> {
         Err(Stop::Failed(format!("open still fails although {well}: {error}")))
     }
 
-    /// Where a drive cannot be opened for writing it can be opened to be read.
+    /// Checks that a drive that cannot be opened for writing can be opened for reading.
     fn read_while_shut(&mut self, on: &str) -> Result<(), Stop> {
         self.crash();
         let opening = Opening { read_only: true, ..self.opening(false) };
@@ -117,7 +118,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// What a damaged drive still shows may be old, but never something else.
+    /// Checks that a damaged drive returns data that may be old, but was written at some time.
     fn rescue(&mut self) -> Result<(), Stop> {
         let opening = self.opening(true);
         let (media, config) = (self.media.clone(), self.config.clone());
@@ -154,7 +155,7 @@ impl<S: Subject> Run<S> {
         }))
     }
 
-    /// Reads everything that was ever written and holds it against the oracle.
+    /// Reads everything that was ever written and compares it with the oracle.
     pub(super) fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
         self.calm();
         let deep = self.rng.chance(1, 3);
@@ -171,7 +172,7 @@ impl<S: Subject> Run<S> {
         self.read_annex()
     }
 
-    /// A segment is set aside as one that takes no write only where a write has failed, and not for want of room.
+    /// Checks that a segment is marked as bad only if a write or sync has failed, and not for lack of space.
     pub(super) fn no_segment_is_bad_without_cause(&self) -> Result<(), Stop> {
         let counts = self.media.counts();
         let failed = counts.write_errors + counts.bad_page_errors + counts.sync_errors;
@@ -182,7 +183,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Shows the oracle everything that was ever written.
+    /// Passes everything that was ever written to the oracle.
     pub(super) fn observe_all(&mut self) -> Result<(), Stop> {
         for (first, count) in self.ranges() {
             match self.read(first, count)? {
@@ -193,7 +194,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Wiped, or as it was: nothing between.
+    /// Checks that the drive is either wiped or unchanged.
     fn settle_wipe(&mut self, wiping: Wiping, end: LifeEnd) -> Result<(), Stop> {
         let is_empty = self.drive.as_ref().is_some_and(S::is_empty);
         self.tell(|| format!("settling after a wipe, {wiping:?}: empty is {is_empty}"));
@@ -233,7 +234,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Errors of a drive at rest are excused by what is lastingly wrong with its backing only.
+    /// Judges an error of a drive without faults in progress. Only lasting faults of the backing excuse it.
     pub(super) fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
         if self.struck().excuses_at_rest(error) {
             Ok(())
@@ -252,7 +253,7 @@ impl<S: Subject> Run<S> {
                 self.count("outcome: check found problems");
                 let some: Vec<&str> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(String::as_str).collect();
                 let why = format!("{} problems:\n    {}", problems.len(), some.join("\n    "));
-                // Where the backing cannot be read the check cannot tell, and says so.
+                // If the backing cannot be read, the check reports that as a problem.
                 let error = if self.is_unreadable() { Error::Io(why) } else { Error::Corrupt(why) };
                 self.excuse("check", &error)
             }

@@ -10,7 +10,7 @@ use media::{IoBuf, PAGE_BYTES};
 const MAGIC: u64 = u64::from_le_bytes(*b"toyentry");
 const CRC_AT: usize = 68;
 
-/// What an entry says.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Write = 1,
@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) len: u64,
 }
 
-/// Pages that an entry with this much data takes.
+/// Number of pages of an entry with this much data.
 pub(super) fn pages(data_bytes: u64) -> u64 {
     1 + data_bytes.div_ceil(PAGE_BYTES as u64)
 }
@@ -56,7 +56,7 @@ impl Entry {
         buf
     }
 
-    /// The entry whose header this page is, and the checksum of its data.
+    /// Decodes the header page of an entry. Returns the entry and the checksum of its data.
     pub(super) fn decode(page: &[u8]) -> Option<(Entry, u32)> {
         let word = |index: usize| {
             let mut bytes = [0; 8];

@@ -1,4 +1,4 @@
-//! How the toy finds itself again.
+//! Recovery of the toy drive.
 
 use std::sync::Arc;
 
@@ -22,10 +22,11 @@ fn io(error: std::io::Error) -> Error {
     Error::Io(error.to_string())
 }
 
-/// The drive as the backing has it: the newest complete snapshot, and every entry after it up to the first that is
-/// missing or torn. If a later one says that that one was durable, this is no crash but damage.
+/// Recovers the drive from the backing: the newest complete snapshot, and every entry after it up to the
+/// first that is missing or torn. If a later entry calls that one durable, this is damage and not a crash.
 ///
-/// Only the newest half can be damaged: the older one may be half overwritten by a snapshot that never came to be.
+/// Only the newest half can be damaged. The older one may be partly overwritten by a snapshot that was not
+/// completed.
 pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: bool) -> Result<State, Error> {
     let half = media.size_bytes() / PAGE / 2 * PAGE;
     let mut best: Option<State> = None;
@@ -62,8 +63,8 @@ async fn read(media: &SimMedia, from: u64, len: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What a half holds, and what is missing in it that was durable. `generation` and `next` count what is unusable too;
-/// `snapshots` is 1 if it is complete.
+/// Reads a half, and finds what is missing in it that was durable. `generation` and `next` also count
+/// unusable entries. `snapshots` is 1 if the snapshot is complete.
 fn walk(bytes: &[u8], half: u64, trusting: bool) -> (State, Option<String>) {
     let headers: Vec<Entry> =
         bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Some(Entry::decode(page)?.0)).collect();

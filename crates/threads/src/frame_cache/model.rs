@@ -1,4 +1,4 @@
-//! Whoever finds a frame finds all of it.
+//! A reader that finds a frame finds all of it.
 
 use layout::{BLOCK_BYTES, Entry};
 use loom::sync::Arc;
@@ -26,7 +26,7 @@ fn read(frames: &Frames, first: u64) -> u64 {
     }
 }
 
-/// Two read the same frame, and one of them another that goes to the same shard.
+/// Two threads read the same frame, and one of them also reads another frame of the same shard.
 pub(crate) fn frames_are_whole() {
     let frames = Arc::new(Frames::new(false));
     let other = {

@@ -1,4 +1,4 @@
-//! A segment is written again when its readers are done, and not before.
+//! A segment is written again only after its readers are done.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -7,7 +7,7 @@ use super::code::Pins;
 use crate::memory::Memory;
 use crate::sync::Mutex;
 
-/// Of the drive, what matters here. Chunks are of two segments in this build.
+/// The relevant parts of a drive. Chunks consist of two segments in this build.
 struct Drive {
     core: Mutex<Core>,
     /// Segments 0 and 1.
@@ -16,7 +16,7 @@ struct Drive {
 
 struct Core {
     pins: Pins,
-    /// Whether the segment holds anything live, so that readers come.
+    /// Whether the segment holds live data, so that readers use it.
     live: [bool; 2],
 }
 
@@ -28,7 +28,7 @@ impl Drive {
         Arc::new(Drive { core, segments: [Memory::new(), Memory::new()] })
     }
 
-    /// Looks the segment up and pins it inside the lock, reads and lets go of it outside.
+    /// Finds the segment and pins it inside the lock, then reads and unpins it outside.
     fn read(&self, segment: u32) {
         let pin = {
             let core = self.core.lock();
@@ -44,7 +44,7 @@ impl Drive {
         self.core.lock().live[segment as usize] = false;
     }
 
-    /// Writes the segment, which was freed, if nobody has it.
+    /// Writes the segment, which was freed, if it is not pinned.
     fn write_again(&self, segment: u32) -> bool {
         let is_pinned = self.core.lock().pins.is_pinned(segment);
         if !is_pinned {
@@ -53,7 +53,7 @@ impl Drive {
         !is_pinned
     }
 
-    /// All readers are done: no pin is left, and no count fell below zero.
+    /// Checks that all readers are done: no pin is left, and no count fell below zero.
     fn at_rest(&self) {
         (0..2).for_each(|segment| {
             assert!(!self.core.lock().pins.is_pinned(segment), "segment {segment} has a reader left");
@@ -83,7 +83,7 @@ pub(crate) fn a_segment_is_written_after_its_readers() {
     done(&drive, readers);
 }
 
-/// A reader of another segment neither holds this one nor frees it.
+/// A reader of another segment neither protects this one nor frees it.
 pub(crate) fn segments_are_counted_apart() {
     let drive = Drive::new();
     let held = drive.core.lock().pins.pin(1);
@@ -96,7 +96,7 @@ pub(crate) fn segments_are_counted_apart() {
     done(&drive, readers);
 }
 
-/// The drive grows while a segment is read: the reader is still known.
+/// The drive grows while a segment is read: the pin of the reader is kept.
 pub(crate) fn growth_keeps_readers() {
     let drive = Drive::new();
     let readers = readers(&drive, &[0]);

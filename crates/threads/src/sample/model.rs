@@ -1,4 +1,4 @@
-//! A sample fills up, whoever else offers and whenever it starts over.
+//! A sample fills up, whatever other threads offer and whenever it starts over.
 
 use layout::BLOCK_BYTES;
 use loom::sync::Arc;
@@ -13,7 +13,7 @@ fn offers(sampler: &Arc<Sampler>) -> thread::JoinHandle<()> {
     thread::spawn(move || sampler.offer(&[1; BLOCK_BYTES]))
 }
 
-/// As much as makes a whole sample, if nothing was seen before.
+/// Offers enough to fill the sample, if nothing was counted before.
 fn fills_up(sampler: &Sampler) {
     (0..2 * SIZE).for_each(|_| sampler.offer(&[2; BLOCK_BYTES]));
     assert_eq!(sampler.blocks().len(), SIZE, "blocks were skipped though there is room");
@@ -27,7 +27,7 @@ pub(crate) fn a_sample_fills_up() {
     fills_up(&sampler);
 }
 
-/// What is offered while the sample starts over does not bring back how much was seen before.
+/// Blocks offered while the sample starts over do not restore the earlier count.
 pub(crate) fn it_starts_over() {
     let sampler = Arc::new(Sampler::new(SIZE, 1));
     sampler.offer(&[0; 64 * BLOCK_BYTES]);

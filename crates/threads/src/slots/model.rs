@@ -1,4 +1,4 @@
-//! A future that was woken is polled, and sees what was done before.
+//! A future that was woken is polled, and observes what was done before.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use loom::thread;
 use super::code::Slots;
 use crate::memory::Memory;
 
-/// Ready when it is polled for the second time: then it was woken.
+/// Ready at the second poll, since it was woken by then.
 struct Request {
     reply: Arc<Memory>,
-    /// The model checker does not know this lock; it is used before the threads begin.
+    /// The model checker does not know this lock. It is used before the threads start.
     waker: std::sync::Arc<Mutex<Option<Waker>>>,
     polled: bool,
 }
@@ -34,7 +34,7 @@ impl Future for Request {
     }
 }
 
-/// Starts a request, which another thread finishes and wakes so many times.
+/// Starts a request, which another thread finishes and then wakes `wakes` times.
 fn start(slots: &mut Slots<Request>, wakes: usize) -> thread::JoinHandle<()> {
     let reply = Arc::new(Memory::new());
     let waker = std::sync::Arc::new(Mutex::new(None));
@@ -48,7 +48,7 @@ fn start(slots: &mut Slots<Request>, wakes: usize) -> thread::JoinHandle<()> {
     })
 }
 
-/// As a connection does: register, poll what was woken, sleep.
+/// Acts like a connection: registers, polls woken futures, sleeps.
 fn finish_all(slots: &mut Slots<Request>) {
     block_on(poll_fn(|cx| {
         slots.register(cx.waker());
@@ -62,7 +62,7 @@ fn all_are_finished(wakes: &[usize]) {
     let threads: Vec<_> = wakes.iter().map(|&wakes| start(&mut slots, wakes)).collect();
     finish_all(&mut slots);
     threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
-    // A wake for a request that is already answered.
+    // A late wake of a completed request.
     slots.poll_woken(|()| panic!("nothing is in flight"));
 }
 

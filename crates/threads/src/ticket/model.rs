@@ -1,4 +1,4 @@
-//! An outcome reaches whoever polls, and its buffer is given back once, after the completion.
+//! An outcome reaches the task that polls, and its buffer is dropped once, after the completion.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl Operation {
         (Operation { request, slot }, ticket, dropped)
     }
 
-    /// The kernel fills the buffer, and the ring files that.
+    /// Simulates the kernel, which fills the buffer, and the ring, which stores the outcome.
     fn run(self) {
         self.request.buffer.write();
         self.slot.complete((self.request, Ok(())));
@@ -60,7 +60,7 @@ pub(crate) fn an_outcome_arrives() {
     join(ring, &dropped);
 }
 
-/// The task moves, and is woken where it was polled last.
+/// The task moves to another thread, and is woken where it was polled last.
 pub(crate) fn the_last_waker_counts() {
     let (operation, mut ticket, dropped) = Operation::new();
     let ring = thread::spawn(move || operation.run());
@@ -74,7 +74,7 @@ pub(crate) fn the_last_waker_counts() {
     join(elsewhere, &dropped);
 }
 
-/// The request is given up while the operation runs.
+/// The ticket is dropped while the operation runs.
 pub(crate) fn a_dropped_ticket_leaves_the_buffer_to_the_ring() {
     let (operation, mut ticket, dropped) = Operation::new();
     let ring = thread::spawn(move || operation.run());

@@ -1,4 +1,4 @@
-//! Whoever waits sees each change.
+//! A waiter sees each change.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Mutex, Ordering};
 struct Drive {
     core: Mutex<u32>,
     progress: Event,
-    /// A condition outside the lock: that of a write outside the log, which tells its result so.
+    /// A condition outside the lock, as for a write outside the log, which reports its result that way.
     told: AtomicU32,
 }
 
@@ -24,12 +24,12 @@ impl Drive {
         Arc::new(Drive { core: Mutex::new(0), progress: Event::new(), told: AtomicU32::new(0) })
     }
 
-    /// As `Shared::wait_for` does.
+    /// Waits like `Shared::wait_for`.
     async fn wait_for<T>(&self, mut ready: impl FnMut(&mut u32) -> Option<T>) -> T {
         wait_until(&self.progress, || ready(&mut self.core.lock())).await
     }
 
-    /// As all that progresses does: inside the lock, and after it the notification.
+    /// Progresses like all code of the drive: changes state inside the lock, and notifies after it.
     fn progress_to(&self, step: u32) {
         *self.core.lock() = step;
         self.progress.notify(usize::MAX);
@@ -52,7 +52,7 @@ pub(crate) fn a_change_is_seen() {
     join(waiter);
 }
 
-/// The first change is not the one that is waited for.
+/// The first change is not the awaited one.
 pub(crate) fn the_second_change_is_seen() {
     let drive = Drive::new();
     let waiter = waiter(&drive, 2);
@@ -68,7 +68,7 @@ pub(crate) fn a_change_is_seen_by_all() {
     waiters.into_iter().for_each(join);
 }
 
-/// A request that was given up takes nobody's notification along.
+/// A waiter that is given up does not consume the notification of another.
 pub(crate) fn who_gives_up_wakes_others() {
     let drive = Drive::new();
     let waiter = waiter(&drive, 1);
@@ -84,7 +84,7 @@ pub(crate) fn who_gives_up_wakes_others() {
     join(waiter);
 }
 
-/// One takes what the other waits for, as the right to maintenance, and gives it back.
+/// One thread takes what the other waits for, such as the right to maintenance, and returns it.
 pub(crate) fn a_right_goes_round() {
     let drive = Drive::new();
     let taker = |drive: Arc<Drive>| {
@@ -98,7 +98,7 @@ pub(crate) fn a_right_goes_round() {
     join(other);
 }
 
-/// The condition is told outside the lock, and then the notification comes.
+/// The condition changes outside the lock, before the notification.
 pub(crate) fn what_is_told_outside_the_lock_is_seen() {
     let drive = Drive::new();
     let writer = {
@@ -116,7 +116,7 @@ pub(crate) fn what_is_told_outside_the_lock_is_seen() {
     join(writer);
 }
 
-/// Not how the drive does it: the notification comes before the change.
+/// Incorrect order, not used by the drive: the notification precedes the change.
 pub(crate) fn notified_too_early() {
     let drive = Drive::new();
     let waiter = waiter(&drive, 1);
@@ -125,7 +125,7 @@ pub(crate) fn notified_too_early() {
     join(waiter);
 }
 
-/// Not how the drive does it: no notification.
+/// Incorrect, not used by the drive: no notification.
 pub(crate) fn never_notified() {
     let drive = Drive::new();
     let waiter = waiter(&drive, 1);

@@ -1,4 +1,4 @@
-//! Bar charts: groups of bars side by side, stacked or lying, with intervals where there are any.
+//! Bar charts: groups of vertical or horizontal bars, side by side or stacked, with optional intervals.
 
 use kuva::plot::BarPlot;
 use kuva::plot::legend::LegendPosition;
@@ -15,22 +15,22 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A value with the interval it lies in, drawn as a whisker from `low` to `high`.
+    /// A value with its interval, drawn as a whisker from `low` to `high`.
     pub fn within(value: f64, low: f64, high: f64) -> Bar {
         Bar { value, interval: Some((low, high)) }
     }
 
-    /// No bar, where a series has no value for a group.
+    /// A missing bar, for a series without a value in a group.
     pub fn missing() -> Bar {
         Bar::from(f64::NAN)
     }
 
-    /// The value, as far as it can be drawn.
+    /// The value to draw; 0 if the value is not finite.
     fn height(&self) -> f64 {
         if self.value.is_finite() { self.value } else { 0.0 }
     }
 
-    /// Lengths of the two arms of the whisker.
+    /// Lengths of the lower and the upper arm of the whisker; 0 for an arm that is negative or not finite.
     fn arms(&self) -> (f64, f64) {
         let (low, high) = self.interval.unwrap_or((self.value, self.value));
         let arm = |length: f64| if length.is_finite() { length.max(0.0) } else { 0.0 };
@@ -44,7 +44,7 @@ impl From<f64> for Bar {
     }
 }
 
-/// A bar chart: groups along one axis, in each a bar a series.
+/// A bar chart: groups along one axis, with one bar per series in each group.
 #[derive(Clone, Debug)]
 pub struct BarChart {
     title: String,
@@ -56,7 +56,7 @@ pub struct BarChart {
 }
 
 impl BarChart {
-    /// A chart without bars. `value_axis` says what the bars measure, with its unit.
+    /// Creates a chart without bars. `value_axis` names the measured quantity and its unit.
     pub fn new(title: &str, value_axis: &str) -> BarChart {
         BarChart {
             title: title.to_string(),
@@ -68,7 +68,8 @@ impl BarChart {
         }
     }
 
-    /// Names the series, in the order in which groups give their bars. One series needs no name: there is no legend then.
+    /// Names the series, in the order of the bars in each group. The legend is shown only with two or more series, all
+    /// named.
     pub fn series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> BarChart {
         self.series = names.into_iter().map(Into::into).collect();
         self
@@ -80,19 +81,19 @@ impl BarChart {
         self
     }
 
-    /// Puts the bars of a group on top of each other; intervals are not drawn then.
+    /// Stacks the bars of each group. Intervals are not drawn in a stacked chart.
     pub fn stacked(mut self) -> BarChart {
         self.stacked = true;
         self
     }
 
-    /// Lays the bars on their side, the first group on top: for many groups or long names.
+    /// Draws horizontal bars with the first group at the top. Use it for many groups or long names.
     pub fn lying(mut self) -> BarChart {
         self.lying = true;
         self
     }
 
-    /// Draws it.
+    /// Draws the chart.
     pub fn draw(&self) -> Chart {
         let width = self.groups.iter().map(|(_, bars)| bars.len()).max().unwrap_or(0);
         if width == 0 {
@@ -100,7 +101,7 @@ impl BarChart {
         }
         let mut plot = BarPlot::new().with_horizontal(self.lying);
         let mut whiskers = Vec::new();
-        // Lying bars are drawn from the bottom up.
+        // Horizontal bars are drawn from the bottom up.
         let ordered: Vec<_> =
             if self.lying { self.groups.iter().rev().collect() } else { self.groups.iter().collect() };
         for (name, bars) in ordered {

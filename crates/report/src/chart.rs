@@ -1,4 +1,4 @@
-//! What all charts share: size, colours, safe labels, and the SVG at the end.
+//! Common parts of all charts: size, colours, safe labels and the SVG output.
 
 use std::fmt::Write as _;
 
@@ -11,40 +11,41 @@ pub(crate) const WIDTH_PX: f64 = 760.0;
 /// Height of charts whose height does not follow from their rows, in CSS pixels.
 pub(crate) const HEIGHT_PX: f64 = 400.0;
 
-/// Colours of series, told apart by colour-blind readers too (Okabe and Ito, "Color Universal Design", 2008), in another
-/// order: the strongest contrasts first.
+/// Colours of series, distinguishable by colour-blind readers (Okabe and Ito, "Color Universal Design", 2008),
+/// reordered to put the strongest contrasts first.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#000000"];
 
-/// The colour of the series with this number; they repeat after eight.
+/// Returns the colour of the series with this number. Colours repeat after eight series.
 pub(crate) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// Text as the drawing library will show it unchanged: it reads `$...$` as formulas, and control characters are no XML.
+/// Returns text that the drawing library shows unchanged. The library reads `$...$` as a formula, and XML does not
+/// allow control characters.
 pub(crate) fn label(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     plain.collect::<String>().replace('$', "\\$")
 }
 
-/// A drawn chart: an SVG picture without scripts, links or fonts of its own.
+/// A drawn chart: an SVG picture without scripts, links or embedded fonts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chart {
     title: String,
     svg: String,
 }
 
-/// Names inside a picture that must differ between the pictures of one page: where they are defined, and where used.
+/// Prefixes of identifiers that must differ between the pictures of one page, at the definition and at each use.
 const LOCAL_NAMES: [(&str, &str); 2] = [("id=\"kuva-", "id=\""), ("url(#kuva-", "url(#")];
 
 impl Chart {
-    /// Draws; `layout` has axes, and gets the title here.
+    /// Draws the plots. `layout` already has its axes; the title is added here.
     pub(crate) fn draw(title: &str, plots: Vec<Plot>, layout: Layout) -> Chart {
         let svg = kuva::render_to_svg(plots, layout.with_title(label(title)));
         Chart { title: title.to_string(), svg: scalable(&svg) }
     }
 
-    /// A picture that says that there is nothing to show.
+    /// A picture that shows the title and "no data".
     pub(crate) fn empty(title: &str) -> Chart {
         let mut svg = String::new();
         // Writing to a string cannot fail.
@@ -64,12 +65,13 @@ impl Chart {
         &self.title
     }
 
-    /// The picture as a file of its own would hold it.
+    /// The picture as the contents of a separate SVG file.
     pub fn svg(&self) -> &str {
         &self.svg
     }
 
-    /// The picture for a page that holds others: names used inside it get the picture's number.
+    /// The picture for inclusion in a page with other pictures. Identifiers in it are prefixed with the picture's
+    /// number.
     pub(crate) fn inline_svg(&self, number: usize) -> String {
         LOCAL_NAMES.iter().fold(self.svg.clone(), |svg, (name, before)| {
             svg.replace(name, &format!("{before}chart{number}-"))
@@ -77,7 +79,7 @@ impl Chart {
     }
 }
 
-/// Adds a view box, so that a page may show the picture narrower than it was drawn.
+/// Adds a view box, so that a page can scale the picture down.
 fn scalable(svg: &str) -> String {
     let size = |name: &str| {
         let start = svg.find(&format!(" {name}=\""))? + name.len() + 3;
@@ -91,7 +93,7 @@ fn scalable(svg: &str) -> String {
     }
 }
 
-/// Text inside an element or an attribute.
+/// Escapes text for use inside an element or an attribute.
 fn xml(text: &str) -> String {
     askama::filters::escape(text, askama::filters::Html).map(|safe| safe.to_string()).unwrap_or_default()
 }

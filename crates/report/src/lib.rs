@@ -1,7 +1,7 @@
-//! What the measuring commands show: tables for the terminal, charts, and HTML pages that are one file.
+//! Output of the measuring commands: tables for the terminal, charts, and single-file HTML pages.
 //!
-//! A page holds everything it needs: no script, no font, no picture, no style from elsewhere, so that it can be mailed and
-//! opened without a network. All text is escaped; nothing given here is taken as markup.
+//! A page is self-contained: it refers to no external script, font, picture or style sheet. It can be mailed and opened
+//! without a network. All text is escaped; no input is interpreted as markup.
 //!
 //! ```
 //! use report::{BarChart, Page, Table};

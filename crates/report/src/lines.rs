@@ -17,7 +17,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// A point with the interval that its `y` lies in, drawn as a band around the line.
+    /// A point with an interval for `y`, drawn as a band around the line.
     pub fn within(x: f64, y: f64, low: f64, high: f64) -> Point {
         Point { x, y, interval: Some((low, high)) }
     }
@@ -34,7 +34,7 @@ impl From<(f64, f64)> for Point {
     }
 }
 
-/// What an axis must show.
+/// The range of values that an axis must show.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     low: f64,
@@ -53,14 +53,14 @@ impl Range {
         self.high = self.high.max(value);
     }
 
-    /// Ends of a logarithmic axis: a little beyond the data, not the next power of ten.
+    /// Ends of a logarithmic axis: slightly beyond the data instead of at the next power of ten.
     fn with_margins(self) -> (f64, f64) {
         let margin = if self.high > self.low { 1.15 } else { 2.0 };
         (self.low / margin, self.high * margin)
     }
 }
 
-/// A line chart. Points that cannot be drawn (not finite, or not positive on a logarithmic axis) are left out.
+/// A line chart. Points that cannot be drawn (not finite, or not positive on a logarithmic axis) are omitted.
 #[derive(Clone, Debug)]
 pub struct LineChart {
     title: String,
@@ -73,7 +73,7 @@ pub struct LineChart {
 }
 
 impl LineChart {
-    /// A chart without lines. The axes' texts say what they measure, with the unit.
+    /// Creates a chart without lines. Each axis text names the measured quantity and its unit.
     pub fn new(title: &str, x_axis: &str, y_axis: &str) -> LineChart {
         LineChart {
             title: title.to_string(),
@@ -86,13 +86,13 @@ impl LineChart {
         }
     }
 
-    /// Adds a line. Its points are connected in the order given.
+    /// Adds a line that connects the points in the order given.
     pub fn series<P: Into<Point>>(mut self, name: &str, points: impl IntoIterator<Item = P>) -> LineChart {
         self.series.push((name.to_string(), points.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// A dashed vertical line at `x`, with a word beside it.
+    /// Adds a dashed vertical line at `x` with a label.
     pub fn mark(mut self, x: f64, name: &str) -> LineChart {
         self.marks.push((x, name.to_string()));
         self
@@ -110,12 +110,12 @@ impl LineChart {
         self
     }
 
-    /// Whether a number has a place on an axis.
+    /// Whether a value can be drawn on an axis.
     fn fits(value: f64, log: bool) -> bool {
         value.is_finite() && (!log || value > 0.0)
     }
 
-    /// Draws it.
+    /// Draws the chart.
     pub fn draw(&self) -> Chart {
         let mut plots = Vec::new();
         let (mut x_range, mut y_range) = (Range::default(), Range::default());

@@ -1,4 +1,4 @@
-//! HTML pages that are one file.
+//! Single-file HTML pages.
 
 use askama::Template;
 
@@ -24,7 +24,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page with nothing but its title.
+    /// Creates a page with only a title.
     pub fn new(title: &str) -> Page {
         Page { title: title.to_string(), blocks: Vec::new() }
     }
@@ -34,44 +34,44 @@ impl Page {
         self
     }
 
-    /// A heading of a section.
+    /// Adds a section heading.
     pub fn heading(self, text: &str) -> Page {
         self.with(Block::Heading(text.to_string()))
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn paragraph(self, text: &str) -> Page {
         self.with(Block::Paragraph(text.to_string()))
     }
 
-    /// A list of short texts.
+    /// Adds a list of short texts.
     pub fn list<S: Into<String>>(self, items: impl IntoIterator<Item = S>) -> Page {
         self.with(Block::List(items.into_iter().map(Into::into).collect()))
     }
 
-    /// Text whose spaces and lines are kept: a command, an excerpt of a file.
+    /// Adds text whose spaces and line breaks are kept, such as a command or an excerpt of a file.
     pub fn preformatted(self, text: &str) -> Page {
         self.with(Block::Preformatted(text.to_string()))
     }
 
-    /// A table.
+    /// Adds a table.
     pub fn table(self, table: &Table) -> Page {
         self.captioned_table("", table)
     }
 
-    /// A table with a caption above it.
+    /// Adds a table with a caption above it.
     pub fn captioned_table(self, caption: &str, table: &Table) -> Page {
         self.with(Block::Table { caption: caption.to_string(), table: table.clone() })
     }
 
-    /// A chart.
+    /// Adds a chart.
     pub fn chart(self, chart: &Chart) -> Page {
         self.with(Block::Chart(chart.clone()))
     }
 
-    /// The file.
+    /// Returns the contents of the HTML file.
     pub fn to_html(&self) -> String {
-        // A template without fallible parts, written to a string, cannot fail.
+        // The template has no fallible part, and writing to a string cannot fail.
         self.render().unwrap_or_default()
     }
 }

@@ -1,8 +1,8 @@
-//! Tables, for the terminal and for pages.
+//! Tables for the terminal and for HTML pages.
 
 use comfy_table::{CellAlignment, LineStyle, presets};
 
-/// A table: a head and rows of text. The same table goes to the terminal and into a page.
+/// A table of text: a head and rows. The terminal and the HTML pages use the same type.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -11,24 +11,24 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Table {
         Table { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), right_from: None }
     }
 
-    /// Sets columns from this one (counted from 0) to the right: for numbers.
+    /// Right-aligns this column (counted from 0) and all after it. Use it for numbers.
     pub fn right_from(mut self, column: usize) -> Table {
         self.right_from = Some(column);
         self
     }
 
-    /// Adds a row. What it lacks in cells stays empty.
+    /// Adds a row. Missing cells are empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
         self
     }
 
-    /// True while it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -38,19 +38,19 @@ impl Table {
         &self.head
     }
 
-    /// Rows, each as long as the table is wide.
+    /// Rows padded with empty cells to the width of the table.
     pub(crate) fn full_rows(&self) -> impl Iterator<Item = Vec<&str>> {
         let width = self.rows.iter().map(Vec::len).chain([self.head.len()]).max().unwrap_or(0);
         self.rows.iter().map(move |row| (0..width).map(|at| row.get(at).map_or("", String::as_str)).collect())
     }
 
-    /// Whether a column is set to the right.
+    /// Whether a column is right-aligned.
     pub(crate) fn is_right(&self, column: usize) -> bool {
         self.right_from.is_some_and(|from| column >= from)
     }
 
-    /// For a terminal or a file of plain text, with a newline at the end. As wide as its text: nothing is cut or wrapped.
-    /// Control characters of the text are shown as spaces.
+    /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as wide as its
+    /// text: nothing is cut or wrapped. Control characters are shown as spaces.
     pub fn to_text(&self) -> String {
         let clean =
             |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();

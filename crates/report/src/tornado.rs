@@ -1,4 +1,4 @@
-//! Tornado charts: how much a result moves when each input moves alone.
+//! Tornado charts: the change of a result when one input at a time changes.
 
 use kuva::plot::BarPlot;
 use kuva::plot::legend::LegendPosition;
@@ -7,8 +7,8 @@ use kuva::render::plots::Plot;
 
 use crate::chart::{Chart, WIDTH_PX, colour, label};
 
-/// A tornado chart: one lying bar an input, from the result at the input's low value to that at its high value, around the
-/// result as it stands. The widest comes on top, whatever the order given.
+/// A tornado chart: one horizontal bar per input, from the result at the input's low value to the result at its high
+/// value, around the base result. Bars are sorted by width, the widest at the top.
 #[derive(Clone, Debug)]
 pub struct Tornado {
     title: String,
@@ -18,13 +18,14 @@ pub struct Tornado {
 }
 
 impl Tornado {
-    /// A chart without bars. `axis` says what the result measures, with its unit; `base` is the result as it stands.
+    /// Creates a chart without bars. `axis` names the result and its unit. `base` is the result with all inputs
+    /// unchanged.
     pub fn new(title: &str, axis: &str, base: f64) -> Tornado {
         Tornado { title: title.to_string(), axis: axis.to_string(), base, inputs: Vec::new() }
     }
 
-    /// Adds an input: its name (with the range it moves over), the result at its low and at its high value. Inputs with
-    /// results that are not finite are left out.
+    /// Adds an input. `name` should include the range of the input. `at_low` and `at_high` are the results at its low
+    /// and its high value. An input with a result that is not finite is omitted.
     pub fn input(mut self, name: &str, at_low: f64, at_high: f64) -> Tornado {
         if at_low.is_finite() && at_high.is_finite() {
             self.inputs.push((name.to_string(), at_low, at_high));
@@ -32,7 +33,7 @@ impl Tornado {
         self
     }
 
-    /// Draws it.
+    /// Draws the chart.
     pub fn draw(&self) -> Chart {
         if self.inputs.is_empty() || !self.base.is_finite() {
             return Chart::empty(&self.title);
@@ -41,7 +42,7 @@ impl Tornado {
             low.max(*high).max(self.base) - low.min(*high).min(self.base)
         };
         let mut inputs = self.inputs.clone();
-        // Lying bars are drawn from the bottom up: narrowest first.
+        // Horizontal bars are drawn from the bottom up, so the narrowest comes first.
         inputs.sort_by(|a, b| span(a).total_cmp(&span(b)));
         let side = |name: &str, series: usize, result: fn(&(String, f64, f64)) -> f64| {
             let bars = inputs.iter().map(|input| (label(&input.0), result(input) - self.base));

@@ -1,8 +1,9 @@
-//! Charts and tables over ordinary and odd input.
+//! Charts and tables with ordinary and unusual input.
 
 use report::{Bar, BarChart, Chart, LineChart, Point, Table, Tornado};
 
-/// A chart that can be shown: well-formed at a glance, no number that is none, a view box that lets it shrink.
+/// Expects a displayable chart: complete SVG element, no NaN or infinity, no script or link, and a view box for
+/// scaling.
 fn assert_sound(chart: &Chart) {
     let svg = chart.svg();
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");

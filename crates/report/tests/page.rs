@@ -1,4 +1,4 @@
-//! Pages: complete, self-contained, safe.
+//! HTML pages are complete, self-contained and safe.
 
 use report::{BarChart, LineChart, Page, Table};
 
@@ -37,7 +37,7 @@ fn it_needs_nothing_from_elsewhere() {
     for link in ["href=", "src=", "@import", "url(http", "//cdn"] {
         assert!(!html.contains(link), "{link} in {html}");
     }
-    // The only address is the name of SVG's vocabulary.
+    // The only URL is the SVG namespace.
     assert_eq!(
         html.matches("http").count(),
         html.matches("http://www.w3.org/2000/svg").count() + html.matches("http-equiv").count()

@@ -1,4 +1,4 @@
-//! Compressing units as the drive or its rivals do.
+//! Compression of units as the drive or a rival layout does it.
 
 use codec::{CodecId, Compressor, Decompressor, Policy};
 
@@ -10,17 +10,18 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(codec: Policy) -> Engine {
-        // Rivals do not mean to read a part of a unit.
+        // Rival layouts always read whole units, so partial reads need no support.
         Engine { compressor: Compressor::uncut(codec), decompressor: Decompressor::new() }
     }
 
-    /// Compresses `unit` as the drive would: appends the payload to `out`, or nothing where raw is better or the data
-    /// looks incompressible.
+    /// Compresses `unit` as the drive does and appends the payload to `out`. Appends nothing if the data looks
+    /// incompressible or is stored better raw.
     pub(crate) fn compress(&mut self, unit: &[u8], out: &mut Vec<u8>) -> CodecId {
         self.compressor.compress(unit, None, out)
     }
 
-    /// Decompresses a payload of [`Engine::compress`] to `out`, of the unit's length. False: it does not come back.
+    /// Decompresses a payload of [`Engine::compress`] to `out`, which has the length of the unit. Returns false if that
+    /// fails.
     pub(crate) fn decompress(&mut self, stored: CodecId, payload: &[u8], out: &mut [u8]) -> bool {
         self.decompressor.decompress(stored, payload, None, out).is_ok()
     }

@@ -1,36 +1,36 @@
-//! How far a mean over random samples can be from the truth.
+//! Error bounds for a mean over random samples.
 //!
-//! What is estimated is always a bounded quantity of a 4 KiB block (or of a larger unit), such as the bytes it would be
-//! stored in. Samples are drawn independently and uniformly over the blocks of all sources, so that large sources count
-//! as much as they weigh. Where blocks are stored together, the value of a block is its part of what its group takes: the
-//! mean over blocks is the same, and each drawn block is one sample, however many blocks are read for it. Three bounds for
-//! the mean of independent samples in `[0, range]` are used:
+//! The estimated quantity is always a bounded value of a 4 KiB block (or of a larger unit), such as the bytes it takes
+//! when stored. Samples are drawn independently and uniformly over the blocks of all sources, so each source counts in
+//! proportion to its size. Where blocks are stored together, the value of a block is its share of what its group takes.
+//! The mean over blocks is unchanged by this, and each drawn block is one sample, however many blocks are read for it.
+//! Three bounds for the mean of independent samples in `[0, range]` are used:
 //!
 //! * **Hoeffding** (W. Hoeffding, *Probability Inequalities for Sums of Bounded Random Variables*, JASA 58, 1963,
-//!   theorem 1): knows the range only, so it says beforehand how many samples are enough. In the form of (2.17) of that
-//!   paper it holds for all partial sums at once.
-//! * **Empirical Bernstein as a confidence sequence** ([`Design::sequence`]): tighter where the samples vary little, and holds
-//!   at all moments at which sampling may stop.
-//! * **Empirical Bernstein for one moment** (A. Maurer and M. Pontil, *Empirical Bernstein Bounds and Sample Variance
+//!   theorem 1): depends on the range only, so it gives a sufficient number of samples in advance. In the form (2.17)
+//!   of that paper it holds for all partial sums at once.
+//! * **Empirical Bernstein as a confidence sequence** ([`Design::sequence`]): tighter where the samples vary little,
+//!   and valid at every look at which sampling may stop.
+//! * **Empirical Bernstein for one look** (A. Maurer and M. Pontil, *Empirical Bernstein Bounds and Sample Variance
 //!   Penalization*, COLT 2009, theorem 4): for streams, whose samples are drawn without replacement, and for parts.
 //!
-//! The promised confidence is split between Hoeffding's bound and the other one. So the interval told at the end holds with
-//! the promised probability whenever that end came.
+//! The allowed error probability is split between Hoeffding's bound and the other bound. The reported interval
+//! therefore holds with the stated confidence whenever sampling stopped.
 
 use serde::{Deserialize, Serialize};
 
-/// Moments at which sampling may stop.
+/// Number of looks: the moments at which sampling may stop.
 pub const LOOKS: u64 = 24;
-/// Samples at a look, as a multiple of those at the look before: at most a sixth is drawn in vain.
+/// Samples at a look as a multiple of those at the previous look. At most a sixth of the samples is drawn in vain.
 const LOOKS_FACTOR: f64 = 1.2;
-/// Share of the allowed error probability that Hoeffding's bound gets, and so the most samples there may be: 19 % more than
-/// by Hoeffding's bound alone. The other bound gets the rest, and mostly ends the sampling long before.
+/// Share of the allowed error probability given to Hoeffding's bound. It determines the largest number of samples: 19 %
+/// more than Hoeffding's bound alone would need. The other bound gets the rest, and usually ends sampling much earlier.
 const HOEFFDING_SHARE: f64 = 0.5;
 
-/// What a mean is said to lie between.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The mean of the samples (or the truth, where everything was read).
+    /// Mean of the samples, or the exact value if everything was read.
     pub estimate: f64,
     /// Lower end.
     pub low: f64,
@@ -39,7 +39,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// A value that is known.
+    /// Creates an interval for a value that is known exactly.
     pub fn exact(value: f64) -> Interval {
         Interval { estimate: value, low: value, high: value }
     }
@@ -49,23 +49,23 @@ impl Interval {
         (self.high - self.estimate).max(self.estimate - self.low)
     }
 
-    /// Each value multiplied.
+    /// Multiplies all values by `factor`.
     pub fn scaled(&self, factor: f64) -> Interval {
         Interval { estimate: self.estimate * factor, low: self.low * factor, high: self.high * factor }
     }
 
-    /// `numerator` divided by each value; the ends change places.
+    /// Divides `numerator` by each value. The ends change places. A value of 0 gives 0.
     pub fn dividing(&self, numerator: f64) -> Interval {
         let ratio = |value: f64| if value > 0.0 { numerator / value } else { 0.0 };
         Interval { estimate: ratio(self.estimate), low: ratio(self.high), high: ratio(self.low) }
     }
 }
 
-/// Which bound an interval rests on.
+/// The bound that an interval is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Everything was read: there is nothing to estimate.
+    /// Exact: everything was read.
     Exact,
     /// Hoeffding's inequality.
     Hoeffding,
@@ -73,12 +73,12 @@ pub enum Bound {
     EmpiricalBernstein,
 }
 
-/// Sums over samples. Integers, so that the order in which threads add to it does not matter.
+/// Sums over samples. They are integers, so the result does not depend on the order in which threads add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// Sum of their values.
+    /// Sum of the sample values.
     pub sum: u128,
     squares: u128,
 }
@@ -91,7 +91,7 @@ impl Tally {
         self.squares += u128::from(value) * u128::from(value);
     }
 
-    /// Adds a sample so many times.
+    /// Adds `times` samples of the same value.
     pub fn add_times(&mut self, value: u64, times: u64) {
         self.count += times;
         self.sum += u128::from(value) * u128::from(times);
@@ -105,7 +105,7 @@ impl Tally {
         self.squares += other.squares;
     }
 
-    /// The samples added since an earlier state of this tally.
+    /// Returns the samples added since an earlier state of this tally.
     pub(crate) fn since(&self, before: &Tally) -> Tally {
         Tally {
             count: self.count - before.count,
@@ -120,36 +120,37 @@ impl Tally {
         (squares - 2.0 * center * sum + count * center * center).max(0.0)
     }
 
-    /// Of two tallies of 0 and 1 over the same samples, never both 1: 1 where either is.
+    /// Combines two tallies of 0 or 1 over the same samples into the tally of their logical or. A sample must not be 1
+    /// in both.
     pub fn or(&self, other: &Tally) -> Tally {
         debug_assert_eq!(self.count, other.count);
         Tally { count: self.count, sum: self.sum + other.sum, squares: self.squares + other.squares }
     }
 
-    /// Mean of the samples; 0 without any.
+    /// Mean of the samples; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Sample variance (divided by the count less one); 0 for fewer than two samples.
+    /// Sample variance (divided by the count minus one); 0 for fewer than two samples.
     pub fn variance(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
         }
-        // n * squares - sum^2 in integers: no cancellation.
+        // Computed as n * squares - sum^2 in integers, which avoids cancellation.
         let spread = u128::from(self.count) * self.squares - self.sum * self.sum;
         spread as f64 / (self.count as f64 * (self.count - 1) as f64)
     }
 }
 
-/// What is promised, and so how many samples it takes at most.
+/// Confidence and precision to reach, which determine the largest number of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Design {
-    /// Probability that an interval holds the truth, in (0, 1).
+    /// Probability that an interval contains the true value, in (0, 1).
     pub confidence: f64,
-    /// Half-width of the interval to be reached, in the unit of the values.
+    /// Half-width of the interval to reach, in the unit of the values.
     pub precision: f64,
-    /// Values lie between 0 and this.
+    /// Upper bound of the values. The lower bound is 0.
     pub range: f64,
 }
 
@@ -158,18 +159,18 @@ impl Design {
         (2.0 / ((1.0 - self.confidence) * HOEFFDING_SHARE)).ln()
     }
 
-    /// Of the bound that depends on the variance.
+    /// Logarithm of the error probability for the bound that depends on the variance.
     pub(crate) fn bernstein_log(&self) -> f64 {
         (2.0 / ((1.0 - self.confidence) * (1.0 - HOEFFDING_SHARE))).ln()
     }
 
-    /// Samples after which Hoeffding's bound alone gives the precision.
+    /// Number of samples with which Hoeffding's bound alone gives the precision.
     pub fn samples_max(&self) -> u64 {
         let relative = self.precision / self.range;
         (self.hoeffding_log() / (2.0 * relative * relative)).ceil() as u64
     }
 
-    /// Numbers of samples at which to look whether the precision is reached; the last is [`Design::samples_max`].
+    /// Numbers of samples at which to check whether the precision is reached. The last is [`Design::samples_max`].
     pub fn looks(&self) -> impl Iterator<Item = u64> + use<> {
         let most = self.samples_max();
         (0..LOOKS).rev().map(move |left| {
@@ -178,10 +179,10 @@ impl Design {
         })
     }
 
-    /// The interval for the mean; `exact` if the samples are all there is.
+    /// Returns the interval for the mean. `exact` means that the samples are the whole data.
     ///
-    /// Correct once, for a number of samples that does not depend on their values. For the looks of this design:
-    /// [`Design::sequence`].
+    /// The interval is valid for a single look, at a number of samples that does not depend on their values. For all
+    /// looks of this design use [`Design::sequence`].
     pub fn interval(&self, tally: &Tally, exact: bool) -> (Interval, Bound) {
         let estimate = tally.mean();
         if exact {
@@ -207,21 +208,21 @@ impl Design {
         if tally.count < 2 {
             return f64::INFINITY;
         }
-        // ln(2 / d) for one side; two sides share the error.
+        // The logarithm is ln(2 / d) for one side. The two sides share the error probability.
         let log = self.bernstein_log() + std::f64::consts::LN_2;
         let count = tally.count as f64;
         (2.0 * tally.variance() * log / count).sqrt() + 7.0 * self.range * log / (3.0 * (count - 1.0))
     }
 
-    /// The same promise for values of another range, with the number of samples left as it is: for quantities that are
-    /// told beside the one that sampling was designed for.
+    /// Returns the same design for values of another range, with the number of samples unchanged. Use it for quantities
+    /// reported beside the one that sampling was designed for.
     pub fn for_range(&self, range: f64) -> Design {
         Design { range, precision: self.precision * range / self.range, ..*self }
     }
 }
 
-/// Interval of a part of the samples (those of one file type, say), whose number is itself random: independent
-/// samples of the part once that number is given. The error is split over all looks.
+/// Returns the interval for a part of the samples, such as those of one file type. The number of samples in the part is
+/// random; given that number, they are independent samples of the part. The error probability is split over all looks.
 pub fn of_part(design: &Design, tally: &Tally, exact: bool) -> (Interval, Bound) {
     let confidence = 1.0 - (1.0 - design.confidence) / LOOKS as f64;
     Design { confidence, ..*design }.interval(tally, exact)
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn one_point_takes_at_most_86_mib() {
         let samples = design(0.01).samples_max();
-        // Hoeffding alone: ln(40) / 0.0002 = 18,445; 19 % more for the right to stop early.
+        // Hoeffding's bound alone: ln(40) / 0.0002 = 18,445. Stopping early costs 19 % more.
         assert_eq!(samples, 21_911);
         let looks: Vec<u64> = design(0.01).looks().collect();
         assert_eq!((looks.len() as u64, looks.last()), (LOOKS, Some(&samples)));

@@ -1,36 +1,36 @@
 //! Frames: adjacent blocks that the drive compresses together.
 //!
-//! Which blocks go together is [`codec::frame_blocks`]'s to say, for the drive as for this; `tests/frames.rs` holds what
-//! comes of it against drives that were written to. Not modelled: dictionaries, and that a drive with `auto` falls back to
-//! LZ4 while it is short of processors.
+//! [`codec::frame_blocks`] decides which blocks form a frame, for the drive and for this model. `tests/frames.rs`
+//! compares the result with drives that were written to. Two effects are not modelled: dictionaries, and the fallback
+//! of a drive with `auto` to LZ4 while it is short of CPU time.
 
 use codec::{CodecId, Compressor, Kind, Policy, frame_blocks};
 use layout::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 
-/// Most blocks in a frame, as a drive is opened unless told otherwise. Frames lie at multiples of their blocks, so none
-/// reaches beyond an aligned group of so many: what is sampled.
+/// Largest number of blocks in a frame with the default options of an open drive. Frames start at multiples of their
+/// length, so none crosses the boundary of an aligned group of this size. Sampling reads such groups.
 pub const GROUP_BLOCKS: u64 = FRAME_BLOCKS_MAX;
 
-/// Most blocks in a frame of what was compressed again as cold data.
+/// Largest number of blocks in a frame of data that was compressed again as cold data.
 pub(crate) const SETTLED_BLOCKS: u64 = 4;
 
-/// Sums over blocks whose records are shared out among 1 to 8 blocks count in such parts of a byte: 840 is divisible by all
-/// of these.
+/// Fractions of a byte in sums over blocks that share a record. 840 is divisible by 1 to 8, the possible numbers of
+/// blocks in a record.
 pub(crate) const PARTS_A_BYTE: u64 = 840;
 
 /// Bytes of a map entry.
 pub(crate) const ENTRY_BYTES: u64 = size_of::<layout::Entry>() as u64;
-/// Bytes of a run of equal entries.
+/// Bytes of a map run, which covers adjacent equal entries.
 const RUN_BYTES: u64 = 12;
 
-/// What a drive keeps of a block, or of several adjacent ones.
+/// The stored form of one block, or of several adjacent blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// An entry of the map with the word that the block repeats.
+    /// A map entry with the 32-bit word that the block repeats.
     Fill(u32),
-    /// A record of so many bytes, header and padding in, for so many blocks.
+    /// A record of `bytes` bytes, including header and padding, for `blocks` blocks.
     Record { bytes: u32, blocks: u32 },
 }
 
@@ -43,7 +43,7 @@ impl Kept {
         }
     }
 
-    /// Blocks kept.
+    /// Number of blocks.
     pub(crate) fn blocks(self) -> u64 {
         match self {
             Kept::Fill(_) => 1,
@@ -51,12 +51,12 @@ impl Kept {
         }
     }
 
-    /// A block's part of the record, in [`PARTS_A_BYTE`].
+    /// One block's share of the record, in [`PARTS_A_BYTE`].
     pub(crate) fn parts_a_block(self) -> u64 {
         self.record_bytes() * PARTS_A_BYTE / self.blocks()
     }
 
-    /// The record of a payload.
+    /// Returns the record for a payload.
     pub(crate) fn record(payload_bytes: usize, blocks: usize) -> Kept {
         let step = if blocks > 1 { FRAME_STEP_BYTES } else { UNIT_BYTES };
         let bytes = (RECORD_HEADER_BYTES + payload_bytes).next_multiple_of(step);
@@ -64,13 +64,13 @@ impl Kept {
     }
 }
 
-/// What a group of adjacent blocks takes.
+/// Space taken by a group of adjacent blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Bytes of records.
     pub(crate) records: u64,
-    /// Least bytes of map that it adds to its leaf: entries where those are dense, runs where that is less. Fills at its
-    /// beginning may belong to a run that is there already.
+    /// Lower bound of the bytes that the group adds to its leaf of the map: one entry per block in a dense leaf, or
+    /// runs if these take less. Fills at the beginning of the group may belong to an existing run and are not counted.
     pub(crate) map: u64,
 }
 
@@ -82,7 +82,7 @@ impl std::ops::AddAssign for Cost {
 }
 
 impl Cost {
-    /// Of all that is kept of adjacent blocks.
+    /// Space taken by all given adjacent blocks.
     pub(crate) fn of(kept: impl IntoIterator<Item = Kept>) -> Cost {
         let (mut records, mut blocks, mut runs) = (0, 0, 0);
         let mut last = None;
@@ -97,7 +97,7 @@ impl Cost {
     }
 }
 
-/// Puts adjacent blocks into frames.
+/// Divides adjacent blocks into frames as the drive does.
 pub(crate) struct Framer {
     compressor: Compressor,
     most_blocks: u64,
@@ -105,12 +105,13 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// For a drive with this codec that puts up to so many blocks into a frame.
+    /// Creates a framer for a drive with this codec and at most `most_blocks` blocks per frame.
     pub(crate) fn new(codec: Policy, most_blocks: u64) -> Framer {
         Framer { compressor: Compressor::new(codec), most_blocks, payload: Vec::new() }
     }
 
-    /// Appends what is kept of whole blocks, the first of which is block `first` of the drive, written at once.
+    /// Appends the stored form of whole blocks to `kept`. They are treated as one write that starts at block `first` of
+    /// the drive.
     pub(crate) fn run(&mut self, first: u64, data: &[u8], kept: &mut Vec<Kept>) {
         let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
         let mut done = 0;
@@ -128,7 +129,7 @@ impl Framer {
         }
     }
 
-    /// The record of blocks compressed together; `None` if that saves nothing.
+    /// Returns the record of blocks compressed together, or `None` if compression saves nothing.
     fn compressed(&mut self, data: &[u8]) -> Option<Kept> {
         self.payload.clear();
         let blocks = data.len() / BLOCK_BYTES;

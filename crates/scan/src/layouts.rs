@@ -1,4 +1,4 @@
-//! What rival layouts make of the same data: units rounded up to sectors, and VDO's bins.
+//! Models of rival layouts on the same data: units rounded up to sectors, and the packing bins of VDO.
 
 use codec::Policy;
 use layout::BLOCK_BYTES;
@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 
-/// Bytes of the largest unit that a layout compresses as one; larger units are read for nothing else.
+/// Bytes of the largest unit that a layout compresses as one. Larger reads serve no other purpose.
 pub const UNIT_BYTES_MAX: usize = 128 << 10;
-/// What a compressed unit is rounded up to: a sector of today's disks, the allocation unit of ZFS (ashift 12), btrfs and
-/// BlueStore.
+/// Granularity to which a compressed unit is rounded up: the sector of current disks and the allocation unit of ZFS
+/// (ashift 12), btrfs and BlueStore.
 const SECTOR_BYTES: usize = 4096;
 
-/// Fragments that VDO puts into one block at most (`VDO_MAX_COMPRESSION_SLOTS` of the Linux kernel's dm-vdo).
+/// Largest number of fragments in one block of VDO (`VDO_MAX_COMPRESSION_SLOTS` of the Linux kernel's dm-vdo).
 const VDO_SLOTS: usize = 14;
-/// Bytes of fragments a block holds: 4096 less a header of two version numbers and the sizes of 14 fragments.
+/// Bytes of fragments per block: 4096 minus a header of two version numbers and the sizes of 14 fragments.
 const VDO_DATA_BYTES: usize = BLOCK_BYTES - 8 - 2 * VDO_SLOTS;
 
-/// A layout that compresses data some other way than Pumice.
+/// A layout of compressed data other than Pumice's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "layout", rename_all = "snake_case")]
 pub enum Layout {
-    /// Units of so many bytes, each compressed as one and rounded up to 4 KiB sectors.
+    /// Units of a fixed size, each compressed as one and rounded up to 4 KiB sectors.
     Sectors {
-        /// Bytes of a unit.
+        /// Bytes per unit.
         unit_bytes: usize,
     },
-    /// Blocks compressed one by one with LZ4, up to 14 of them packed into one block.
+    /// Blocks compressed separately with LZ4, up to 14 of them packed into one block.
     Vdo,
 }
 
 /// A layout with a codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// How it lays data out.
+    /// The layout.
     pub layout: Layout,
-    /// How it compresses.
+    /// The codec.
     pub codec: Policy,
 }
 
 impl Rival {
-    /// Whom it stands for.
+    /// Names the systems that the rival represents.
     pub fn like(&self) -> &'static str {
         match self.layout {
             Layout::Sectors { unit_bytes: 0x4000 } => "ZFS volblocksize=16K, BlueStore",
@@ -52,7 +52,7 @@ impl Rival {
     }
 }
 
-/// The rivals compared: three unit sizes with each codec, and VDO.
+/// Returns the rivals to compare: three unit sizes with each codec, and VDO.
 pub fn rivals(codecs: &[Policy]) -> Vec<Rival> {
     let sectors =
         |unit_bytes| codecs.iter().map(move |&codec| Rival { layout: Layout::Sectors { unit_bytes }, codec });
@@ -60,8 +60,8 @@ pub fn rivals(codecs: &[Policy]) -> Vec<Rival> {
     [16 << 10, 64 << 10, 128 << 10].into_iter().flat_map(sectors).chain([vdo]).collect()
 }
 
-/// Bytes that units of `unit_bytes` of `data` take, each compressed by `engine` and rounded up to sectors. A unit of
-/// zeros takes nothing, as a hole in ZFS; the others pay for it, but rarely much.
+/// Returns the bytes that `data` takes in units of `unit_bytes`, each compressed by `engine` and rounded up to sectors.
+/// A unit of zeros takes nothing, as a hole in ZFS. Other layouts do store it, but usually in little space.
 pub(crate) fn sectors_bytes(
     data: &[u8],
     unit_bytes: usize,
@@ -80,13 +80,14 @@ pub(crate) fn sectors_bytes(
     data.chunks(unit_bytes).map(unit).sum()
 }
 
-/// Bytes of the blocks that VDO packs the blocks of `data` into: each goes to the open bin that it fills best.
+/// Returns the bytes of the blocks into which VDO packs the blocks of `data`. Each fragment goes to the open bin that
+/// it fills best.
 ///
-/// Bins that are still open at the end would go on being filled: each counts as far as it is full, measured by how many
-/// fragments of the mean size a bin takes. One with a single fragment of over half its size counts whole: such blocks
-/// seldom find a mate, and are then stored as they came.
+/// Bins that are still open at the end would be filled further, so each counts in proportion to its fill level,
+/// measured by the number of fragments of mean size that fit in a bin. A bin with a single fragment of more than half
+/// its size counts as a whole block: a second fragment that fits is rare, and the block is then stored uncompressed.
 pub(crate) fn vdo_bytes(data: &[u8], engine: &mut Engine, scratch: &mut Vec<u8>) -> u64 {
-    /// Open bins (`DEFAULT_PACKER_BINS` of dm-vdo).
+    /// Number of open bins (`DEFAULT_PACKER_BINS` of dm-vdo).
     const BINS: usize = 16;
     let mut bins: Vec<(usize, usize)> = Vec::new();
     let mut written = 0;
@@ -112,7 +113,7 @@ pub(crate) fn vdo_bytes(data: &[u8], engine: &mut Engine, scratch: &mut Vec<u8>)
             }
             None => {
                 if bins.len() == BINS {
-                    // The fullest makes way.
+                    // The fullest bin is written out.
                     let fullest = (0..BINS).max_by_key(|&bin| bins[bin].0).unwrap_or(0);
                     bins.swap_remove(fullest);
                     written += BLOCK_BYTES;
@@ -151,7 +152,7 @@ mod tests {
         let mut zstd = engine("zstd:1");
         let [small, middle, large] =
             [16, 64, 128].map(|kib| sectors_bytes(&data, kib << 10, &mut zstd, &mut Vec::new()));
-        // 40 % of 16 KiB are 6.4 KiB: two sectors of four.
+        // 40 % of 16 KiB is 6.4 KiB: two sectors of four.
         assert_eq!(small, 64 << 10);
         assert!(large <= middle && middle < small, "{small} {middle} {large}");
         assert!(large >= (128 << 10) * 4 / 10);
@@ -170,16 +171,16 @@ mod tests {
 
     #[test]
     fn vdo_packs_fourteen_at_most() {
-        // Each block compresses to a few bytes: 14 go into one block, however small they are.
+        // Each block compresses to a few bytes. At most 14 fit in one block, however small they are.
         let mut data = vec![0_u8; 28 * 4096];
         for (i, block) in data.chunks_mut(4096).enumerate() {
             block[0] = i as u8 + 1;
         }
         assert_eq!(vdo_bytes(&data, &mut engine("lz4"), &mut Vec::new()), 2 * 4096);
-        // Two of 60 % do not share a block.
+        // Two blocks that compress to 60 % do not fit in one block.
         let data = codec::testdata::fio_like(1, 32 * 4096, 40);
         assert_eq!(vdo_bytes(&data, &mut engine("lz4"), &mut Vec::new()), 32 * 4096);
-        // Two of 40 % do.
+        // Two blocks that compress to 40 % fit in one block.
         let data = codec::testdata::fio_like(1, 32 * 4096, 60);
         let bytes = vdo_bytes(&data, &mut engine("lz4"), &mut Vec::new());
         assert!((15 * 4096..=17 * 4096).contains(&bytes), "{bytes}");

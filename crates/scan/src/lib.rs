@@ -1,8 +1,8 @@
-//! How compressible is this data, and what would a Pumice drive make of it? Random samples, with an interval that holds
-//! as often as it says, or all of it.
+//! Compressibility of data, and a prediction of a Pumice drive that stores it. The data is read completely, or as
+//! random samples with confidence intervals that hold with the stated probability.
 //!
-//! [`Population`] lists what there is (files, directories, devices, NBD exports, buckets), [`scan`] measures it, and
-//! the [`Report`] is what `pumice scan --json` prints. Nothing here writes to what it reads.
+//! [`Population`] lists the sources (files, directories, devices, NBD exports, buckets). [`scan`] measures them.
+//! `pumice scan --json` prints the resulting [`Report`]. Sources are never written to.
 //!
 //! ```
 //! use scan::{Options, Population, WalkOptions};

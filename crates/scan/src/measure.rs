@@ -1,4 +1,4 @@
-//! Measuring blocks and units: what each codec and each layout makes of them, and how long that takes.
+//! Measurement of blocks and units: their size with each codec and each layout, and the CPU time taken.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::estimate::Tally;
 use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE, SETTLED_BLOCKS};
 use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
 
-/// Bytes of the longest record of a block: the most that any codec makes of one.
+/// Bytes of the longest record of a block, with any codec.
 pub const RECORD_BYTES_MAX: u64 = (BLOCK_BYTES + RECORD_HEADER_BYTES) as u64;
 
-/// Blocks measured between two looks at the clock.
+/// Number of blocks measured between two readings of the clock.
 const BLOCKS_A_BATCH: usize = 32;
 
-/// Time that a codec took for some bytes.
+/// Bytes processed by a codec and the time taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
     bytes: u64,
@@ -28,7 +28,8 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// Millions of bytes a second of one core: compressed, decompressed. `None` before anything was measured.
+    /// Throughput of one core in 10^6 bytes per second: compression, decompression. `None` before anything was
+    /// measured.
     pub(crate) fn mb_per_second(&self) -> Option<(f64, f64)> {
         let rate = |time: Duration| self.bytes as f64 / 1e6 / time.as_secs_f64();
         let known = self.bytes > 0 && !self.compressing.is_zero() && !self.decompressing.is_zero();
@@ -45,20 +46,20 @@ impl Speed {
 /// Sums over blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockTally {
-    /// 1 for a block of zeros.
+    /// 1 for a block of zeros, else 0.
     pub(crate) zeros: Tally,
-    /// 1 for a block that repeats another word.
+    /// 1 for a block that repeats another 32-bit word, else 0.
     pub(crate) fills: Tally,
-    /// 1 for a block that the first codec stores as it came.
+    /// 1 for a block that the first codec stores uncompressed, else 0.
     pub(crate) raw: Tally,
     /// Bytes of the record, for each codec.
     pub(crate) records: Vec<Tally>,
-    /// Times, for each codec.
+    /// Speed of each codec.
     pub(crate) speeds: Vec<Speed>,
 }
 
 impl BlockTally {
-    /// An empty one for so many codecs.
+    /// Creates an empty tally for this number of codecs.
     pub(crate) fn new(codecs: usize) -> BlockTally {
         BlockTally {
             records: vec![Tally::default(); codecs],
@@ -67,12 +68,12 @@ impl BlockTally {
         }
     }
 
-    /// Blocks counted.
+    /// Number of blocks measured.
     pub(crate) fn count(&self) -> u64 {
         self.zeros.count
     }
 
-    /// Adds another one's sums.
+    /// Adds the sums of another tally.
     pub(crate) fn merge(&mut self, other: &BlockTally) {
         self.zeros.merge(&other.zeros);
         self.fills.merge(&other.fills);
@@ -82,25 +83,25 @@ impl BlockTally {
     }
 }
 
-/// Sums over units of up to 128 KiB. A value is what the unit takes, divided by its blocks.
+/// Sums over units of up to 128 KiB. A value is the size of the stored unit divided by its number of blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitTally {
-    /// Bytes a block, for each rival.
+    /// Bytes per block, for each rival.
     pub(crate) rivals: Vec<Tally>,
-    /// Bytes in all, for each rival.
+    /// Total bytes, for each rival.
     pub(crate) rival_bytes: Vec<u64>,
-    /// Records of a settled drive, and records and map, a block; in [`PARTS_A_BYTE`].
+    /// Records, and records plus map, per block of a settled drive; in [`PARTS_A_BYTE`].
     pub(crate) settled: CostTally,
-    /// The same in bytes, of all units.
+    /// Records and map of all units of a settled drive, in bytes.
     pub(crate) settled_sum: Cost,
-    /// Units.
+    /// Number of units.
     pub(crate) count: u64,
-    /// Blocks in all.
+    /// Total number of blocks.
     pub(crate) blocks: u64,
 }
 
 impl UnitTally {
-    /// An empty one for so many rivals.
+    /// Creates an empty tally for this number of rivals.
     pub(crate) fn new(rivals: usize) -> UnitTally {
         UnitTally {
             rivals: vec![Tally::default(); rivals],
@@ -109,7 +110,7 @@ impl UnitTally {
         }
     }
 
-    /// Adds another one's sums.
+    /// Adds the sums of another tally.
     pub(crate) fn merge(&mut self, other: &UnitTally) {
         self.rivals.iter_mut().zip(&other.rivals).for_each(|(to, from)| to.merge(from));
         self.rival_bytes.iter_mut().zip(&other.rival_bytes).for_each(|(to, from)| *to += from);
@@ -120,32 +121,32 @@ impl UnitTally {
     }
 }
 
-/// Sums of what groups of blocks take. A value is what the group takes, divided by its blocks, in [`PARTS_A_BYTE`]; for
-/// groups of up to eight that is a whole number.
+/// Sums of the space taken by groups of blocks. A value is the size of the stored group divided by its number of
+/// blocks, in [`PARTS_A_BYTE`]. It is a whole number for groups of up to eight blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostTally {
-    /// Records.
+    /// Bytes of records.
     pub(crate) records: Tally,
-    /// Records and what they add to the map at least.
+    /// Bytes of records plus the least that they add to the map.
     pub(crate) mapped: Tally,
 }
 
 impl CostTally {
-    /// Adds a group of so many blocks, for `times` of its blocks.
+    /// Adds a group of `blocks` blocks as the sample of `times` of its blocks.
     pub(crate) fn add(&mut self, cost: Cost, blocks: u64, times: u64) {
         let value = |bytes: u64| bytes * PARTS_A_BYTE / blocks.max(1);
         self.records.add_times(value(cost.records), times);
         self.mapped.add_times(value(cost.records + cost.map), times);
     }
 
-    /// Adds another one's sums.
+    /// Adds the sums of another tally.
     pub(crate) fn merge(&mut self, other: &CostTally) {
         self.records.merge(&other.records);
         self.mapped.merge(&other.mapped);
     }
 }
 
-/// The codecs and layouts of one thread.
+/// Codec and layout state of one thread.
 pub(crate) struct Meter {
     engines: Vec<Engine>,
     rivals: Vec<(Layout, usize)>,
@@ -158,14 +159,14 @@ pub(crate) struct Meter {
     back: Vec<u8>,
 }
 
-/// CPU time of this thread: what else the machine does is not counted.
+/// Returns the CPU time of this thread. Other load on the machine does not count.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Meter {
-    /// For these codecs, the first of which is the drive's, and rivals.
+    /// Creates a meter for these codecs and rivals. The first codec is that of the drive.
     pub(crate) fn new(codecs: &[Policy], rivals: &[Rival]) -> Meter {
         let mut used: Vec<Policy> = Vec::new();
         let mut engine_of = |codec: Policy| {
@@ -188,7 +189,7 @@ impl Meter {
         }
     }
 
-    /// Measures whole blocks; `each` gets what the drive's codec keeps of each, in order.
+    /// Measures whole blocks. Calls `each` in order with the form in which the drive's codec stores each block.
     pub(crate) fn blocks(&mut self, data: &[u8], tally: &mut BlockTally, mut each: impl FnMut(Kept)) {
         for batch in data.chunks(BLOCKS_A_BATCH * BLOCK_BYTES) {
             let fills: Vec<Option<u32>> = batch.chunks(BLOCK_BYTES).map(fill_word).collect();
@@ -202,7 +203,7 @@ impl Meter {
         }
     }
 
-    /// Measures the blocks of a batch that are no fills with one codec.
+    /// Measures the blocks of a batch with one codec, except fills.
     fn batch(
         &mut self,
         at: usize,
@@ -250,12 +251,13 @@ impl Meter {
         }
     }
 
-    /// What the drive keeps of adjacent blocks from `first` on, written at once.
+    /// Appends the stored form of adjacent blocks from `first` on to `kept`, treated as one write.
     pub(crate) fn frames(&mut self, first: u64, data: &[u8], kept: &mut Vec<Kept>) {
         self.framer.run(first, data, kept);
     }
 
-    /// Measures one unit of up to 128 KiB, which begins at block `first`, with every rival, and as a settled drive keeps it.
+    /// Measures one unit of up to 128 KiB, which begins at block `first`, with every rival and as a settled drive
+    /// stores it.
     pub(crate) fn unit(&mut self, first: u64, data: &[u8], tally: &mut UnitTally) {
         let blocks = (data.len() / BLOCK_BYTES) as u64;
         if blocks == 0 || self.rivals.is_empty() {
@@ -290,7 +292,7 @@ impl Meter {
     }
 }
 
-/// How a drive without dictionaries compresses cold data: zstd at level 8 at least.
+/// Codec for cold data on a drive without dictionaries: zstd at level 8 or higher.
 pub(crate) fn settled_codec(codec: Policy) -> Policy {
     const LEVEL: i8 = 8;
     match codec {

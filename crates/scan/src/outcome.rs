@@ -1,4 +1,4 @@
-//! From sums to a report.
+//! Conversion of sums into a report.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ use crate::source::{Population, Trouble};
 use crate::worker::{Shared, Sums};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Files in trouble that are listed; all are counted.
+/// Largest number of problem files listed. All are counted.
 const TROUBLES_MAX: usize = 100;
-/// Types, directories and files that are listed.
+/// Largest number of types, directories and files listed.
 const PARTS_MAX: usize = 1000;
 
 pub(crate) struct Outcome<'a> {
@@ -27,11 +27,11 @@ pub(crate) struct Outcome<'a> {
     pub(crate) population: &'a Population,
     pub(crate) shared: Option<&'a Shared<'a>>,
     pub(crate) sums: &'a Sums,
-    /// Of samples drawn with replacement; empty for streams, and where everything was read.
+    /// Tallies at each look of samples drawn with replacement. Empty for streams, and if everything was read.
     pub(crate) looks: &'a Looks,
-    /// Everything was read.
+    /// Whether everything was read.
     pub(crate) exact: bool,
-    /// What is known beside the samples.
+    /// Facts about all blocks of a stream, known in addition to the samples.
     pub(crate) known: Option<Known>,
     pub(crate) seconds: f64,
 }
@@ -96,12 +96,13 @@ impl Outcome<'_> {
         }
     }
 
-    /// Blocks that there are, as far as they can be read.
+    /// Number of blocks; after an exact scan, of those that could be read.
     fn blocks(&self) -> u64 {
         if self.exact { self.sums.blocks.count() } else { self.population.blocks() }
     }
 
-    /// The interval for the mean of a quantity: by its tallies at the looks if there were any, else by all of it.
+    /// Returns the interval for the mean of a quantity: from its tallies at the looks if there are any, else from the
+    /// tally of all samples.
     fn interval(&self, design: &Design, all: &Tally, looks: Vec<Tally>) -> (Interval, Bound) {
         match looks.is_empty() {
             true => design.interval(all, self.exact),
@@ -109,7 +110,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// Mean of 0 and 1 with its interval; of all blocks where all are known.
+    /// Returns the mean of values 0 and 1 with its interval; exact if `known` gives the count for all blocks.
     fn share(&self, of: impl Fn(&BlockTally) -> Tally, known: Option<u64>) -> Interval {
         if let (Some(count), Some(all)) = (known, self.known) {
             return Interval::exact(count as f64 / all.blocks.max(1) as f64);
@@ -148,7 +149,7 @@ impl Outcome<'_> {
             .collect()
     }
 
-    /// Logical a stored byte. Even a fill has its entry in the map, at least a 512th of a leaf that is one run.
+    /// Logical bytes per stored byte. Even a fill needs a map entry, at least a 512th of a leaf that is one run.
     fn ratio(&self, bytes: Interval) -> Interval {
         let least = 32.0 / NODE_ENTRIES as f64;
         let floored = Interval {
@@ -185,14 +186,14 @@ impl Outcome<'_> {
         self.options.rivals().into_iter().enumerate().map(row).collect()
     }
 
-    /// Means of groups, whose values count in parts of a byte.
+    /// Means over groups, whose values are in fractions of a byte.
     fn usage(&self, design: &Design, all: &CostTally, looks: &[CostTally]) -> Usage {
         let interval = |of: fn(&CostTally) -> Tally, more: f64| {
             let design = design.for_range((design.range + more) * PARTS_A_BYTE as f64);
             let looks = looks.iter().map(of).collect();
             self.interval(&design, &of(all), looks).0.scaled(1.0 / PARTS_A_BYTE as f64)
         };
-        // A block adds eight bytes to the map at most.
+        // A block adds at most eight bytes to the map.
         let (records, mapped) = (interval(|cost| cost.records, 0.0), interval(|cost| cost.mapped, 8.0));
         Usage { records, mapped, leaves: None }
     }
@@ -205,7 +206,7 @@ impl Outcome<'_> {
         let single: Vec<CostTally> = self.looks.blocks.iter().map(|look| look.single).collect();
         let framed = Usage { leaves: leaves[0], ..self.usage(&design, &sums.framed, &framed) };
         let single = Usage { leaves: leaves[1], ..self.usage(&design, &sums.single, &single) };
-        // A drive that does not compress leaves cold data alone too.
+        // A drive that does not compress does not compress cold data either.
         let settles = self.options.codec != codec::Policy::None;
         let settled = self.options.unit_design().filter(|_| settles).map(|design| {
             let looks: Vec<CostTally> = self.looks.units.iter().map(|look| look.settled).collect();
@@ -235,7 +236,7 @@ impl Outcome<'_> {
         let Some(shared) = self.shared else { return Vec::new() };
         let design = self.options.block_design().for_range((RECORD_BYTES_MAX * PARTS_A_BYTE) as f64);
         let bytes = 1.0 / PARTS_A_BYTE as f64;
-        // Parts are of groups, which are read for as many blocks as the prediction takes.
+        // Parts are tallied over groups, which are read only as long as the prediction needs samples.
         let scale = match self.sums.framed.records.count {
             0 => 0.0,
             count => self.blocks() as f64 / count as f64,

@@ -1,8 +1,9 @@
-//! What a Pumice drive would make of the data: records with their headers, the map, and the drive that holds it all.
+//! Prediction of a Pumice drive that holds the scanned data: records with their headers, the map, and the physical
+//! size.
 //!
-//! Data is taken to be written in large pieces, 128 KiB or more at multiples of 32 KiB, so that neighbours go into frames.
-//! The sizes are the drive's own: record headers and rounding from `layout`, payloads from `codec`, map nodes by the
-//! encoder that writes them, reserve from `drive`.
+//! The data is assumed to be written in large pieces, 128 KiB or more at multiples of 32 KiB, so that adjacent blocks
+//! form frames. Sizes come from the code of the drive: record headers and rounding from `layout`, payloads from
+//! `codec`, map nodes from the encoder that writes them, the reserve from `space`.
 
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, PAGE_BYTES, ROOT, UNIT_BYTES};
@@ -12,73 +13,73 @@ use space::{data_bytes_max, kept_for_small, map_churn_bytes, map_growth_bytes};
 use crate::estimate::Interval;
 use crate::frames::{ENTRY_BYTES, Kept};
 
-/// A pack is sealed once it holds so much.
+/// Number of bytes at which a pack is sealed.
 const PACK_BYTES: u64 = space::PACK_SOFT_BYTES as u64;
 
-/// What a drive would take, in bytes unless the name says otherwise.
+/// Predicted use of space. Values are in bytes unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PredictedDrive {
-    /// How the drive compresses (`--codec` of `pumice create`).
+    /// Codec of the drive (`--codec` of `pumice create`).
     pub codec: String,
-    /// Logical bytes / physical bytes in use, headers and map counted: `compression_ratio` of `pumice status`.
+    /// Logical bytes / physical bytes in use, including headers and map: `compression_ratio` of `pumice status`.
     pub ratio: Interval,
-    /// The same if every block were written by itself, so that there are no frames.
+    /// The ratio if every block is written separately, without frames.
     #[serde(default)]
     pub ratio_of_random_writes: Option<Interval>,
-    /// The same once the drive has compressed all of it again as cold data, without a dictionary; `None` if no larger units
-    /// were read.
+    /// The ratio after the drive has compressed all data again as cold data, without a dictionary; `None` if no larger
+    /// units were read, or if the drive does not compress.
     #[serde(default)]
     pub ratio_settled: Option<Interval>,
-    /// Logical bytes / bytes of the smallest drive that holds them: reserve and fixed structures counted too.
+    /// Logical bytes / bytes of the smallest drive that holds them, including reserve and fixed structures.
     pub ratio_of_size: Interval,
-    /// Blocks written to the drive, fills in, holes not.
+    /// Bytes of blocks written to the drive, including fills but not holes.
     pub logical_used_bytes: u64,
-    /// Of these, zeros and other fills.
+    /// Part of the logical bytes that is zeros and other fills.
     pub logical_fill_bytes: Interval,
     /// Compressed blocks with their headers.
     pub records_bytes: Interval,
-    /// The map.
+    /// Bytes of the map.
     pub map_bytes: Interval,
     /// Records and map: `physical_used_bytes` of `pumice status`.
     pub physical_used_bytes: Interval,
-    /// Headers and padding of packs, until cleaning; they come out of the reserve.
+    /// Headers and padding of packs before cleaning. They are part of the reserve.
     pub pack_overhead_bytes: u64,
-    /// Smallest physical size of a drive that takes the data.
+    /// Smallest physical size of a drive that holds the data.
     pub physical_size_bytes: Interval,
-    /// Of that (at the estimate), what host data may not fill.
+    /// Part of the estimated physical size that host data cannot fill.
     pub physical_reserve_bytes: u64,
-    /// Of that, superblock, checkpoints and the odd rest.
+    /// Part of the estimated physical size for the superblock, checkpoints and the remainder.
     pub physical_fixed_bytes: u64,
 }
 
-/// What is known of the data: sums if everything was read, else intervals for means over blocks.
+/// Results of the measurement: sums if everything was read, else intervals for means over blocks.
 pub(crate) struct Evidence {
     pub(crate) codec: String,
-    /// Blocks written.
+    /// Number of blocks written.
     pub(crate) blocks: u64,
     /// Share of blocks that are fills.
     pub(crate) fills: Interval,
-    /// Written in large pieces.
+    /// Space taken if written in large pieces.
     pub(crate) framed: Usage,
-    /// Written block by block.
+    /// Space taken if written block by block.
     pub(crate) single: Usage,
-    /// After settling.
+    /// Space taken after settling.
     pub(crate) settled: Option<Usage>,
 }
 
-/// What blocks take.
+/// Space taken per block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Bytes of record, a block.
+    /// Bytes of records per block.
     pub(crate) records: Interval,
-    /// Bytes of record and least bytes of map, a block.
+    /// Bytes of records and lower bound of the map bytes, per block.
     pub(crate) mapped: Interval,
-    /// All leaves of the map, where everything was read.
+    /// All leaves of the map, if everything was read.
     pub(crate) leaves: Option<LeafSum>,
 }
 
 impl Usage {
-    /// Bytes that so many blocks take, records and map.
+    /// Bytes of records and map for this number of blocks.
     fn used(&self, blocks: u64) -> Interval {
         let scale = blocks as f64;
         let records = self.records.scaled(scale);
@@ -88,7 +89,7 @@ impl Usage {
         let leaves = blocks.div_ceil(NODE_ENTRIES as u64);
         let above = (leaves * RECORD_HEADER_BYTES as u64 + upper_bytes(leaves)) as f64;
         let mapped = self.mapped.scaled(scale);
-        // At least what each group adds to its leaf; at most every leaf dense.
+        // Lower bound: what each group adds to its leaf. Upper bound: every leaf is dense.
         let high = records.high + scale * ENTRY_BYTES as f64 + above + PAGE_BYTES as f64;
         Interval { estimate: (mapped.estimate + above).min(high), low: mapped.low.max(above), high }
     }
@@ -142,18 +143,18 @@ impl PredictedDrive {
     }
 }
 
-/// What is known of a map, as far as it bears on what fits on a drive.
+/// Properties of a map that affect how much data fits on a drive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapNeeds {
-    /// Blocks mapped.
+    /// Number of mapped blocks.
     pub blocks: u64,
-    /// What it takes.
+    /// Bytes of the map.
     pub bytes: u64,
-    /// What it can still grow by.
+    /// Bytes by which the map can still grow.
     pub growth_bytes: u64,
 }
 
-/// Bytes that live data may fill on a drive with such a map.
+/// Returns the number of live bytes that a drive with such a map can hold.
 pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
     let data = data_bytes_max(segments, geometry.segment_bytes);
@@ -163,7 +164,8 @@ pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }
 
-/// The smallest drive, in whole MiB, that takes so many live bytes with such a map. `None` beyond what a drive can be.
+/// Returns the smallest drive, in whole MiB, that holds this number of live bytes with such a map. Returns `None` if no
+/// drive is large enough.
 pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     const STEP: u64 = 1 << 20;
     let fits = |mib: u64| {
@@ -173,7 +175,7 @@ pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     while !fits(high) {
         high = high.checked_mul(2).filter(|mib| *mib <= 1 << 34)?;
     }
-    // Sizes at which segments grow make steps in this; around them it is near enough the smallest.
+    // The limit drops at sizes where the segment size grows. Near these sizes the result is only close to the smallest.
     let mut low = high / 2;
     while low + 1 < high {
         let middle = low + (high - low) / 2;
@@ -182,13 +184,13 @@ pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     Geometry::new(high * STEP, None).ok()
 }
 
-/// Bytes of the record of a node with so many children, all of them records.
+/// Bytes of the record of a node with this number of children, if none of them is a fill.
 fn upper_node_bytes(children: u64) -> u64 {
     let payload = (children * 10).min((NODE_ENTRIES * 8) as u64);
     (RECORD_HEADER_BYTES as u64 + payload).next_multiple_of(UNIT_BYTES as u64)
 }
 
-/// Bytes of all nodes above so many leaves.
+/// Bytes of all nodes above this number of leaves.
 pub(crate) fn upper_bytes(leaves: u64) -> u64 {
     let (mut below, mut bytes) = (leaves, 0);
     for _ in LEAF_LEVEL..ROOT.level {
@@ -202,23 +204,23 @@ pub(crate) fn upper_bytes(leaves: u64) -> u64 {
     bytes
 }
 
-/// Puts blocks together to leaves of the map, as they would lie one behind the other on a drive.
+/// Collects blocks into leaves of the map, as if stored consecutively on a drive.
 #[derive(Default)]
 pub(crate) struct Leaves {
     entries: Vec<(u16, Entry)>,
     slot: u16,
     positions: u64,
     payload: Vec<u8>,
-    /// Of all leaves that were ended.
+    /// Sum over all finished leaves.
     pub(crate) sum: LeafSum,
 }
 
-/// Leaves of the map.
+/// Sum over leaves of the map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeafSum {
     /// Bytes of their records.
     pub(crate) bytes: u64,
-    /// Leaves that hold something.
+    /// Number of leaves that are not empty.
     pub(crate) count: u64,
 }
 
@@ -230,12 +232,12 @@ impl LeafSum {
 }
 
 impl Leaves {
-    /// The next block, or blocks.
+    /// Adds the next block, or all blocks of a record.
     pub(crate) fn push(&mut self, kept: Kept) {
         let entry = match kept {
             Kept::Fill(word) => Entry::fill(word),
             Kept::Record { bytes, blocks } => {
-                // Any place will do, as long as it is another one.
+                // Any position will do if it differs from the others.
                 self.positions += Entry::MAX_LEN_BYTES as u64;
                 Entry::of_blocks(self.positions % (1 << 53), bytes as usize, blocks.into())
             }
@@ -249,12 +251,12 @@ impl Leaves {
         }
     }
 
-    /// The next block is this one of the leaf; what was left out is a hole, and not mapped.
+    /// Sets the slot of the next block in the leaf. Skipped slots are holes and not mapped.
     pub(crate) fn skip_to(&mut self, slot: u64) {
         self.slot = self.slot.max(slot.min(NODE_ENTRIES as u64 - 1) as u16);
     }
 
-    /// What comes next begins a leaf.
+    /// Finishes the current leaf. The next block starts a new one.
     pub(crate) fn end_leaf(&mut self) {
         if !self.entries.is_empty() {
             self.payload.clear();
@@ -281,7 +283,7 @@ mod tests {
         // Zeros only: one run of 12 bytes.
         (0..512).for_each(|_| leaves.push(Kept::Fill(0)));
         assert_eq!(leaves.sum, sum(4112 + 32, 2));
-        // Ten blocks of a leaf: pairs of ten bytes.
+        // Ten blocks of a leaf: ten pairs of ten bytes.
         leaves.skip_to(100);
         (0..10).for_each(|_| leaves.push(single));
         leaves.end_leaf();
@@ -289,7 +291,7 @@ mod tests {
         leaves.skip_to(511);
         leaves.end_leaf();
         assert_eq!(leaves.sum.count, 3);
-        // Frames: a run each.
+        // Frames: one run each.
         let mut leaves = Leaves::default();
         (0..64).for_each(|_| leaves.push(Kept::Record { bytes: 9600, blocks: 8 }));
         assert_eq!(leaves.sum, sum(16 + 64 * 12, 1));

@@ -1,4 +1,5 @@
-//! What a scan found, as `--json` prints it: a stable interface. Bytes unless the name says otherwise.
+//! Report of a scan in the form printed by `--json`, which is a stable interface. Values are in bytes unless the name
+//! says otherwise.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,61 +7,61 @@ use crate::estimate::{Bound, Interval};
 use crate::predict::PredictedDrive;
 use crate::source::{Skipped, Trouble};
 
-/// Version of this form. Fields may be added without changing it.
+/// Version of the report format. New fields do not change it.
 pub const REPORT_VERSION: u32 = 1;
 
-/// A scan.
+/// Result of a scan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// [`REPORT_VERSION`].
     pub version: u32,
-    /// Of the program.
+    /// Version of the program.
     pub program_version: String,
-    /// What the user named.
+    /// Sources as the user named them.
     pub sources: Vec<String>,
     /// `full` if everything was read, else `sample`.
     pub mode: Mode,
-    /// Probability that an interval holds the truth, each for itself.
+    /// Probability that an interval contains the true value, for each interval separately.
     pub confidence: f64,
-    /// Half-width asked for, in percentage points of the stored share, at 4 KiB.
+    /// Requested half-width for 4 KiB blocks, in percentage points of the stored share.
     pub precision_points: f64,
-    /// The same for larger units; `None`: none were read.
+    /// Requested half-width for larger units, in percentage points of the stored share; `None` if none were read.
     pub unit_precision_points: Option<f64>,
-    /// With it the same samples are drawn again.
+    /// Random seed. A scan with the same seed draws the same samples.
     pub seed: u64,
-    /// How much data there is.
+    /// Amount of data found.
     pub data: Data,
-    /// How much of it was read.
+    /// Amount of data read.
     pub read: ReadSummary,
-    /// What blocks are.
+    /// Shares of kinds of blocks.
     pub blocks: Blocks,
-    /// The drive's codec first, then those compared.
+    /// Results of the codecs: first that of the drive, then those compared with it.
     pub codecs: Vec<CodecResult>,
-    /// Other ways to lay the data out.
+    /// Results of other layouts.
     pub layouts: Vec<LayoutResult>,
-    /// What a Pumice drive would make of it; `None` without data.
+    /// Prediction of a Pumice drive that holds the data; `None` without data.
     pub predicted_drive: Option<PredictedDrive>,
-    /// By kind of file, most stored bytes first.
+    /// Results by file type, most stored bytes first.
     pub by_type: Vec<Part>,
     /// By directory, most stored bytes first.
     pub by_directory: Vec<Part>,
     /// The largest files, most stored bytes first.
     pub largest_files: Vec<Part>,
-    /// Left out on purpose.
+    /// Files and directories that were skipped on purpose.
     pub skipped: Skipped,
-    /// Files and objects that could not be read, or not wholly.
+    /// Number of files and objects that could not be read completely, and of directories that could not be listed.
     pub unreadable_count: u64,
-    /// The first of them.
+    /// The first of the unreadable files, objects and directories.
     pub unreadable: Vec<Trouble>,
-    /// Files that changed while they were scanned.
+    /// Number of files that changed during the scan.
     pub changed_count: u64,
-    /// The first of them.
+    /// The first of the changed files.
     pub changed: Vec<Trouble>,
-    /// What else the reader should know.
+    /// Further remarks for the reader.
     pub notes: Vec<String>,
 }
 
-/// How a scan read.
+/// Mode of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -70,94 +71,94 @@ pub enum Mode {
     Full,
 }
 
-/// How much data there is.
+/// Amount of data found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Data {
-    /// Files, devices, exports and objects with at least a byte.
+    /// Number of files, devices, exports and objects that are not empty.
     pub files_count: u64,
-    /// Directories gone through.
+    /// Number of directories visited.
     pub directories_count: u64,
-    /// Their bytes, holes in.
+    /// Total length of the files, including holes.
     pub apparent_bytes: u64,
-    /// Whole blocks that hold data: what would be written to a drive.
+    /// Whole blocks that hold data and would be written to a drive.
     pub data_bytes: u64,
-    /// Holes: not read, and not counted in any ratio.
+    /// Holes. They are neither read nor counted in any ratio.
     pub hole_bytes: u64,
 }
 
-/// How much was read.
+/// Amount of data read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadSummary {
     /// Bytes read.
     pub bytes: u64,
-    /// Blocks measured.
+    /// Number of blocks measured.
     pub blocks_count: u64,
-    /// Larger units measured.
+    /// Number of larger units measured.
     pub units_count: u64,
-    /// Time it took, once all was listed.
+    /// Time for reading and measuring, without listing.
     pub seconds: f64,
 }
 
-/// Shares of the blocks that hold data.
+/// Shares among the blocks that hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Zeros.
+    /// Blocks of zeros.
     pub zero: Interval,
-    /// Another 32-bit word, repeated.
+    /// Blocks that repeat another 32-bit word.
     pub fill: Interval,
-    /// Stored as they came by the drive's codec.
+    /// Blocks that the drive's codec stores uncompressed.
     pub incompressible: Interval,
 }
 
-/// One codec on 4 KiB blocks, packed to the byte (to 16 of them) as Pumice does, record headers in.
+/// Result of one codec on 4 KiB blocks. Records include headers and are rounded up to 16 bytes, as Pumice stores them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CodecResult {
-    /// As `--codec` reads it.
+    /// Codec, as spelled for `--codec`.
     pub codec: String,
-    /// Bytes compressed as one.
+    /// Bytes compressed as one unit.
     pub unit_bytes: usize,
-    /// Stored bytes a logical byte.
+    /// Stored bytes per logical byte.
     pub stored: Interval,
-    /// Logical bytes a stored byte.
+    /// Logical bytes per stored byte.
     pub ratio: Interval,
-    /// What the interval rests on.
+    /// The bound that the interval is based on.
     pub bound: Bound,
-    /// Millions of bytes a second and core, measured here in CPU time on the blocks that are no fills.
+    /// Compression speed in 10^6 bytes per second and core, measured as CPU time on the blocks that are not fills.
     pub compress_mb_per_second: Option<f64>,
-    /// The same for decompressing.
+    /// Decompression speed in 10^6 bytes per second and core, measured in the same way.
     pub decompress_mb_per_second: Option<f64>,
 }
 
-/// One other layout.
+/// Result of another layout.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LayoutResult {
     /// `sectors` of 4 KiB, or `vdo`.
     pub layout: String,
-    /// Whom it stands for.
+    /// The systems that the layout represents.
     pub like: String,
-    /// Bytes compressed as one.
+    /// Bytes compressed as one unit.
     pub unit_bytes: usize,
-    /// How.
+    /// Codec of the layout.
     pub codec: String,
-    /// Stored bytes a logical byte.
+    /// Stored bytes per logical byte.
     pub stored: Interval,
-    /// Logical bytes a stored byte.
+    /// Logical bytes per stored byte.
     pub ratio: Interval,
-    /// What the interval rests on.
+    /// The bound that the interval is based on.
     pub bound: Bound,
 }
 
-/// A part of the data.
+/// Result for a part of the data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// Kind of file, directory or file.
+    /// File type, directory or file.
     pub name: String,
-    /// Its data (estimated by its share of the samples).
+    /// Bytes of data, estimated from the share of samples.
     pub data_bytes: u64,
-    /// What the drive's codec would store of it, records only.
+    /// Bytes of records that the drive's codec would store.
     pub stored_bytes: u64,
-    /// Blocks measured.
+    /// Number of blocks measured.
     pub samples_count: u64,
-    /// Logical bytes a stored byte.
+    /// Logical bytes per stored byte.
     pub ratio: Interval,
 }

@@ -1,4 +1,4 @@
-//! A scan from beginning to end.
+//! Execution of a scan.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,40 +20,40 @@ use crate::source::{Extent, Pace, Population, SourceError};
 use crate::worker::{Shared, Sums, Worker, fill};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Bytes of a leaf's blocks: what a full scan reads at once.
+/// Bytes of the blocks under one leaf: the piece that a full scan reads at once.
 const LEAF_BYTES: usize = NODE_ENTRIES * BLOCK_BYTES;
-/// Blocks that a thread takes from a batch of samples at once.
+/// Number of blocks that a thread takes from a batch of samples at once.
 const BLOCKS_A_TURN: usize = 32;
-/// Samples that cannot be read are drawn anew, but not for ever.
+/// Limit on draws per sample. A sample that cannot be read is drawn again.
 const DRAWS_A_SAMPLE: u64 = 3;
 
-/// What to measure, and how well.
+/// Measurements to make, and their precision.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How the drive to predict compresses.
+    /// Codec of the drive to predict.
     pub codec: Policy,
-    /// Codecs to compare it with.
+    /// Codecs to compare with that of the drive.
     pub compare: Vec<Policy>,
     /// Codecs of the rival layouts.
     pub rival_codecs: Vec<Policy>,
-    /// Probability that each interval holds the truth.
+    /// Probability that each interval contains the true value.
     pub confidence: f64,
-    /// Half-width to reach, as a share (0.01: a percentage point), for 4 KiB blocks.
+    /// Half-width to reach for 4 KiB blocks, as a share (0.01 is one percentage point).
     pub precision: f64,
-    /// The same for units of up to 128 KiB; `None`: rival layouts are left out.
+    /// Half-width to reach for units of up to 128 KiB, as a share; `None` omits the rival layouts.
     pub unit_precision: Option<f64>,
-    /// Read everything.
+    /// Whether to read everything.
     pub full: bool,
-    /// What random choices follow from.
+    /// Seed of the random choices.
     pub seed: u64,
-    /// Threads that read and measure.
+    /// Number of threads that read and measure.
     pub threads: usize,
-    /// Bytes a second at most, over all threads.
+    /// Largest read rate over all threads, in bytes per second.
     pub max_rate: Option<u64>,
 }
 
 impl Options {
-    /// The codecs to measure on 4 KiB blocks: the drive's first.
+    /// Codecs to measure on 4 KiB blocks, that of the drive first.
     pub fn codecs(&self) -> Vec<Policy> {
         let drive = self.codec;
         std::iter::once(drive).chain(self.compare.iter().copied().filter(|codec| *codec != drive)).collect()
@@ -74,17 +74,18 @@ impl Options {
         Some(Design { confidence: self.confidence, precision, range: BLOCK_BYTES as f64 })
     }
 
-    /// Blocks up to which everything is read rather than sampled: twice what samples measure with all codecs at most.
+    /// Largest number of blocks that is read completely instead of sampled: twice the largest number of blocks that
+    /// sampling measures with all codecs.
     pub fn small_blocks(&self) -> u64 {
         let units = self.unit_design().map_or(0, |design| design.samples_max());
         2 * (self.block_design().samples_max() + units * (UNIT_BYTES_MAX as u64 / BLOCK))
     }
 }
 
-/// Codecs compared unless told otherwise.
+/// Codecs compared by default.
 pub const CODECS_DEFAULT: [Policy; 6] =
     [Policy::Lz4, Policy::Zstd(1), Policy::Zstd(3), Policy::Zstd(9), Policy::Deflate(1), Policy::Deflate(6)];
-/// Codecs of rival layouts unless told otherwise: what ZFS and btrfs users choose.
+/// Codecs of rival layouts by default: those that ZFS and btrfs users choose.
 pub const RIVAL_CODECS_DEFAULT: [Policy; 2] = [Policy::Lz4, Policy::Zstd(3)];
 
 impl Default for Options {
@@ -104,19 +105,19 @@ impl Default for Options {
     }
 }
 
-/// How a scan gets on.
+/// Progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes are to be read now, at most; `None`: nobody knows.
+    /// Reading begins; at most this number of bytes will be read. `None` if the number is unknown.
     Begin(Option<u64>),
-    /// So many more were.
+    /// This number of further bytes was read.
     Read(u64),
 }
 
 /// Scans a population.
 ///
 /// # Errors
-/// If there is data but none of it could be read.
+/// Fails if there is data but none of it could be read.
 pub fn scan(
     population: &Population,
     options: &Options,
@@ -161,10 +162,10 @@ pub fn scan(
     Ok(outcome.report())
 }
 
-/// Scans a stream to its end: all of it with `full` or if it is short, else samples drawn on the way.
+/// Scans a stream to its end. Measures all of it with `full` or if it is short, else samples drawn while reading.
 ///
 /// # Errors
-/// If it cannot be read.
+/// Fails if the stream cannot be read.
 pub fn scan_stream(
     name: &str,
     stream: &mut dyn Read,
@@ -228,7 +229,7 @@ fn finish(workers: Vec<Worker>, options: &Options) -> Sums {
     sums
 }
 
-/// Gives the workers, each in a thread, parts of a job until there are no more.
+/// Distributes jobs to the workers, each in its own thread, until none is left.
 fn each<T: Sync>(workers: &mut [Worker], jobs: &[T], work: impl Fn(&mut Worker, &T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -250,7 +251,7 @@ pub(crate) struct BlocksLook {
     pub(crate) single: CostTally,
 }
 
-/// Tallies at each look: what confidence sequences are made of.
+/// Tallies at each look, the input of confidence sequences.
 #[derive(Default)]
 pub(crate) struct Looks {
     pub(crate) blocks: Vec<BlocksLook>,
@@ -266,7 +267,7 @@ fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) -> Loo
     looks
 }
 
-/// Numbers of blocks, drawn uniformly, in the order of their places: files are opened once a look, and disks read forward.
+/// Draws block numbers uniformly and sorts them, so that each file is opened once per look and disks are read forward.
 fn draw_blocks(shared: &Shared<'_>, rng: &mut StdRng, count: u64) -> Vec<u64> {
     let all = shared.population.blocks();
     let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
@@ -292,7 +293,7 @@ fn sample_blocks(
             draws += count;
             let blocks = draw_blocks(shared, rng, count);
             let turns: Vec<&[u64]> = blocks.chunks(BLOCKS_A_TURN).collect();
-            // A group is eight times as much to read as a block.
+            // A group takes eight times as much reading as a block.
             match groups_done {
                 true => each(workers, &turns, |worker, turn| worker.sample_alone(shared, turn)),
                 false => each(workers, &turns, |worker, turn| worker.sample(shared, turn)),
@@ -351,11 +352,11 @@ fn measured(workers: &[Worker]) -> u64 {
     workers.iter().map(|worker| worker.sums.blocks.count()).sum()
 }
 
-/// Reads everything, leaf by leaf of the map that the drive would have.
+/// Reads everything, in units of the leaves of the map that the drive would have.
 fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
     const LEAF: u64 = NODE_ENTRIES as u64;
     let population = shared.population;
-    // Which leaf: of an item that stands alone, or of all others together.
+    // Identifies the leaf: within a standalone item, or within all other items together.
     let leaf_of = |extent: &Extent| {
         let alone = population.items()[extent.item as usize].alone;
         (alone.then_some(extent.item), population.position(extent) / LEAF)
@@ -380,7 +381,7 @@ fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
     each(workers, &leaves, |worker, leaf| worker.leaf(shared, leaf));
 }
 
-/// A stream in pieces of a leaf.
+/// Reader that splits a stream into pieces of one leaf each.
 struct LeafReader<'a> {
     stream: &'a mut dyn Read,
     pace: &'a Pace,
@@ -390,7 +391,7 @@ struct LeafReader<'a> {
 }
 
 impl LeafReader<'_> {
-    /// The next piece, whole blocks, the last one padded with zeros.
+    /// Returns the next piece: whole blocks, the last one padded with zeros.
     fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         if self.ended {
             return Ok(None);
@@ -440,7 +441,7 @@ fn stream_all(leaves: &mut LeafReader<'_>, workers: &mut [Worker]) -> std::io::R
     })
 }
 
-/// What is known of all blocks of a stream, measured or not.
+/// Counts over all blocks of a stream, measured or not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) blocks: u64,
@@ -449,13 +450,14 @@ pub(crate) struct Known {
 }
 
 /// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G. Waterman,
-/// in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). Drawn without replacement: Hoeffding's bound holds for
-/// that too (section 6 of his paper); the number of samples is fixed, and there is one look.
+/// in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). They are drawn without replacement; Hoeffding's bound
+/// holds for that too (section 6 of his paper). The number of samples is fixed, and there is one look.
 struct Reservoir {
     rng: StdRng,
     blocks_max: usize,
     units_max: usize,
-    /// Each with what its group takes, and the group's blocks: measured at once, so that the group need not be kept.
+    /// Each block with the space taken by its group and the number of blocks in the group. The space is measured
+    /// immediately, so that the group need not be kept.
     blocks: Vec<(Vec<u8>, Cost, u64)>,
     framer: Framer,
     units: Vec<Vec<u8>>,
@@ -504,7 +506,7 @@ impl Reservoir {
     }
 }
 
-/// Keeps the `seen`th piece with probability `max / seen`, in place of another one.
+/// Keeps the piece number `seen` with probability `max / seen`, in place of a random earlier one.
 fn draw<T>(rng: &mut StdRng, kept: &mut Vec<T>, max: usize, seen: u64, piece: impl FnOnce() -> T) {
     if kept.len() < max {
         kept.push(piece());

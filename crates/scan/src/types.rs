@@ -1,16 +1,16 @@
-//! What kind of file something is: by magic where its head was read, else by extension.
+//! File types: by magic number if the head was read, else by extension.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Bytes of a file's head that magic looks at.
+/// Number of bytes at the start of a file that are checked for a magic number.
 pub(crate) const HEAD_BYTES: usize = 4096;
 
-/// Longest extension taken for one: `tar.zst` has three, hashes and version numbers are none.
+/// Longest accepted extension. It excludes hashes; that of `tar.zst` has three characters.
 const EXTENSION_MAX: usize = 8;
 
-/// The extension in lower case, if it looks like one: letters and digits, a letter among them.
+/// Returns the extension in lower case, if it looks like one: letters and digits, with at least one letter.
 pub(crate) fn by_extension(name: &OsStr) -> Option<String> {
     let extension = Path::new(name).extension()?.to_str()?;
     let sane = extension.len() <= EXTENSION_MAX
@@ -19,7 +19,7 @@ pub(crate) fn by_extension(name: &OsStr) -> Option<String> {
     sane.then(|| canonical(&extension.to_ascii_lowercase()).to_string())
 }
 
-/// One name for spellings of the same.
+/// Returns a common name for different spellings of an extension.
 fn canonical(extension: &str) -> &str {
     match extension {
         "jpeg" | "jpe" => "jpg",
@@ -33,10 +33,10 @@ fn canonical(extension: &str) -> &str {
     }
 }
 
-/// By the head of a file, which may be shorter than [`HEAD_BYTES`].
+/// Returns the type by the head of a file, which may be shorter than [`HEAD_BYTES`].
 pub(crate) fn by_magic(head: &[u8]) -> Option<String> {
     let found = infer::get(head)?;
-    // ELF, shell scripts and the like have no extension of their own there.
+    // `infer` has no usual extension for ELF files and shell scripts.
     let name = match found.mime_type() {
         "application/x-executable" => "elf",
         "text/x-shellscript" => "sh",
@@ -45,7 +45,7 @@ pub(crate) fn by_magic(head: &[u8]) -> Option<String> {
     Some(canonical(name).to_string())
 }
 
-/// What there is to say about a head without magic.
+/// Returns a type for a head without a known magic number.
 pub(crate) fn by_looks(head: &[u8]) -> String {
     let text = match std::str::from_utf8(head) {
         Ok(text) => Some(text),
@@ -62,7 +62,7 @@ pub(crate) fn by_looks(head: &[u8]) -> String {
     if is_text { "text" } else { "other" }.to_string()
 }
 
-/// Names by number.
+/// Numbered names.
 #[derive(Default)]
 pub(crate) struct Names {
     names: Vec<String>,

@@ -1,4 +1,4 @@
-//! A thread of a scan: reads blocks and units, measures them, adds up.
+//! A worker thread of a scan: reads blocks and units, measures them and sums up the results.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,15 +20,15 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Number of a type that is not known yet.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What all threads share.
+/// State shared by all threads.
 pub(crate) struct Shared<'a> {
     pub(crate) population: &'a Population,
     pub(crate) pace: &'a Pace,
-    /// Everything is read in order, not samples here and there.
+    /// Whether everything is read in order, instead of samples.
     pub(crate) full: bool,
     pub(crate) types: Mutex<Names>,
     type_of: Vec<AtomicU32>,
-    /// Files told one by one: the largest.
+    /// Files listed individually: the largest.
     pub(crate) largest: HashMap<u32, ()>,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
@@ -41,7 +41,7 @@ impl<'a> Shared<'a> {
         full: bool,
         progress: &'a (dyn Fn(u64) + Sync),
     ) -> Shared<'a> {
-        /// Files told one by one, at most.
+        /// Largest number of files listed individually.
         const LARGEST_MAX: usize = 100;
         let items = population.items();
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
@@ -59,7 +59,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// The type of an item, by number; found out when the item is first opened.
+    /// Returns the number of an item's type, which is determined when the item is first opened.
     fn type_of(&self, item: u32, reader: &mut dyn ReadAt) -> u32 {
         let known = self.type_of[item as usize].load(Ordering::Relaxed);
         if known != UNKNOWN {
@@ -67,7 +67,7 @@ impl<'a> Shared<'a> {
         }
         let extension = types::by_extension(&self.population.file_name(item));
         let name = match extension {
-            // A sample is not worth another read where the name tells.
+            // When sampling, a known extension saves a further read.
             Some(extension) if !self.full => extension,
             extension => {
                 let mut head = vec![0; HEAD_BYTES];
@@ -84,7 +84,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Sums of parts of the data: a block's part of its record, in parts of a byte.
+/// Sums by parts of the data. A value is a block's share of its record, in fractions of a byte.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) types: HashMap<u32, Tally>,
@@ -103,18 +103,18 @@ impl Parts {
     }
 }
 
-/// What a thread has measured.
+/// Measurements of a thread.
 pub(crate) struct Sums {
     pub(crate) blocks: BlockTally,
-    /// What the drive keeps of data that is written in large pieces.
+    /// Space taken by data written in large pieces.
     pub(crate) framed: CostTally,
-    /// What it keeps of blocks that are written one by one.
+    /// Space taken by blocks written one by one.
     pub(crate) single: CostTally,
     pub(crate) units: UnitTally,
     pub(crate) parts: Parts,
-    /// All leaves of the map, by frames and by blocks.
+    /// All leaves of the map: with frames, and with single blocks.
     pub(crate) leaves: [LeafSum; 2],
-    /// Blocks that could not be read.
+    /// Number of blocks that could not be read.
     pub(crate) lost_blocks: u64,
 }
 
@@ -145,13 +145,13 @@ impl Sums {
 pub(crate) struct Worker {
     meter: Meter,
     pub(crate) sums: Sums,
-    /// By frames and by blocks.
+    /// Leaves of the map: with frames, and with single blocks.
     leaves: [Leaves; 2],
     open: Option<Open>,
     buf: Vec<u8>,
 }
 
-/// Bytes read that lie next to each other on the drive and come from one item.
+/// Blocks read from one item that are adjacent on the drive.
 struct Segment {
     item: u32,
     kind: u32,
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Makes an item the open one. False: it cannot be read.
+    /// Opens an item, unless it is open already. Returns false if it cannot be read.
     fn open(&mut self, shared: &Shared<'_>, item: u32) -> bool {
         if self.open.as_ref().is_some_and(|open| open.item == item) {
             return true;
@@ -195,8 +195,8 @@ impl Worker {
         }
     }
 
-    /// Reads blocks of the open item to the end of the buffer; the last one of an item is padded with zeros. Answers
-    /// false, and leaves the buffer as it was, if they are not all there.
+    /// Reads blocks of the open item and appends them to the buffer. The last block of an item is padded with zeros.
+    /// Returns false and leaves the buffer unchanged if not all blocks could be read.
     fn read(&mut self, shared: &Shared<'_>, first: u64, blocks: u64) -> bool {
         let Some(open) = &mut self.open else { return false };
         let bytes = shared.population.items()[open.item as usize].bytes;
@@ -222,7 +222,7 @@ impl Worker {
         }
     }
 
-    /// Measures blocks, given by number and in rising order, each alone. Reads nothing else.
+    /// Measures individual blocks, given by number in ascending order. Reads nothing else.
     pub(crate) fn sample_alone(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
@@ -237,7 +237,7 @@ impl Worker {
         (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
-    /// Measures blocks, given by number and in rising order: each alone, and the group that is compressed with it.
+    /// Measures blocks, given by number in ascending order: each block alone, and the group that is compressed with it.
     pub(crate) fn sample(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
@@ -262,8 +262,8 @@ impl Worker {
         (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
-    /// Reads the group that a block belongs to. Answers whose the block is, the group's position, and which of its blocks
-    /// it is; of a group that cannot be read, the block alone. `None`: that cannot be read either.
+    /// Reads the group that a block belongs to. Returns the segment of the block, the position of the group, and the
+    /// index of the block in it. If the group cannot be read, reads the block alone; returns `None` if that fails too.
     fn read_group(&mut self, shared: &Shared<'_>, number: u64) -> Option<(Segment, u64, usize)> {
         let pieces = shared.population.group_of(number, GROUP_BLOCKS);
         let own =
@@ -288,7 +288,7 @@ impl Worker {
         None
     }
 
-    /// Measures the unit that a block lies in: the part of its extent in an aligned 128 KiB.
+    /// Measures the unit that contains a block: the part of its extent within an aligned 128 KiB.
     pub(crate) fn sample_unit(&mut self, shared: &Shared<'_>, number: u64) {
         const UNIT_BLOCKS: u64 = UNIT_BYTES_MAX as u64 / BLOCK;
         let Some((extent, block)) = shared.population.locate(number) else { return };
@@ -303,7 +303,7 @@ impl Worker {
         (shared.progress)(UNIT_BYTES_MAX as u64);
     }
 
-    /// Measures pieces of extents that lie in one leaf of the map.
+    /// Measures pieces of extents that belong to one leaf of the map.
     pub(crate) fn leaf(&mut self, shared: &Shared<'_>, pieces: &[Extent]) {
         self.buf.clear();
         let mut segments = Vec::new();
@@ -317,7 +317,7 @@ impl Worker {
         (shared.progress)(blocks * BLOCK);
     }
 
-    /// Appends what can be read of a piece to the buffer.
+    /// Appends the readable blocks of a piece to the buffer.
     fn read_piece(&mut self, shared: &Shared<'_>, piece: &Extent, segments: &mut Vec<Segment>) {
         let opened = self.open(shared, piece.item);
         let kind = self.open.as_ref().map_or(0, |open| open.kind);
@@ -329,7 +329,7 @@ impl Worker {
         } else if self.read(shared, piece.first, piece.blocks) {
             segment(position, piece.blocks);
         } else {
-            // Somewhere in it: block by block then.
+            // Part of the piece cannot be read. Reads it block by block.
             for at in 0..piece.blocks {
                 if self.read(shared, piece.first + at, 1) {
                     segment(position + at, 1);
@@ -340,13 +340,13 @@ impl Worker {
         }
     }
 
-    /// Measures bytes that come from a stream, all of it: the blocks of a leaf.
+    /// Measures the blocks of a leaf of a stream that is read completely.
     pub(crate) fn stream_piece(&mut self, data: &[u8]) {
         let blocks = (data.len() / BLOCK_BYTES) as u64;
         self.measure_leaf(data, &[Segment { item: 0, kind: 0, position: 0, blocks }], None);
     }
 
-    /// Measures blocks that were drawn from a stream, with what the group of each takes.
+    /// Measures a block drawn from a stream, with the space taken by its group.
     pub(crate) fn stream_block(&mut self, (block, cost, blocks): &(Vec<u8>, Cost, u64)) {
         self.sums.framed.add(*cost, *blocks, 1);
         self.measure_alone(block);
@@ -357,7 +357,7 @@ impl Worker {
         self.meter.unit(0, data, &mut self.sums.units);
     }
 
-    /// Measures blocks as if each were written by itself.
+    /// Measures blocks as if each were written separately.
     fn measure_alone(&mut self, data: &[u8]) -> Vec<Kept> {
         let mut kept = Vec::with_capacity(data.len() / BLOCK_BYTES);
         self.meter.blocks(data, &mut self.sums.blocks, |one| kept.push(one));
@@ -407,7 +407,7 @@ impl Worker {
         self.leaves.iter_mut().for_each(Leaves::end_leaf);
     }
 
-    /// All that was measured.
+    /// Returns all measurements.
     pub(crate) fn finish(mut self) -> Sums {
         self.sums.leaves = self.leaves.map(|leaves| leaves.sum);
         self.sums
@@ -424,7 +424,7 @@ fn count_part(shared: &Shared<'_>, sums: &mut Sums, part: &Segment, kept: Kept) 
     }
 }
 
-/// A stream read to the end of a buffer. Answers bytes read.
+/// Reads a stream until the buffer is full or the stream ends. Returns the number of bytes read.
 pub(crate) fn fill(stream: &mut dyn io::Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {

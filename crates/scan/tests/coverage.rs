@@ -1,11 +1,11 @@
-//! Intervals hold as often as they promise, on distributions whose mean is known, with the early stop in; and what
-//! holds less often is noticed.
+//! Confidence intervals hold with the stated probability on distributions of known mean, with early stopping. Intervals
+//! that are too narrow are detected.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scan::estimate::{Design, Interval, Tally, of_part};
 
-/// Values lie between 0 and this, as bytes of a block do.
+/// Upper bound of the values: about the bytes of a block's record.
 const RANGE: u64 = 4112;
 const TRIALS: u32 = 2000;
 
@@ -47,7 +47,7 @@ fn distributions() -> Vec<Distribution> {
     ]
 }
 
-/// Samples as a scan does: up to the first look at which the precision is reached.
+/// Draws samples as a scan does, up to the first look at which the precision is reached.
 fn scan(
     design: &Design,
     draw: fn(&mut StdRng) -> u64,
@@ -70,8 +70,8 @@ fn scan(
     (last, tally.count)
 }
 
-/// Most misses that a right interval may have in so many trials: three and a half standard deviations above what is
-/// promised.
+/// Largest number of misses of a correct interval in `TRIALS` trials: 3.5 standard deviations above the expected
+/// number.
 fn misses_allowed(confidence: f64) -> f64 {
     let expected = f64::from(TRIALS) * (1.0 - confidence);
     expected + 3.5 * (expected * confidence).sqrt()
@@ -136,7 +136,7 @@ fn data_that_varies_little_takes_fewer_samples() {
     assert!(count * 4 < design.samples_max(), "{count}");
 }
 
-/// One standard error to each side: right two times in three, said to be 95 %.
+/// An interval of one standard error to each side. It is reported as 95 % but holds in two of three cases.
 fn too_narrow(_: &Design, looks: &[Tally]) -> Interval {
     let tally = looks.last().copied().unwrap_or_default();
     let error = (tally.variance() / tally.count.max(1) as f64).sqrt();
@@ -144,7 +144,7 @@ fn too_narrow(_: &Design, looks: &[Tally]) -> Interval {
     Interval { estimate: mean, low: mean - error, high: mean + error }
 }
 
-/// The textbook's interval, looked at again and again until it is narrow enough: wrong where rare values matter.
+/// The textbook interval, checked repeatedly until it is narrow enough. It is wrong where rare values matter.
 fn normal_approximation(_: &Design, looks: &[Tally]) -> Interval {
     let tally = looks.last().copied().unwrap_or_default();
     let error = 1.96 * (tally.variance() / tally.count.max(1) as f64).sqrt();
@@ -164,7 +164,8 @@ fn a_wrong_interval_is_noticed() {
 
 #[test]
 fn parts_of_the_samples_hold_too() {
-    // One sample in ten belongs to the part, whose mean is 500; sampling stops when the whole is known well enough.
+    // One sample in ten belongs to the part, whose mean is 500. Sampling stops when the precision for the whole is
+    // reached.
     let design = Design { confidence: 0.9, precision: 0.08 * RANGE as f64, range: RANGE as f64 };
     let mut rng = StdRng::seed_from_u64(7);
     let mut missed = 0;

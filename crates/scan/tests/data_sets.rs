@@ -1,5 +1,6 @@
-//! The data sets of the Canonical document ("How to utilize CPU offloads to increase storage efficiency", table of
-//! compression ratios), in kind, on data made here: what compresses there compresses here, what does not does not.
+//! Generated data of the same kinds as the data sets of the Canonical document ("How to utilize CPU offloads to
+//! increase storage efficiency", table of compression ratios). Data that compresses there compresses here, and the rest
+//! does not.
 //!
 //! | data set there | ratio there (zlib) |
 //! | --- | --- |
@@ -22,7 +23,7 @@ use scan::{Options, Population, Report, WalkOptions};
 const WIDTH: usize = 320;
 const HEIGHT: usize = 240;
 
-/// Fields of random letters, digits and two more: six bits of entropy a byte, as Warp's.
+/// Fields of random letters, digits and two more characters: six bits of entropy per byte, as in Warp's data.
 fn csv(seed: u64, len: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut rng = StdRng::seed_from_u64(seed);
@@ -36,7 +37,7 @@ fn csv(seed: u64, len: usize) -> String {
     text
 }
 
-/// Papers as a data set of abstracts has them.
+/// Records of papers with abstracts.
 fn json(seed: u64, len: usize) -> String {
     let words = String::from_utf8_lossy(&testdata::text_like(seed, len))
         .replace(|c: char| !c.is_ascii_alphanumeric(), " ");
@@ -51,7 +52,7 @@ fn json(seed: u64, len: usize) -> String {
     text
 }
 
-/// A frame of a scene with a light that moves and some noise of the camera: luma, then two planes of colour at half size.
+/// A frame of a scene with a moving light and camera noise: luma, then two chroma planes at half size.
 fn frame(rng: &mut StdRng, number: usize, noise: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(WIDTH * HEIGHT * 3 / 2);
     let (cx, cy) = (80 + number % 160, 120);
@@ -85,7 +86,7 @@ fn jpeg(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Encodes raw video with x264; false where it is not installed.
+/// Encodes raw video with x264. Returns false if x264 is not installed or fails.
 fn h264(yuv: &Path, to: &Path) -> bool {
     let size = format!("{WIDTH}x{HEIGHT}");
     let run = Command::new("x264")
@@ -120,7 +121,7 @@ fn each_compresses_as_its_like() {
     let mut rng = StdRng::seed_from_u64(4);
     let video: Vec<u8> = (0..60).flat_map(|number| frame(&mut rng, number, 1)).collect();
     std::fs::write(at("clip.yuv"), &video).expect("written");
-    // Noise enough that there is something to encode.
+    // More noise, so that the encoder has data to encode.
     let noisy: Vec<u8> = (0..60).flat_map(|number| frame(&mut rng, number, 24)).collect();
     let temporary = tempfile::NamedTempFile::with_suffix(".yuv").expect("a file");
     std::fs::write(temporary.path(), &noisy).expect("written");
@@ -141,7 +142,7 @@ fn each_compresses_as_its_like() {
     if encoded {
         assert!((0.98..1.05).contains(&ratio("h264")));
     }
-    // Each file alone says the same as its row.
+    // A file scanned alone has the same ratio as its row.
     let alone = scanned(&at("warp.csv"));
     assert!((1.25..1.40).contains(&alone.codecs[0].ratio.estimate));
     assert!((1.25..1.40).contains(&alone.codecs[1].ratio.estimate), "DEFLATE, as there");

@@ -1,4 +1,4 @@
-//! Files and directories as they are met: sparse, linked, special, gone, changing. Nothing is written to them.
+//! Files and directories of all kinds: sparse, linked, special, removed, changing. Nothing is written to them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -66,7 +66,7 @@ fn links_special_files_and_loops() {
     assert_eq!(skipped.hard_links_count, 1);
     assert_eq!(skipped.empty_files_count, 1);
     assert_eq!(report.unreadable_count, 0);
-    // A link that the user names is followed.
+    // A symbolic link named by the user is followed.
     symlink(root.join("a/file"), root.join("named")).expect("a link");
     assert_eq!(scanned(&root.join("named")).data.data_bytes, 3 * 4096);
 }
@@ -77,7 +77,7 @@ fn other_filesystems_are_left_out_unless_wanted() {
         eprintln!("skipped: /proc is not mounted");
         return;
     }
-    // Only listed: /proc/sys has files of no length, and nothing in it is read.
+    // Only listed: the files in /proc/sys have length 0, so nothing is read.
     let all = listed(Path::new("/proc/sys/fs"), WalkOptions { cross_filesystems: true, depth: 1 });
     assert_eq!(all.blocks(), 0);
     let report = scan::scan(&all, &quick(), &|_| ()).expect("scanned");
@@ -106,7 +106,7 @@ fn files_that_go_and_files_that_change() {
         assert_eq!(report.changed_count, 3, "{:?}", report.changed);
         assert!(report.read.blocks_count > 0);
         if full {
-            // What is left of what was listed.
+            // The remaining data of the listed files.
             assert_eq!(report.data.data_bytes, 16 * MIB);
         } else {
             assert!(report.codecs[0].stored.half_width() <= 0.0501);
@@ -139,7 +139,7 @@ fn access_times_stay() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("old");
     fs::write(&path, testdata::text_like(1, 1 << 20)).expect("written");
-    // Older than the change: mounted relatime or not, reading would move it.
+    // Older than the modification, so that reading would update it even on a relatime mount.
     let long_ago = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let now = Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 };
     let times = Timestamps { last_access: long_ago, last_modification: now };
@@ -183,9 +183,9 @@ fn a_stream_is_what_a_file_is() {
     assert_eq!(all.mode, ScanMode::Full);
     assert_eq!(all.codecs[0].stored, file.codecs[0].stored);
     assert_eq!(all.predicted_drive, file.predicted_drive);
-    // Short: read whole anyway.
+    // A short stream is read completely.
     assert_eq!(stream(&quick()).codecs[0].stored, file.codecs[0].stored);
-    // Drawn on the way.
+    // Samples are drawn while reading.
     for seed in 0..10 {
         let options = Options { precision: 0.05, unit_precision: Some(0.2), seed, ..quick() };
         let drawn = stream(&options);
@@ -193,7 +193,7 @@ fn a_stream_is_what_a_file_is() {
         assert_eq!(drawn.data.apparent_bytes, bytes.len() as u64);
         let (told, truth) = (drawn.codecs[0].stored, file.codecs[0].stored.estimate);
         assert!(told.half_width() <= 0.0501 && (told.low..=told.high).contains(&truth), "{told:?} {truth}");
-        // Every block was looked at for this.
+        // Zeros are counted over all blocks.
         assert_eq!(drawn.blocks.zero, file.blocks.zero);
     }
     let empty = scan::scan_stream("-", &mut std::io::empty(), &quick(), &|_| ()).expect("scanned");
@@ -221,7 +221,7 @@ fn rivals_agree_between_samples_and_all() {
             assert!((told.low..=told.high).contains(&known), "{row:?} {known}");
         }
     }
-    // Byte-granular packing beats rounding small units, and bins.
+    // Packing to 16 bytes takes less space than small units rounded up to sectors, and less than bins.
     let of_pumice = truth.codecs[0].ratio.estimate;
     let of_rival = |layout: &str, unit| {
         let rows = truth.layouts.iter().filter(|row| row.layout == layout && row.unit_bytes == unit);
@@ -243,7 +243,7 @@ fn directories_and_types_are_told_apart() {
     write("text/deep/er/a.txt", testdata::text_like(1, 4 << 20));
     write("text/b.txt", testdata::text_like(2, 1 << 20));
     write("noise/c.bin", testdata::random(3, 2 << 20));
-    // Called a text, but it is a gzip file.
+    // Named as text, but a gzip file by content.
     write("noise/d.txt", [vec![0x1f, 0x8b, 8], testdata::random(4, 1 << 20)].concat());
     let report = scanned(folder.path());
     let part = |parts: &[scan::report::Part], end: &str| {

@@ -1,4 +1,4 @@
-//! Frames are made by the rule of the drive: the same data, written to a drive, takes as many bytes as are predicted.
+//! Frames follow the rule of the drive: data written to a real drive takes exactly the predicted number of bytes.
 
 #[path = "../../drive/tests/common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use common::{create_options, open, run};
 
 const BLOCK: u64 = 4096;
 
-/// A run of blocks of changing kinds, most of them of the same kind as the one before.
+/// Generates blocks of varying kinds. Most have the same kind as the one before.
 fn blocks(rng: &mut StdRng, count: u64) -> Vec<u8> {
     let mut kind = 0;
     let mut bytes = Vec::new();
@@ -35,7 +35,7 @@ fn blocks(rng: &mut StdRng, count: u64) -> Vec<u8> {
                 codec::fill(&mut block, rng.random_range(0..3));
                 block
             }
-            // Random but for its end: compresses by some bytes, or just not.
+            // Random data with a compressible end. It compresses by a few bytes, or just not.
             _ => {
                 let mut block = testdata::random(seed, 4096);
                 let from = 4096 - rng.random_range(1..120);
@@ -53,7 +53,7 @@ fn records_and_map_to_the_byte() {
     let mut rng = StdRng::seed_from_u64(11);
     for case in 0..40 {
         let codec = [Policy::Auto, Policy::Lz4, Policy::Zstd(5), Policy::None, Policy::Deflate(1)][case % 5];
-        // Written in runs with holes between them that begin and end anywhere.
+        // Runs with holes between them that begin and end at any block.
         let (mut at, mut runs) = (0, Vec::new());
         while at < 1500 {
             at += rng.random_range(1..40);

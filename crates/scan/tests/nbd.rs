@@ -1,4 +1,4 @@
-//! NBD exports, against nbdkit and against servers that misbehave.
+//! NBD exports from nbdkit, and from servers that misbehave.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use codec::testdata;
 use scan::{Options, Population, Report, SourceError, WalkOptions};
 
-/// A running nbdkit; ended when dropped.
+/// A running nbdkit, stopped when dropped.
 struct Nbdkit {
     child: Child,
     _folder: tempfile::TempDir,
@@ -18,7 +18,7 @@ struct Nbdkit {
 }
 
 impl Nbdkit {
-    /// Serves an image; `None` where nbdkit is missing.
+    /// Serves an image. Returns `None` if nbdkit is missing.
     fn start(arguments: &[&str], plugin: &[&str]) -> Option<Nbdkit> {
         let folder = tempfile::tempdir().expect("a folder");
         let image = folder.path().join("image");
@@ -101,7 +101,7 @@ fn samples_of_an_export() {
 fn a_server_of_simple_replies() {
     let Some(nbdkit) = Nbdkit::start(&["--no-sr"], &[]) else { return };
     let export = of_export(&nbdkit.uri, &Options { full: true, ..quick() }).expect("scanned");
-    // Nobody told of holes: they are read, and are zeros.
+    // The server reports no holes, so they are read as zeros.
     assert_eq!(export.data.data_bytes, 64 << 20);
     assert!((export.blocks.zero.estimate - 56.0 / 64.0).abs() < 0.01, "{:?}", export.blocks.zero);
 }
@@ -109,13 +109,13 @@ fn a_server_of_simple_replies() {
 #[test]
 fn read_errors_are_counted() {
     let Some(nbdkit) = Nbdkit::start(&["--filter=error"], &["error-pread-rate=50%"]) else { return };
-    // Every second read fails: other blocks are drawn instead.
+    // Every second read fails. Other blocks are drawn instead.
     let export = of_export(&nbdkit.uri, &Options { precision: 0.15, ..quick() }).expect("scanned");
     assert_eq!(export.unreadable_count, 1, "{:?}", export.unreadable);
     assert!(export.read.blocks_count > 40, "{:?}", export.read);
 }
 
-/// Says `script` to a client, whatever it says, and hangs up.
+/// Sends `script` to every client, whatever it requests, and closes the connection.
 fn scripted(script: Vec<u8>) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("socket");
@@ -175,7 +175,7 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
     reply(10, nbd::protocol::REP_ACK, b"");
     reply(7, nbd::protocol::REP_INFO, &[0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 1]);
     reply(7, nbd::protocol::REP_ACK, b"");
-    // A chunk of data that lies outside of what was asked for.
+    // A chunk of data outside of the requested range.
     script.extend(nbd::protocol::STRUCTURED_REPLY_MAGIC.to_be_bytes());
     script.extend([0, 1, 0, 1]);
     script.extend(1_u64.to_be_bytes());

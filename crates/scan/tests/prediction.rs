@@ -1,4 +1,4 @@
-//! What is predicted is what a real drive does with the same data.
+//! The predicted drive matches a real drive with the same data.
 
 #[path = "../../drive/tests/common/mod.rs"]
 mod common;
@@ -17,20 +17,20 @@ use common::{create_options, open, run};
 
 const MIB: u64 = 1 << 20;
 
-/// A disk image with about everything: (offset, bytes) pieces, holes between them.
+/// A disk image with many kinds of data, as (offset, bytes) pieces with holes between them.
 fn pieces() -> Vec<(u64, Vec<u8>)> {
     let mut words = vec![0; 3 << 20];
     codec::fill(&mut words, 0xdead_beef);
     vec![
         (0, testdata::text_like(1, 9 << 20)),
         (10 * MIB, testdata::random(2, 5 << 20)),
-        // Zeros that were written, beginning and ending within a leaf.
+        // Written zeros that begin and end within a leaf.
         (17 * MIB - 4096, vec![0; (6 << 20) + 8192]),
         (24 * MIB, testdata::fio_like(3, 12 << 20, 60)),
         (37 * MIB, words),
-        // A single block far away.
+        // A single distant block.
         (45 * MIB + 40960, testdata::text_like(4, 4096)),
-        // Data and zeros taking turns.
+        // Alternating data and zeros.
         (
             48 * MIB,
             (0..1024)
@@ -50,7 +50,7 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Writes pieces to a new drive, so many bytes at once.
+/// Writes pieces to a new drive, `step` bytes per write.
 fn written(codec: Policy, pieces: &[(u64, Vec<u8>)], step: usize) -> Drive<MemoryMedia> {
     let media = Arc::new(MemoryMedia::new(128 * MIB));
     let options = CreateOptions { codec, ..create_options(128 * MIB, 256 * MIB) };
@@ -64,7 +64,7 @@ fn written(codec: Policy, pieces: &[(u64, Vec<u8>)], step: usize) -> Drive<Memor
     drive
 }
 
-/// Writes pieces to a new drive and closes it.
+/// Writes pieces to a new drive, closes it and returns its status.
 fn real(codec: Policy, pieces: &[(u64, Vec<u8>)]) -> Status {
     let drive = written(codec, pieces, 256 << 10);
     run(drive.close()).expect("close");
@@ -171,7 +171,7 @@ fn a_directory_of_files() {
         let len = 1 + (i * 7919) as usize % 60_000;
         let bytes = if i % 5 == 0 { testdata::random(i, len) } else { testdata::text_like(i, len) };
         std::fs::write(folder.path().join(format!("f{i}")), &bytes).expect("written");
-        // As a filesystem does: whole blocks, the rest of the last one zeros.
+        // A filesystem stores whole blocks and pads the last one with zeros.
         disk.extend(&bytes);
         disk.resize(disk.len().next_multiple_of(4096), 0);
     }
@@ -200,7 +200,7 @@ fn the_smallest_drive_takes_the_data_and_a_smaller_one_does_not() {
             while run(drive.maintain())? {}
             Ok::<(), drive::Error>(())
         });
-        // What the map can grow by is known once it is written.
+        // The possible growth of the map is known once the map is written.
         run(drive.checkpoint()).expect("checkpoint");
         let status = drive.status();
         (done.is_ok(), status)

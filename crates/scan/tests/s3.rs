@@ -1,4 +1,4 @@
-//! Buckets, against a small stand-in for S3 that lists and answers ranged GETs.
+//! Buckets on a small S3 test server that supports listing and ranged GETs.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,9 +15,9 @@ type Objects = BTreeMap<String, (Vec<u8>, String)>;
 #[derive(Default)]
 struct State {
     objects: Objects,
-    /// Requests are refused unless they are signed with this key.
+    /// Key that must sign the requests, if any. Other requests are refused.
     key: Option<String>,
-    /// So many requests are answered with 503 first.
+    /// Number of requests to fail with status 503 first.
     failing: u32,
     lists: u32,
     gets: u32,
@@ -34,7 +34,7 @@ impl StandIn {
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let state = Arc::new(Mutex::new(State { objects, ..State::default() }));
         let shared = state.clone();
-        // Ends with the test.
+        // The thread ends with the test.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let state = shared.clone();
@@ -111,7 +111,7 @@ fn answer(target: &str, headers: &BTreeMap<String, String>, state: &mut State) -
 }
 
 fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, String, Vec<u8>) {
-    /// Small pages, so that there are many.
+    /// Small pages, to get several of them.
     const PAGE: usize = 3;
     state.lists += 1;
     let from: usize = token.and_then(|token| token.parse().ok()).unwrap_or(0);
@@ -220,7 +220,7 @@ fn samples_by_ranges() {
     assert_eq!(report.mode, Mode::Sample);
     let stored = report.codecs[0].stored;
     assert!(stored.half_width() <= 0.1001 && (stored.low..=stored.high).contains(&0.72), "{stored:?}");
-    // At most 192 samples of 32 KiB, of 30 MiB.
+    // At most 192 samples of 32 KiB, out of 30 MiB.
     assert!(report.read.bytes < 8 << 20, "not all of it: {}", report.read.bytes);
 }
 

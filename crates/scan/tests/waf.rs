@@ -1,4 +1,5 @@
-//! The model of write amplification against the engine: uniform random overwrites of 4 KiB until it is steady.
+//! The model of write amplification compared with the engine: uniform random overwrites of 4 KiB until the drive is in
+//! steady state.
 
 #[path = "../../drive/tests/common/mod.rs"]
 mod common;
@@ -16,8 +17,8 @@ use common::{create_options, run, spawner};
 
 const MIB: u64 = 1 << 20;
 
-/// Cleaned bytes for each byte of records that the host's writes took, on a drive of so many MiB of which `share` is
-/// live.
+/// Returns the measured and the modelled amount of cleaning: bytes moved per byte of records that the host writes. The
+/// drive has a size of `physical_mib` MiB, of which `share` is live.
 fn measured(physical_mib: u64, share: f64) -> (f64, f64) {
     let physical = physical_mib * MIB;
     let media = Arc::new(MemoryMedia::new(physical));
@@ -32,7 +33,7 @@ fn measured(physical_mib: u64, share: f64) -> (f64, f64) {
     let drive = run(Drive::open(media, with)).expect("open");
     let data = testdata::fio_like(1, 4 << 20, 60);
     let block = |i: u64| &data[(i % 1024) as usize * 4096..][..4096];
-    // 40 % of 4096, and a header.
+    // 40 % of 4096, plus a header.
     let record = 1660.0;
     let blocks = (physical as f64 * share / record) as u64;
     let write = |at: u64, i: u64| {
@@ -62,7 +63,8 @@ fn cleaning_is_what_the_model_says() {
     for share in [0.4, 0.55, 0.7] {
         let (measured, model) = measured(96, share);
         eprintln!("{share}: measured {measured:.3}, model {model:.3}");
-        // Short logs, small segments, a stock of whole segments: a third is near enough, twice is not.
+        // Logs are short, segments small, and free segments are counted as a whole: a deviation of a third is accepted,
+        // a factor of two is not.
         assert!(
             (measured - model).abs() < 0.1 + 0.33 * model,
             "at {share}: measured {measured}, model {model}"

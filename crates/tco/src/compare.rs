@@ -1,4 +1,4 @@
-//! Columns against the baseline, sweeps of an input, and which inputs matter most.
+//! Comparison of columns with the baseline, sweeps over one input, and sensitivity to each input.
 
 use std::str::FromStr;
 
@@ -6,36 +6,36 @@ use crate::field::{Field, Limit};
 use crate::model::evaluate;
 use crate::scenario::{Column, Scenario};
 
-/// The ratio at which a column costs as much for an effective TB as the baseline does.
+/// The compression ratio at which a column costs as much per effective TB as the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BreakEven {
-    /// Cheaper from this ratio on.
+    /// As cheap as the baseline at this ratio, cheaper above it.
     At(f64),
-    /// Cheaper, or as cheap, even if nothing compresses.
+    /// Cheaper than the baseline, or as cheap, even at a ratio of 1.
     Always,
-    /// Dearer even at [`BREAK_EVEN_RATIO_MAX`].
+    /// More expensive than the baseline even at [`BREAK_EVEN_RATIO_MAX`].
     Never,
-    /// It does not compress, or it is the baseline.
+    /// Not applicable: the column does not compress, or it is the baseline.
     None,
 }
 
-/// The largest ratio that a break-even is looked for at.
+/// The largest ratio considered in the search for a break-even.
 pub const BREAK_EVEN_RATIO_MAX: f64 = 1000.0;
 
-/// A column against the baseline.
+/// Comparison of a column with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Share of the baseline's TCO per TBe that it saves; negative where it costs more.
+    /// Saving in TCO per TBe as a share of the baseline's; negative if the column costs more.
     pub saving: f64,
-    /// The same with a performance multiplier of 1 in both: as if performance did not count.
+    /// The same saving with a performance multiplier of 1 in both columns, which ignores performance.
     pub saving_without_performance: f64,
-    /// The ratio it must reach to be as cheap as the baseline stands.
+    /// Ratio that the column must reach to cost as much as the baseline.
     pub break_even: BreakEven,
-    /// TCO per TBe in US$ at the scenario's equal ratio, if it has one.
+    /// TCO per TBe in US$ at the scenario's `equal_ratio`, if set.
     pub at_equal_ratio: Option<f64>,
 }
 
-/// Compares every column with the baseline, in their order.
+/// Compares every column with the baseline. Results are in column order.
 pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
     let base = scenario.baseline();
     let base_tco = tco(base);
@@ -57,7 +57,8 @@ fn tco(column: &Column) -> f64 {
     evaluate(column).tco_per_tbe()
 }
 
-/// By bisection: the cost falls as the ratio rises, in a rack as one over it, in a cloud by parts.
+/// Finds the break-even ratio by bisection. The cost falls as the ratio rises: in inverse proportion for a rack, in
+/// part for a cloud.
 fn break_even(column: &Column, base_tco: f64) -> BreakEven {
     if !column.takes(Field::Ratio) {
         return BreakEven::None;
@@ -77,7 +78,7 @@ fn break_even(column: &Column, base_tco: f64) -> BreakEven {
     BreakEven::At(high)
 }
 
-/// A range of values that an input moves over.
+/// A range of values for one input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SweepRange {
     /// The input.
@@ -90,12 +91,12 @@ pub struct SweepRange {
     pub points: usize,
 }
 
-/// Values of a sweep where none are asked for.
+/// Number of values in a sweep if none is given.
 pub const SWEEP_POINTS_DEFAULT: usize = 13;
-/// Most values of a sweep.
+/// Largest number of values in a sweep.
 pub const SWEEP_POINTS_MAX: usize = 1000;
 
-/// Text that is no sweep.
+/// Error for a text that is not a valid sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no sweep: {problem}")]
 pub struct SweepError {
@@ -106,7 +107,8 @@ pub struct SweepError {
 impl FromStr for SweepRange {
     type Err = SweepError;
 
-    /// Reads `FIELD=LOW..HIGH` or `FIELD=LOW..HIGH:POINTS`; the field may go by its key alone (`ratio`).
+    /// Parses `FIELD=LOW..HIGH` or `FIELD=LOW..HIGH:POINTS`. The key without the section (`ratio`) is enough where it
+    /// is unique.
     fn from_str(text: &str) -> Result<SweepRange, SweepError> {
         let error = |problem: String| SweepError { text: text.to_string(), problem };
         let form = || error("write FIELD=LOW..HIGH, such as ratio=1.0..4.0".to_string());
@@ -138,10 +140,10 @@ impl FromStr for SweepRange {
 }
 
 impl SweepRange {
-    /// The values, from low to high; whole numbers only where the field wants them.
+    /// Returns the values from low to high, rounded to whole numbers for fields that require them, without duplicates.
     pub fn values(&self) -> Vec<f64> {
         let step = (self.high - self.low) / (self.points - 1) as f64;
-        // Sums of steps would miss round values by a last digit.
+        // Rounds to 9 decimals, so that floating-point errors do not show in round values.
         let value = |at: usize| ((self.low + step * at as f64) * 1e9).round() / 1e9;
         let mut values: Vec<f64> = (0..self.points)
             .map(|at| if at + 1 == self.points { self.high } else { value(at) })
@@ -152,18 +154,18 @@ impl SweepRange {
     }
 }
 
-/// A sweep: TCO per TBe in US$ of every column at every value.
+/// Results of a sweep: TCO per TBe in US$ of every column at every value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// The input that moves.
+    /// The input that varies.
     pub field: Field,
     /// Its values.
     pub values: Vec<f64>,
-    /// For each column, in their order, TCO per TBe at each value. Columns without the input stay level.
+    /// TCO per TBe for each column (in column order) at each value. It is constant for columns without the input.
     pub tco_per_tbe: Vec<Vec<f64>>,
 }
 
-/// Moves an input over a range in all columns.
+/// Computes all columns with one input varied over a range.
 pub fn sweep(scenario: &Scenario, range: &SweepRange) -> Sweep {
     let values = range.values();
     let line = |column: &Column| values.iter().map(|value| tco(&column.with(range.field, *value))).collect();
@@ -171,7 +173,7 @@ pub fn sweep(scenario: &Scenario, range: &SweepRange) -> Sweep {
     Sweep { field: range.field, values, tco_per_tbe }
 }
 
-/// What a result does when one input moves.
+/// Change of the result when one input changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Influence {
     /// The input.
@@ -187,14 +189,14 @@ pub struct Influence {
 }
 
 impl Influence {
-    /// How far apart the two results are.
+    /// Absolute difference between the two results.
     pub fn swing(&self) -> f64 {
         (self.tco_at_high - self.tco_at_low).abs()
     }
 }
 
-/// Moves every input of a column alone, by this share of its value down and up (within what is allowed; whole numbers by one at
-/// least), and lists those that change the result, the strongest first.
+/// Changes each input of a column separately, down and up by `share` of its value. Values stay within the field's
+/// limit, and whole numbers change by at least 1. Returns the inputs that change the result, the largest change first.
 pub fn tornado(column: &Column, share: f64) -> Vec<Influence> {
     let mut all: Vec<Influence> = Field::ALL
         .iter()
@@ -213,7 +215,7 @@ pub fn tornado(column: &Column, share: f64) -> Vec<Influence> {
             let at = |value| tco(&column.with(field, value));
             Influence { field, low, high, tco_at_low: at(low), tco_at_high: at(high) }
         })
-        // Rounding alone is no influence.
+        // Ignores changes that come from rounding only.
         .filter(|influence| influence.swing() > 1e-9 * influence.tco_at_low)
         .collect();
     all.sort_by(|a, b| b.swing().total_cmp(&a.swing()));

@@ -1,20 +1,20 @@
-//! The inputs of the model: every field of a scenario with its unit, its limits and its default.
+//! Inputs of the model: every field of a scenario with its unit, limit and default.
 //!
-//! This list is the only one: parsing, checks, sweeps, the tornado and the table in `docs/tco.md` all follow it.
+//! This list is the single source for parsing, checks, sweeps, the tornado chart and the table in `docs/tco.md`.
 
 use crate::show::Show;
 
-/// What a column describes.
+/// The kind of storage in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Servers and drives in a rack, bought: the SNIA model.
+    /// Servers and drives in a rack, purchased: the SNIA model.
     Rack,
     /// Volumes of a cloud provider, rented by the month.
     Cloud,
 }
 
 impl Kind {
-    /// As scenarios spell it.
+    /// Name of the kind in scenarios.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Rack => "rack",
@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-/// Which values a field may have. All are finite and at most [`VALUE_MAX`].
+/// Allowed values of a field. All are finite and at most [`VALUE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Above 0.
@@ -40,7 +40,8 @@ pub enum Limit {
     Count,
 }
 
-/// The largest value of any field: large enough for dollars of a data centre, small enough that no result overflows.
+/// The largest value of any field: large enough for the cost of a data centre in dollars, small enough that no result
+/// overflows.
 pub const VALUE_MAX: f64 = 1e12;
 
 impl Limit {
@@ -57,7 +58,8 @@ impl Limit {
         inside && value <= VALUE_MAX
     }
 
-    /// The nearest value within the limit.
+    /// Clamps a value to the bounds of the limit. A value at or below 0 becomes 0 for [`Limit::Positive`] and
+    /// [`Limit::PositiveFraction`], although these exclude 0.
     pub(crate) fn clamp(self, value: f64) -> f64 {
         match self {
             Limit::Positive | Limit::NotNegative => value.max(0.0),
@@ -68,7 +70,7 @@ impl Limit {
         .min(VALUE_MAX)
     }
 
-    /// In words.
+    /// Describes the limit in words.
     pub fn expected(self) -> &'static str {
         match self {
             Limit::Positive => "a number above 0",
@@ -81,28 +83,28 @@ impl Limit {
     }
 }
 
-/// What is known about a field.
+/// Properties of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldInfo {
-    /// Section and key, as scenarios spell it: `drive.capacity_gb`.
+    /// Section and key as spelled in scenarios, such as `drive.capacity_gb`.
     pub name: &'static str,
     /// Short text for tables.
     pub label: &'static str,
-    /// Unit, empty where the value has none.
+    /// Unit; empty if the value has none.
     pub unit: &'static str,
     /// Allowed values.
     pub limit: Limit,
-    /// Value where a scenario gives none; `None` if it must.
+    /// Value if the scenario gives none; `None` if the field has no fixed default.
     pub default: Option<f64>,
-    /// The kind of column that has it; `None` for both.
+    /// The kind of column that has the field; `None` for both.
     pub kind: Option<Kind>,
-    /// How tables print it.
+    /// Format in tables.
     pub show: Show,
-    /// What it is, in a sentence.
+    /// Description in one sentence.
     pub what: &'static str,
 }
 
-/// Lists the fields once, and derives the enum, the table and their number.
+/// Defines the fields once and generates the enum, the list of all fields and the table of properties.
 macro_rules! fields {
     ($($variant:ident = $name:literal, $label:literal, $unit:literal, $limit:ident, $default:expr, $kind:expr, $show:expr, $what:literal;)*) => {
         /// An input of the model.
@@ -115,7 +117,7 @@ macro_rules! fields {
             /// Every field, in the order of tables.
             pub const ALL: &'static [Field] = &[$(Field::$variant,)*];
 
-            /// What is known about this field.
+            /// Properties of this field.
             pub fn info(self) -> &'static FieldInfo {
                 const INFO: &[FieldInfo] = &[$(FieldInfo {
                     name: $name, label: $label, unit: $unit, limit: Limit::$limit, default: $default, kind: $kind,
@@ -244,18 +246,19 @@ fields! {
 }
 
 impl Field {
-    /// The field of this full name.
+    /// Returns the field with this full name.
     pub fn named(name: &str) -> Option<Field> {
         Field::ALL.iter().copied().find(|field| field.info().name == name)
     }
 
-    /// The field of this full name, or of this key if only one section has it: `ratio` is `workload.ratio`.
+    /// Returns the field with this full name, or with this key if only one section has it: `ratio` is `workload.ratio`.
     pub fn resolve(name: &str) -> Option<Field> {
         let mut by_key = Field::ALL.iter().copied().filter(|field| field.key() == name);
         Field::named(name).or_else(|| by_key.next().filter(|_| by_key.next().is_none()))
     }
 
-    /// The field that a wrong name may have meant: the same key in another section, or a key spelled much like it.
+    /// Suggests a field for an unknown name: a key of similar spelling in the same section, or the same key in another
+    /// section.
     pub(crate) fn closest(section: &str, key: &str) -> Option<&'static str> {
         let likeness = |field: &Field| strsim::jaro_winkler(key, field.key());
         let alike = Field::ALL.iter().filter(|field| field.section() == section);
@@ -274,17 +277,18 @@ impl Field {
         self.info().name.split_once('.').map_or("", |(_, key)| key)
     }
 
-    /// Whether columns of a kind have it.
+    /// Whether columns of this kind have the field.
     pub fn applies_to(self, kind: Kind) -> bool {
         self.info().kind.is_none_or(|only| only == kind)
     }
 
-    /// Whether a scenario must give it. The traffic of a cloud column has no fixed default and need not be given.
+    /// Whether a scenario must give the field. The traffic of a cloud column is optional, although it has no fixed
+    /// default.
     pub fn is_required(self) -> bool {
         self.info().default.is_none() && self != Field::CloudTraffic
     }
 
-    /// In words, what a scenario may give: `a number above 0, in GB`.
+    /// Describes the allowed values in words: `a number above 0, in GB`.
     pub fn expected(self) -> String {
         let FieldInfo { limit, unit, .. } = self.info();
         let unit = if unit.is_empty() || *unit == ":1" { String::new() } else { format!(", in {unit}") };

@@ -1,8 +1,10 @@
-//! What storage costs over its life, for each TB that users can store: the SNIA storage TCO model, and beyond it cloud
-//! volumes, the CPU that compression takes, discounting, racks for a wanted capacity, and greenhouse gases.
+//! Total cost of ownership (TCO) of storage per TB that users can store. Implements the SNIA storage TCO model and
+//! extends it with cloud volumes, CPU cost of compression, discounting, number of racks for a required capacity, and
+//! greenhouse gases.
 //!
-//! A [`Scenario`] is read from TOML ([`parse`]), perhaps with measured values put in ([`use_scan`], [`use_bench`]); each of its
-//! columns is computed ([`evaluate`]) and compared ([`compare`], [`sweep`], [`tornado`]). Nothing here reads files or prints.
+//! [`parse`] reads a [`Scenario`] from TOML. [`use_scan`] and [`use_bench`] replace assumed values by measured ones.
+//! [`evaluate`] computes a column. [`compare`], [`sweep`] and [`tornado`] compare columns and inputs. This crate reads
+//! no files and prints nothing.
 //!
 //! ```
 //! let preset = tco::preset("snia-2023").expect("it exists");

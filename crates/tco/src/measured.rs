@@ -1,4 +1,4 @@
-//! Measured values in place of assumed ones: what is read of the JSON of `pumice scan` and `pumice bench`.
+//! Replacement of assumed values by measured ones from the JSON output of `pumice scan` and `pumice bench`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,65 +6,67 @@ use serde_json::Value;
 use crate::field::{Field, Limit};
 use crate::scenario::{Input, Origin, Scenario};
 
-/// Where `pumice scan --json` puts the ratio of a Pumice drive: `{"estimate": 2.4, "low": 2.3, "high": 2.5}`, logical bytes over
-/// physical bytes, headers, map and reserve counted, with the ends of its confidence interval.
+/// Path of the compression ratio of a Pumice drive in the output of `pumice scan --json`: `{"estimate": 2.4, "low":
+/// 2.3, "high": 2.5}`. The ratio is logical bytes over physical bytes, including headers, map and reserve. `low` and
+/// `high` are the ends of its confidence interval.
 pub const SCAN_RATIO_PATH: &str = "predicted_drive.ratio";
 
-/// What is read of a scan at [`SCAN_RATIO_PATH`], or at the path that a column names. Other keys beside these are fine.
+/// Compression ratio read from a scan at [`SCAN_RATIO_PATH`], or at the path that a column specifies. Other keys are
+/// ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct ScanRatio {
-    /// The likeliest value.
+    /// The most likely value.
     pub estimate: f64,
-    /// Lower end of the interval: the value that is used.
+    /// Lower end of the interval. This is the value that the model uses.
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
 }
 
-/// What is read of `bench.json`. Other keys beside these are fine.
+/// Contents of `bench.json`. Other keys are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Bench {
-    /// When it was measured, as text.
+    /// Time of the measurement, as text.
     pub date: Option<String>,
     /// The command that measured it.
     pub command: Option<String>,
-    /// What was measured, a target each.
+    /// Results, one per target.
     pub targets: Vec<BenchTarget>,
 }
 
-/// What was measured of one target: only what is there is used.
+/// Results of one target. Missing values are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct BenchTarget {
-    /// The column's name, or what its key `bench` says.
+    /// Name of the column, or the value of the column's key `bench`.
     pub name: String,
-    /// Throughput of applications in MB/s of 10^6 bytes, under the same load for all targets. The performance multiplier of a
-    /// column becomes the highest of all throughputs over its own.
+    /// Throughput of applications in MB/s of 10^6 bytes, under the same load for all targets. The performance
+    /// multiplier of a column becomes the highest throughput of all matched columns divided by its own.
     pub mb_per_s: Option<f64>,
     /// Logical bytes over physical bytes.
     pub ratio: Option<f64>,
-    /// CPU time of the target, of all its threads, in seconds for each GB of 10^9 bytes written.
+    /// CPU time of all threads of the target, in seconds per GB of 10^9 bytes written.
     pub cpu_seconds_per_gb: Option<f64>,
 }
 
-/// A measured value that took the place of an assumed one.
+/// A measured value that replaced an assumed one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The column.
     pub column: String,
     /// The field.
     pub field: Field,
-    /// What was assumed.
+    /// The replaced value.
     pub before: f64,
-    /// What is used now.
+    /// The measured value.
     pub value: f64,
-    /// In words: of what, by what.
+    /// Description of the measurement: subject and source.
     pub detail: String,
 }
 
-/// Why a measurement could not be used.
+/// Reason why a measurement cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MeasuredError {
-    /// Not the JSON that was expected.
+    /// The file is not the expected JSON.
     #[error("{file}: {problem}")]
     Json {
         /// The file.
@@ -72,22 +74,22 @@ pub enum MeasuredError {
         /// What is wrong, with the line.
         problem: String,
     },
-    /// A key is missing or holds something else.
+    /// A key is missing or has an invalid value.
     #[error("{file}: {path}: expected {expected}")]
     Key {
         /// The file.
         file: String,
-        /// The key, with dots.
+        /// Path of the key, separated by dots.
         path: String,
-        /// What should be there.
+        /// The expected value.
         expected: String,
     },
-    /// Nothing in the file concerns any column.
+    /// No measurement in the file applies to a column.
     #[error("{file}: {problem}")]
     Unused {
         /// The file.
         file: String,
-        /// What there is on both sides.
+        /// Description of the problem.
         problem: String,
     },
 }
@@ -96,8 +98,8 @@ fn key_error<T>(file: &str, path: &str, expected: impl Into<String>) -> Result<T
     Err(MeasuredError::Key { file: file.to_string(), path: path.to_string(), expected: expected.into() })
 }
 
-/// The value at a path of keys with dots between them. `list[key=value,other=value]` is the item of a list whose keys have
-/// these values, `list[3]` the fourth.
+/// Returns the value at a path of keys separated by dots. `list[key=value,other=value]` selects the item of a list
+/// whose keys have these values; `list[3]` selects the fourth item.
 fn at_path<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
     let mut inside = false;
     let steps = path.split(|c| {
@@ -112,7 +114,7 @@ fn at_path<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
-/// The item of a list at an index, or with certain values.
+/// Returns the item of a list at an index, or the first item whose keys have the given values.
 fn pick<'a>(items: &'a [Value], which: &str) -> Option<&'a Value> {
     if let Ok(index) = which.parse::<usize>() {
         return items.get(index);
@@ -125,7 +127,7 @@ fn pick<'a>(items: &'a [Value], which: &str) -> Option<&'a Value> {
     items.iter().find(|item| wanted.iter().all(|(key, value)| has(item, key, value)))
 }
 
-/// Puts a measured value into a column.
+/// Stores a measured value in a column.
 fn apply(scenario: &mut Scenario, at: usize, field: Field, value: f64, detail: &str) -> Applied {
     let column = &mut scenario.columns[at];
     let before = column.get(field);
@@ -133,12 +135,13 @@ fn apply(scenario: &mut Scenario, at: usize, field: Field, value: f64, detail: &
     Applied { column: column.name.clone(), field, before, value, detail: detail.to_string() }
 }
 
-/// Puts the ratio that a scan found into every column that compresses: the lower end of its interval. A ratio under 1 is used
-/// as it is: headers cost more than compression saves there.
+/// Sets the ratio of every column that compresses to the lower end of the interval found by a scan. A ratio below 1 is
+/// used unchanged: there, headers cost more than compression saves.
 ///
 /// # Errors
 ///
-/// If the text is not JSON, or has no interval at the path that a column wants.
+/// Fails if the text is not JSON, if it has no valid interval at the path that a column requires, or if no column
+/// compresses.
 pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<Applied>, MeasuredError> {
     let json: Value = serde_json::from_str(text).map_err(|error| MeasuredError::Json {
         file: file.to_string(),
@@ -181,11 +184,12 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<A
     Ok(applied)
 }
 
-/// Puts what a benchmark measured into the columns of the same names.
+/// Sets the measured values of a benchmark in the columns with matching names.
 ///
 /// # Errors
 ///
-/// If the text is not such JSON, holds impossible values, or has no target of any column's name.
+/// Fails if the text is not valid benchmark JSON, if a value is out of range, if no target matches a column, if
+/// `cpu_seconds_per_gb` is given for a column without `cpu.gb_per_s`, or if no value can be used.
 pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<Applied>, MeasuredError> {
     let bench: Bench = serde_json::from_str(text)
         .map_err(|error| MeasuredError::Json { file: file.to_string(), problem: error.to_string() })?;
@@ -224,7 +228,7 @@ pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<
     let fastest = speeds.iter().copied().fold(0.0, f64::max);
     let mut applied = Vec::new();
     for (at, target) in matched {
-        // One throughput alone compares with nothing.
+        // A single throughput has nothing to compare with.
         if let Some(mb_per_s) = target.mb_per_s.filter(|_| speeds.len() > 1) {
             let detail = format!("{fastest} MB/s over {mb_per_s} MB/s, {source}");
             applied.push(apply(scenario, at, Field::PerformanceMultiplier, fastest / mb_per_s, &detail));

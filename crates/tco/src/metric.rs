@@ -1,19 +1,19 @@
-//! The outputs of the model.
+//! Outputs of the model.
 
 use crate::show::Show;
 
-/// What is known about an output.
+/// Properties of an output.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricInfo {
-    /// Its key in JSON and CSV, unit last.
+    /// Key in JSON and CSV, with the unit last.
     pub key: &'static str,
     /// Short text for tables.
     pub label: &'static str,
     /// Unit.
     pub unit: &'static str,
-    /// How tables print it: with the digits of the SNIA document where that has it.
+    /// Format in tables: the number of digits of the SNIA document where it has this output.
     pub show: Show,
-    /// Whether tables leave it out where it is 0 in every column.
+    /// Whether tables omit it if it is 0 in every column.
     pub optional: bool,
 }
 
@@ -29,7 +29,7 @@ macro_rules! metrics {
             /// Every output, in the order of tables.
             pub const ALL: &'static [Metric] = &[$(Metric::$variant,)*];
 
-            /// What is known about this output.
+            /// Properties of this output.
             pub fn info(self) -> &'static MetricInfo {
                 const INFO: &[MetricInfo] = &[$(MetricInfo {
                     key: $key, label: $label, unit: $unit, show: $show, optional: $optional,
@@ -86,7 +86,7 @@ metrics! {
     WantedCarbonKg = "wanted_carbon_kg", "Greenhouse gases", "kg CO2e", Show::Number(0), true;
 }
 
-/// The outputs of one column. What does not apply to its kind is absent.
+/// Outputs of one column. Outputs that do not apply to its kind are absent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Results {
     values: Vec<Option<f64>>,
@@ -101,12 +101,12 @@ impl Results {
         self.values[metric as usize] = Some(value);
     }
 
-    /// An output, if it applies.
+    /// Returns an output, if it applies.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.values[metric as usize]
     }
 
-    /// TCO per effective TB over the whole term in US$: the number that all comparisons use.
+    /// TCO per effective TB over the whole term in US$. All comparisons use this number.
     pub fn tco_per_tbe(&self) -> f64 {
         self.get(Metric::TcoPerTbe).unwrap_or(f64::NAN)
     }

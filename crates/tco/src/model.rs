@@ -1,19 +1,19 @@
-//! The model. Racks follow the SNIA storage TCO model as the paper "TCO in Computational Storage - Compression" (SNIA
-//! Computational Storage SIG, August 2023) prints it; cloud volumes, cores, discounting, counts of racks and greenhouse gases go
-//! beyond. `docs/tco.md` gives the formulas in order.
+//! The cost model. Racks follow the SNIA storage TCO model as published in "TCO in Computational Storage - Compression"
+//! (SNIA Computational Storage SIG, August 2023). Cloud volumes, CPU cores, discounting, number of racks and greenhouse
+//! gases are extensions. `docs/tco.md` lists the formulas in order.
 
 use crate::field::{Field as F, Kind};
 use crate::metric::{Metric as M, Results};
 use crate::scenario::Column;
 
-/// Hours of a year, as the SNIA model counts them.
+/// Hours per year in the SNIA model.
 const HOURS_PER_YEAR: f64 = 8760.0;
 const MONTHS_PER_YEAR: f64 = 12.0;
 const GB_PER_TB: f64 = 1000.0;
 const TB_PER_PB: f64 = 1000.0;
 const W_PER_KW: f64 = 1000.0;
 
-/// Computes a column.
+/// Computes the outputs of a column.
 pub fn evaluate(column: &Column) -> Results {
     match column.kind {
         Kind::Rack => rack(column),
@@ -21,22 +21,22 @@ pub fn evaluate(column: &Column) -> Results {
     }
 }
 
-/// Drives of a rack.
+/// Number of drives in a rack.
 pub(crate) fn drives(c: &Column) -> f64 {
     c.get(F::Servers) * c.get(F::DrivesPerServer) + c.get(F::Jbods) * c.get(F::DrivesPerJbod)
 }
 
-/// Cores of a server that compression keeps busy.
+/// Cores per server that compression keeps busy.
 fn cores_busy(c: &Column) -> f64 {
     c.get(F::CpuCores) * c.get(F::CpuShare) + c.get(F::CpuSecondsPerGb) * c.get(F::CpuGbPerS)
 }
 
-/// Effective bytes for each raw byte: filled, without redundancy, compressed, at equal performance.
+/// Effective bytes per raw byte, after utilization, redundancy, compression and performance multiplier.
 fn effective_per_raw(c: &Column) -> f64 {
     c.get(F::Utilization) / c.get(F::Replication) * c.get(F::Ratio) / c.get(F::PerformanceMultiplier)
 }
 
-/// Present value of one dollar that is paid in equal parts at the end of every month of the term.
+/// Present value of one dollar paid in equal parts at the end of every month of the term.
 pub(crate) fn annuity(rate_per_year: f64, years: f64) -> f64 {
     let monthly = (rate_per_year.ln_1p() / MONTHS_PER_YEAR).exp_m1();
     if monthly == 0.0 {
@@ -113,7 +113,7 @@ fn rack(c: &Column) -> Results {
     r
 }
 
-/// Racks that must be bought. A billionth is rounding, not another rack.
+/// Number of racks to buy, at least 1. A relative excess below 1e-9 is a rounding error and adds no rack.
 fn whole_racks(racks: f64) -> f64 {
     (racks * (1.0 - 1e-9)).ceil().max(1.0)
 }
@@ -140,7 +140,7 @@ fn cloud(c: &Column) -> Results {
     r
 }
 
-/// Sums, and everything by capacity and time.
+/// Stores the sums, and the results per capacity and time.
 fn totals(r: &mut Results, c: &Column, raw_tb: f64, effective_tbe: f64, capex: f64, opex: f64) {
     let months = c.get(F::Years) * MONTHS_PER_YEAR;
     r.put(M::ReducedTo, 1.0 / c.get(F::Ratio));

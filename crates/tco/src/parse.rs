@@ -1,4 +1,4 @@
-//! Scenarios from TOML: every mistake is told with its line, its field and what was expected there.
+//! Parser for scenarios in TOML. Errors report the line, the field and the expected value.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use toml::de::{DeTable, DeValue};
 use crate::field::{Field, Kind, VALUE_MAX};
 use crate::scenario::{COLUMNS_MAX, Column, Input, Origin, Scenario};
 
-/// What is wrong with a scenario, and where.
+/// Error in a scenario, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct ScenarioError {
     /// The file, as given.
     pub file: String,
-    /// Line in it, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The field concerned, as a scenario spells it; empty if the text is no TOML at all.
+    /// The field concerned, as spelled in scenarios; empty if the text is not TOML.
     pub field: String,
-    /// The field, what was expected and what was found, in words.
+    /// Description with the field, the expected value and the value found.
     pub problem: String,
 }
 
-/// Largest scenario in bytes.
+/// Largest size of a scenario in bytes.
 pub const SCENARIO_MAX_BYTES: usize = 1 << 20;
 
-/// Reads a scenario. `file` is for messages and for [`Scenario::file`].
+/// Parses a scenario. `file` is used in messages and in [`Scenario::file`].
 ///
 /// # Errors
 ///
-/// If it is no TOML, has a key that is not known, lacks one that must be there, or holds an impossible value.
+/// Fails if the text is too large or not TOML, has an unknown key, lacks a required key, or has an invalid value.
 pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     let reader = Reader { file, text };
     if text.len() > SCENARIO_MAX_BYTES {
@@ -46,7 +46,7 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     reader.scenario(document.get_ref())
 }
 
-/// Keys beside the sections, of the scenario as a whole and of a column.
+/// Keys allowed beside the sections, in the scenario and in a column.
 const TOP_KEYS: &str = "title, baseline, equal_ratio, [common], [[column]]";
 const COLUMN_KEYS: &str =
     "name, kind, note, compresses, scan, bench, [column.sources] and the sections of fields";
@@ -59,7 +59,7 @@ struct Reader<'a> {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Fields and sources that a table gives, with the places of the fields.
+/// Fields and sources of a table, with the byte offsets of the fields.
 #[derive(Default)]
 struct Sections {
     values: BTreeMap<Field, (f64, usize)>,
@@ -161,7 +161,7 @@ impl Reader<'_> {
         Ok(scenario)
     }
 
-    /// Reads one key of `common` or of a column that should be a section of fields, or the sources.
+    /// Reads one key of `common` or of a column: a section of fields, or `sources`.
     fn section(
         &self,
         key: &Spanned<std::borrow::Cow<'_, str>>,
@@ -202,7 +202,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a column; also tells where its name stands.
+    /// Reads a column. Also returns the byte offset of its name.
     fn column(&self, value: &Value<'_>, common: &Sections) -> Result<(Column, usize), ScenarioError> {
         let start = value.span().start;
         let mut own = Sections::default();
@@ -243,7 +243,7 @@ impl Reader<'_> {
         Ok((column, name_at))
     }
 
-    /// Gives a column its inputs: its own, else the common ones, else the defaults.
+    /// Sets the inputs of a column: from the column itself, else from `common`, else from the defaults.
     fn fill(
         &self,
         column: &mut Column,
@@ -292,7 +292,7 @@ impl Reader<'_> {
     }
 }
 
-/// A number, if it is one.
+/// Returns the value as a number, if it is one.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     let number = match value {
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64,
@@ -302,7 +302,7 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     Some(number)
 }
 
-/// A value for a message: numbers and short texts as they are.
+/// Describes a value for a message. Numbers and texts of at most 40 characters are shown in full.
 fn describe(value: &DeValue<'_>) -> String {
     match (value, number(value)) {
         (_, Some(number)) => number.to_string(),
@@ -316,7 +316,7 @@ fn describe(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Adds the names of the sections to what was expected.
+/// Adds the section names to a description of what was expected.
 fn with_sections(expected: &str) -> String {
     let mut sections: Vec<_> = Field::ALL.iter().map(|field| field.section()).collect();
     sections.dedup();

@@ -1,13 +1,13 @@
-//! Scenarios that come with the program.
+//! Built-in scenarios.
 
-/// A scenario that comes with the program.
+/// A built-in scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Description in one line.
     pub what: &'static str,
-    /// The TOML, as a user would write it.
+    /// The scenario in TOML.
     pub text: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of a name.
+/// Returns the preset with this name.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

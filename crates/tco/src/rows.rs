@@ -1,4 +1,5 @@
-//! The table: inputs and outputs of all columns, in the order of the SNIA document, for every kind of output.
+//! The table of results, used for every output format: inputs and outputs of all columns in the order of the SNIA
+//! document.
 
 use crate::field::{Field, Kind};
 use crate::metric::{Metric as M, Results};
@@ -15,39 +16,39 @@ pub struct Section {
     pub rows: Vec<Row>,
 }
 
-/// A row: one input or output of every column.
+/// A row: one input or output, with a cell for every column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Full name of the field, or key of the output.
     pub key: &'static str,
     /// Short text.
     pub label: &'static str,
-    /// Unit, empty where it has none.
+    /// Unit; empty if there is none.
     pub unit: &'static str,
-    /// How to print values.
+    /// Format of the values.
     pub show: Show,
     /// A cell for each column.
     pub cells: Vec<Cell>,
 }
 
-/// What a row says of one column.
+/// The value of a row in one column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// The value; `None` where it does not apply.
     pub value: Option<f64>,
-    /// Whether it was measured. Only inputs are.
+    /// Whether the value was measured. Always false for outputs.
     pub measured: bool,
 }
 
 impl Row {
-    /// The label with the unit, where the printed value does not show it already.
+    /// Returns the label, followed by the unit unless the printed values show it already.
     pub fn full_label(&self) -> String {
         let shown = matches!(self.show, Show::Usd(_) | Show::UsdInput(_)) && self.unit == "US$";
         let shown = shown || self.unit.is_empty() || self.unit == ":1";
         if shown { self.label.to_string() } else { format!("{}, {}", self.label, self.unit) }
     }
 
-    /// The cells, printed.
+    /// Returns the cells as text.
     pub fn texts(&self) -> Vec<String> {
         let text = |cell: &Cell| match cell.value {
             None => "-".to_string(),
@@ -58,7 +59,7 @@ impl Row {
     }
 }
 
-/// Sections with the fields of these scenario sections, then these outputs.
+/// Sections of the table: title, scenario sections whose fields it shows, and outputs that follow them.
 const LAYOUT: &[(&str, &[&str], &[M])] = &[
     ("Drive", &["drive"], &[M::DrivePrice]),
     ("Rack", &["rack", "energy"], &[M::SizeRu, M::PowerRack]),
@@ -130,7 +131,7 @@ const LAYOUT: &[(&str, &[&str], &[M])] = &[
     ),
 ];
 
-/// The table of a scenario. Inputs that no column gives and outputs that do not apply to any are left out.
+/// Returns the table of a scenario. Inputs that no column gives and outputs that apply to no column are omitted.
 pub fn table(scenario: &Scenario) -> Vec<Section> {
     let results: Vec<Results> = scenario.columns.iter().map(evaluate).collect();
     let mut sections = Vec::new();
@@ -140,7 +141,7 @@ pub fn table(scenario: &Scenario) -> Vec<Section> {
             .filter_map(|field| field_row(scenario, field))
             .chain(metrics.iter().filter_map(|metric| metric_row(&results, *metric)))
             .collect();
-        // A section whose only row is a derived one has no inputs that apply.
+        // Omits a section without values.
         if rows.iter().any(|row| row.cells.iter().any(|cell| cell.value.is_some())) {
             sections.push(Section { title, rows });
         }
@@ -173,7 +174,7 @@ fn metric_row(results: &[Results], metric: M) -> Option<Row> {
     Some(Row { key: info.key, label: info.label, unit: info.unit, show: info.show, cells })
 }
 
-/// The table of fields of `docs/tco.md`, in Markdown: what a scenario may hold.
+/// Returns the table of fields in `docs/tco.md` as Markdown: everything that a scenario can contain.
 pub fn fields_markdown() -> String {
     let mut text =
         "| field | unit | allowed | default | columns | what |\n| --- | --- | --- | --- | --- | --- |\n"

@@ -1,26 +1,26 @@
-//! Scenarios: columns to compare, each with its inputs and where they come from.
+//! Scenarios: the columns to compare, each with its inputs and their origins.
 
 use std::collections::BTreeMap;
 
 use crate::field::{Field, Kind};
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// The column's own part of the scenario.
+    /// The column itself.
     Column,
-    /// The part of the scenario that all columns share.
+    /// The `common` part of the scenario, shared by all columns.
     Common,
-    /// The model's default: the scenario says nothing.
+    /// The model's default. The scenario has no value.
     Default,
     /// The command line.
     Set,
-    /// A measurement, in words: of what, by what.
+    /// A measurement, with a description of its subject and source.
     Measured(String),
 }
 
 impl Origin {
-    /// One word for it.
+    /// Returns the origin as one word.
     pub fn name(&self) -> &'static str {
         match self {
             Origin::Column => "column",
@@ -32,52 +32,53 @@ impl Origin {
     }
 }
 
-/// An input and where it comes from.
+/// An input value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// The value, in the field's unit.
     pub value: f64,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
 /// A column: one way to store data, with all inputs of the model that apply to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Its name, unique in the scenario.
+    /// Name, unique in the scenario.
     pub name: String,
     /// Rack or cloud.
     pub kind: Kind,
-    /// What a reader should know about it.
+    /// Remark for the reader.
     pub note: Option<String>,
-    /// False for storage that does not compress: its ratio is 1 whatever is measured, set or swept.
+    /// False for storage that does not compress. Its ratio is 1 and cannot be measured, set or swept.
     pub compresses: bool,
-    /// Path of the ratio in the JSON of `pumice scan`, if not that of the predicted drive.
+    /// Path of the ratio in the output of `pumice scan --json`, if not [`SCAN_RATIO_PATH`](crate::SCAN_RATIO_PATH).
     pub scan: Option<String>,
-    /// Its name in the JSON of `pumice bench`, if not its own.
+    /// Name in the output of `pumice bench`, if not the column's name.
     pub bench: Option<String>,
-    /// Sources of values, by field.
+    /// Sources of the values, by field.
     pub sources: BTreeMap<Field, String>,
     pub(crate) inputs: BTreeMap<Field, Input>,
 }
 
 impl Column {
-    /// An input with its origin, if the column has it.
+    /// Returns an input with its origin, if the column has it.
     pub fn input(&self, field: Field) -> Option<&Input> {
         self.inputs.get(&field)
     }
 
-    /// The value of an input; 0 for one that the column does not have.
+    /// Returns the value of an input; 0 if the column does not have it.
     pub fn get(&self, field: Field) -> f64 {
         self.inputs.get(&field).map_or(0.0, |input| input.value)
     }
 
-    /// Whether a change of this field changes anything here.
+    /// Whether this field has an effect on the column.
     pub fn takes(&self, field: Field) -> bool {
         field.applies_to(self.kind) && (field != Field::Ratio || self.compresses)
     }
 
-    /// The same column with another value, for sweeps and the like. The value is moved to the nearest that is allowed.
+    /// Returns a copy of the column with another value for one input. The value is clamped to the bounds of the field's
+    /// limit. The copy is unchanged if the field has no effect on the column.
     pub fn with(&self, field: Field, value: f64) -> Column {
         let mut column = self.clone();
         if column.takes(field) {
@@ -87,12 +88,13 @@ impl Column {
         column
     }
 
-    /// The name that a measurement knows it by.
+    /// Name of the column in measurements.
     pub fn bench_name(&self) -> &str {
         self.bench.as_deref().unwrap_or(&self.name)
     }
 
-    /// Every inconsistency between fields: what no field alone can show.
+    /// Returns the first inconsistency between fields, which the limit of a single field cannot detect, with the
+    /// expected value.
     pub(crate) fn contradiction(&self) -> Option<(Field, &'static str)> {
         let has = |field| self.get(field) > 0.0;
         if self.kind == Kind::Rack && crate::model::drives(self) == 0.0 {
@@ -111,25 +113,26 @@ impl Column {
     }
 }
 
-/// Columns to compare.
+/// A set of columns to compare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Name of the file or preset.
     pub file: String,
-    /// What it is about.
+    /// Title of the scenario.
     pub title: String,
-    /// At least one, at most [`COLUMNS_MAX`].
+    /// Columns, at least 1 and at most [`COLUMNS_MAX`].
     pub columns: Vec<Column>,
-    /// Index of the column that others are compared with.
+    /// Index of the column that the others are compared with.
     pub baseline: usize,
-    /// A ratio at which all columns are compared too, to tell the effect of the data from that of the method.
+    /// A ratio at which all columns are compared additionally. It separates the effect of the data from the effect of
+    /// the method.
     pub equal_ratio: Option<f64>,
 }
 
-/// Most columns of a scenario: more fit no page.
+/// Largest number of columns in a scenario. More do not fit on a page.
 pub const COLUMNS_MAX: usize = 16;
 
-/// A value that may not be set.
+/// Error for a value that cannot be set.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetError {
     /// No such column.
@@ -140,7 +143,7 @@ pub enum SetError {
         /// The names that exist.
         known: String,
     },
-    /// Not an allowed value.
+    /// The value is not allowed.
     #[error("{field}: expected {expected}, found {found}")]
     Value {
         /// The field.
@@ -150,24 +153,25 @@ pub enum SetError {
         /// What was given.
         found: String,
     },
-    /// The column has no such field.
+    /// The field has no effect on the selected columns.
     #[error("{field} has no effect on {column}: {why}")]
     Useless {
         /// The field.
         field: &'static str,
-        /// The column, or that it is none of them.
+        /// Name of the column, or "any column".
         column: String,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
 }
 
 impl Scenario {
-    /// Sets a field of one column, or of all that have it.
+    /// Sets a field of one column, or of all columns on which it has an effect.
     ///
     /// # Errors
     ///
-    /// If the value is not allowed, the column does not exist, or nothing would change.
+    /// Fails if the value is not allowed, if the column does not exist, if the field has no effect on any selected
+    /// column, or if the new value contradicts another field.
     pub fn set(&mut self, column: Option<&str>, field: Field, value: f64) -> Result<(), SetError> {
         let name = field.info().name;
         if !field.info().limit.admits(value) {
@@ -201,7 +205,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The names of the columns, quoted, for messages.
+    /// Returns the quoted names of the columns, for messages.
     pub fn column_names(&self) -> String {
         self.columns.iter().map(|c| format!("{:?}", c.name)).collect::<Vec<_>>().join(", ")
     }

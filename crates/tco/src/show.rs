@@ -1,29 +1,29 @@
-//! Numbers as the tables print them.
+//! Number formats of the tables.
 
-/// How a number is printed.
+/// Format of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// A result in dollars with this many decimals: `$1,075.20`.
+    /// A result in dollars with this number of decimals: `$1,075.20`.
     Usd(usize),
-    /// An input in dollars: at least this many decimals, more where it has more.
+    /// An input in dollars: at least this number of decimals, more if the value has more.
     UsdInput(usize),
-    /// A result with this many decimals: `1,105.92`.
+    /// A result with this number of decimals: `1,105.92`.
     Number(usize),
-    /// An input: at least this many decimals, more where it has more.
+    /// An input: at least this number of decimals, more if the value has more.
     NumberInput(usize),
-    /// A fraction as percent, with this many decimals: `45%`.
+    /// A fraction as a percentage with this number of decimals: `45%`.
     Percent(usize),
-    /// An input that is a fraction, as percent with as many decimals as it has.
+    /// An input that is a fraction, as a percentage with only the decimals that it needs.
     PercentInput,
     /// A compression ratio with two or three decimals: `2.20:1`.
     Ratio,
 }
 
-/// Decimals that an input may have beyond those it always shows.
+/// Largest number of additional decimals of an input.
 const MORE_DECIMALS_MAX: usize = 4;
 
 impl Show {
-    /// A number, printed.
+    /// Formats a number.
     pub fn text(self, value: f64) -> String {
         match self {
             Show::Usd(decimals) => usd(&grouped(value, decimals)),
@@ -41,7 +41,7 @@ fn usd(number: &str) -> String {
     number.strip_prefix('-').map_or_else(|| format!("${number}"), |positive| format!("-${positive}"))
 }
 
-/// With a fixed number of decimals and a comma every three digits. Never `-0`.
+/// Formats with a fixed number of decimals and a comma every three digits. Never returns `-0`.
 fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let (sign, digits) = text.strip_prefix('-').map_or(("", text.as_str()), |digits| ("-", digits));
@@ -61,7 +61,7 @@ fn grouped(value: f64, decimals: usize) -> String {
     if is_zero { out } else { format!("{sign}{out}") }
 }
 
-/// With at least so many decimals, and up to so many more where they are not zeros.
+/// Formats with at least `least` decimals, and at most `more` additional ones unless they are trailing zeros.
 fn at_least(value: f64, least: usize, more: usize) -> String {
     let text = grouped(value, least + more);
     let keep = text.find('.').map_or(text.len(), |point| if least == 0 { point } else { point + 1 + least });

@@ -1,10 +1,10 @@
-//! Mistakes in scenarios: each is told with the file, the line, the field and what was expected.
+//! Errors in scenarios: each message reports the file, the line, the field and the expected value.
 
 mod common;
 
 use common::scenario_text;
 
-/// Parses the small scenario after replacing a line, and expects the message.
+/// Parses the small scenario with `from` replaced by `to`, and expects this error.
 fn assert_refused(from: &str, to: &str, line: usize, field: &str, parts: &[&str]) {
     let text = scenario_text("");
     assert!(text.contains(from), "{from:?} is not in the scenario");
@@ -212,7 +212,7 @@ fn no_columns_and_too_many() {
 
 #[test]
 fn no_text_makes_it_panic() {
-    // Every prefix of a valid scenario, and every byte of it replaced, is read or refused.
+    // Every prefix of a valid scenario, and every replacement of one byte, is parsed or refused without a panic.
     let text = scenario_text("");
     for at in 0..text.len() {
         let _ = tco::parse("f", &text[..at]);

@@ -1,4 +1,4 @@
-//! Measured values in place of assumed ones.
+//! Replacement of assumed values by measured ones.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn a_scan_gives_the_low_end_to_columns_that_compress() {
     for part in ["low end of 2.300..2.500", "estimate 2.400", "scan.json", "predicted_drive.ratio"] {
         assert!(detail.contains(part), "{detail}");
     }
-    // Measured values are marked in the table, others are not.
+    // The table marks measured values only.
     let rows = tco::table(&s);
     let row =
         rows.iter().flat_map(|section| &section.rows).find(|row| row.key == "workload.ratio").expect("row");
@@ -120,11 +120,11 @@ fn a_bench_gives_throughput_ratio_and_cpu_time() {
     let mut s = two_columns();
     let applied = use_bench(&mut s, "bench.json", BENCH).expect("valid");
     let of = |at: usize, field| s.columns[at].get(field);
-    // Against the fastest of the columns; a stranger to the scenario does not count.
+    // Performance is relative to the fastest column of the scenario. Targets without a column are ignored.
     assert_eq!((of(0, Field::PerformanceMultiplier), of(1, Field::PerformanceMultiplier)), (2.5, 2.0));
     assert_eq!(of(2, Field::PerformanceMultiplier), 1.0);
     assert_eq!((of(0, Field::Ratio), of(1, Field::Ratio), of(2, Field::Ratio)), (2.1, 4.0, 1.0));
-    // CPU time takes the place of the share that was assumed.
+    // Measured CPU time replaces the assumed CPU share.
     assert_eq!((of(1, Field::CpuSecondsPerGb), of(1, Field::CpuShare)), (0.75, 0.0));
     assert!(
         applied.iter().all(|a| a.detail.contains("bench.json, 2026-11-21, pumice bench write")),

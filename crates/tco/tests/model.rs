@@ -1,4 +1,4 @@
-//! The model beyond the SNIA table: every formula against numbers worked out by hand.
+//! Parts of the model beyond the SNIA table, compared with results computed by hand.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn cores_that_compress_cost_money_and_power() {
     assert_near(r.get(Metric::OpexCpu), 0.160 * 8760.0 * 4.0 * 1.5 * 0.2);
     assert_near(r.get(Metric::CapexTotal), 24_000.0 + 3200.0);
     assert_near(r.get(Metric::PowerMax), 1600.0 + 160.0);
-    // The same said as CPU time: 0.8 s/GB at 10 GB/s are 8 cores.
+    // The same load as CPU time: 0.8 s/GB at 10 GB/s keeps 8 cores busy.
     let seconds =
         "[column.cpu]\nseconds_per_gb = 0.8\ngb_per_s = 10\nprice_usd_per_core = 100\npower_w_per_core = 5";
     assert_near(results(seconds).get(Metric::Tco), r.get(Metric::Tco).expect("TCO"));
@@ -77,7 +77,7 @@ fn later_payments_weigh_less() {
     let monthly = 1.1_f64.powf(1.0 / 12.0) - 1.0;
     let present: f64 = (1..=48).map(|month| opex / 48.0 / (1.0 + monthly).powi(month)).sum();
     assert_near(r.get(Metric::PresentPerTbe), (capex + present) / 32.0);
-    // The TCO itself stays what the SNIA model says.
+    // The TCO itself is not discounted, as in the SNIA model.
     assert_eq!(r.get(Metric::TcoPerTbe), results("").get(Metric::TcoPerTbe));
 }
 
@@ -90,7 +90,7 @@ fn racks_for_a_wanted_capacity() {
     assert_near(r.get(Metric::WantedDrives), 160.0);
     assert_near(r.get(Metric::WantedPowerMaxKw), 6.4);
     assert_near(r.get(Metric::WantedTco), 4.0 * r.get(Metric::Tco).expect("TCO"));
-    // Better compression buys fewer racks.
+    // Better compression needs fewer racks.
     let r = evaluate(&scenario("wanted_tbe = 96").columns[0].with(Field::Ratio, 6.0));
     assert_near(r.get(Metric::WantedRacks), 1.0);
 }
@@ -125,7 +125,8 @@ included_iops = 3000
 fn cloud_volumes_save_by_ratio_and_throughput() {
     let s = scenario(CLOUD);
     let r = evaluate(&s.columns[1]);
-    // 100 TB of data are 62.5 TB of volumes that are 80 % full; 4000 MB/s become 2000, of which 500 are included.
+    // 100 TB of data take 62.5 TB of volumes that are 80 % full. 4000 MB/s become 2000 MB/s, of which 500 MB/s are
+    // included.
     assert_near(r.get(Metric::RawTb), 62.5);
     assert_near(r.get(Metric::OpexVolumes), 62_500.0 * 0.08 * 48.0);
     assert_near(r.get(Metric::OpexThroughput), 1500.0 * 0.04 * 48.0);
@@ -133,11 +134,11 @@ fn cloud_volumes_save_by_ratio_and_throughput() {
     assert_near(r.get(Metric::CapexTotal), 0.0);
     assert_near(r.get(Metric::TcoPerTbe), (5000.0 + 60.0 + 190.0) * 48.0 / 100.0);
     assert_eq!(r.get(Metric::PowerMax), None);
-    // Without compression: twice the volumes, and 3500 MB/s beyond what is included.
+    // Without compression: twice the volumes, and 3500 MB/s above the included throughput.
     let plain = evaluate(&s.columns[1].with(Field::Ratio, 1.0));
     assert_near(plain.get(Metric::OpexVolumes), 125_000.0 * 0.08 * 48.0);
     assert_near(plain.get(Metric::OpexThroughput), 3500.0 * 0.04 * 48.0);
-    // Measured traffic, packed requests and a rented core, all said outright.
+    // Explicit values for measured traffic, I/O merging and a rented core.
     let said = format!(
         "{CLOUD}traffic = 0.75\nio_per_io = 0.5\n[column.cpu]\nseconds_per_gb = 0.5\ngb_per_s = 4\nrent_usd_per_core_month = 30"
     );
@@ -145,7 +146,7 @@ fn cloud_volumes_save_by_ratio_and_throughput() {
     assert_near(said.get(Metric::OpexThroughput), 2500.0 * 0.04 * 48.0);
     assert_near(said.get(Metric::OpexIops), 13_000.0 * 0.005 * 48.0);
     assert_near(said.get(Metric::OpexCpu), 2.0 * 30.0 * 48.0);
-    // What is included beyond the need is no income.
+    // Included throughput that is not used reduces no cost.
     let idle = evaluate(&s.columns[1].with(Field::CloudMbPerS, 100.0));
     assert_near(idle.get(Metric::OpexThroughput), 0.0);
 }
@@ -160,10 +161,10 @@ fn break_even_ratios() {
     let BreakEven::At(ratio) = compare(&dearer)[1].break_even else { panic!("{:?}", compare(&dearer)) };
     let tco = |at: usize| evaluate(&dearer.columns[at]).get(Metric::TcoPerTbe).expect("TCO");
     assert!((ratio - 2.0 * tco(1) / tco(0)).abs() < 1e-6, "{ratio}");
-    // And at that ratio it costs the same.
+    // At that ratio both cost the same.
     dearer.set(Some("dear"), Field::Ratio, ratio).expect("allowed");
     assert!(compare(&dearer)[1].saving.abs() < 1e-9);
-    // The baseline itself has none. One that does not compress has none.
+    // The baseline has no break-even, nor has a column that does not compress.
     assert_eq!(compare(&s)[0].break_even, BreakEven::None);
     let plain = scenario("[[column]]\nname = \"plain\"\ncompresses = false\n");
     assert_eq!(compare(&plain)[1].break_even, BreakEven::None);
@@ -171,7 +172,7 @@ fn break_even_ratios() {
         "[[column]]\nname = \"cheap\"\n[column.workload]\nratio = 2\n[column.rack]\nserver_cost_usd = 0\nserver_power_w = 0\n[column.drive]\nprice_usd_per_gb = 0\n",
     );
     assert_eq!(compare(&cheap)[1].break_even, BreakEven::Always);
-    // IOPS alone may cost more than the whole rack: no ratio helps.
+    // The cost of IOPS alone can exceed that of the whole rack, and no ratio reduces it.
     let never = scenario(&CLOUD.replace("iops = 50000", "iops = 900000000"));
     assert_eq!(compare(&never)[1].break_even, BreakEven::Never);
 }
@@ -186,7 +187,7 @@ fn columns_at_one_ratio() {
     let at: Vec<f64> = compare(&s).iter().map(|c| c.at_equal_ratio.expect("given")).collect();
     assert_eq!(at[0], at[1]);
     assert_eq!(at[0], evaluate(&s.columns[0].with(Field::Ratio, 3.0)).tco_per_tbe());
-    // What does not compress stays at 1.
+    // A column that does not compress stays at ratio 1.
     assert_eq!(at[2], evaluate(&s.columns[2]).tco_per_tbe());
 }
 
@@ -200,7 +201,7 @@ fn sweeps() {
     let lines = &swept.tco_per_tbe;
     assert!((lines[0][0] / lines[0][12] - 4.0).abs() < 1e-12);
     assert!(lines[1].iter().all(|tco| *tco == lines[1][0]));
-    // Whole numbers stay whole and come once.
+    // Whole numbers stay whole and are not repeated.
     let servers: SweepRange = "rack.servers=1..3:9".parse().expect("a sweep");
     assert_eq!(servers.values(), [1.0, 2.0, 3.0]);
     for bad in [
@@ -235,13 +236,13 @@ fn the_tornado_finds_what_matters() {
         (ratio.tco_at_low / tco - 2.0 / 1.6).abs() < 1e-12
             && (ratio.tco_at_high / tco - 2.0 / 2.4).abs() < 1e-12
     );
-    // Utilization and replication weigh as much as the ratio; the ends stay within what is possible.
+    // Utilization and replication have as much influence as the ratio. The ends of the range stay within the limit.
     assert_eq!(of(Field::Utilization).expect("it matters").high, 0.96);
     let counts = of(Field::DrivesPerServer).expect("it matters");
     assert_eq!((counts.low, counts.high), (8.0, 12.0));
     let servers = of(Field::Servers).expect("it matters");
     assert_eq!((servers.low, servers.high), (3.0, 5.0));
-    // What is 0 or changes nothing is not listed.
+    // Inputs that are 0 or change nothing are not listed.
     assert!(
         of(Field::JbodCostUsd).is_none()
             && of(Field::ServerRu).is_none()
@@ -279,7 +280,7 @@ fn presets_are_valid_and_their_sources_are_read() {
     assert_eq!(tco::parse(four.name, four.text).expect("valid").columns.len(), 4);
 }
 
-/// The manual's list of fields is this crate's.
+/// The field list in the manual matches this crate.
 #[test]
 fn the_manual_lists_every_field() {
     let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco.md");

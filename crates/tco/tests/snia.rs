@@ -1,4 +1,5 @@
-//! The table of "TCO in Computational Storage - Compression" (SNIA, August 2023), number by number, to the digit shown there.
+//! The table of "TCO in Computational Storage - Compression" (SNIA, August 2023): every number, to the digits printed
+//! there.
 
 use tco::{Field, Metric, Scenario, compare, evaluate};
 
@@ -7,12 +8,12 @@ fn snia() -> Scenario {
     tco::parse(preset.name, preset.text).expect("the preset is valid")
 }
 
-/// An input of every column, as tables print it.
+/// Returns an input of every column, as tables print it.
 fn inputs(field: Field) -> Vec<String> {
     snia().columns.iter().map(|column| field.info().show.text(column.get(field))).collect()
 }
 
-/// An output of every column, as tables print it.
+/// Returns an output of every column, as tables print it.
 fn outputs(metric: Metric) -> Vec<String> {
     let show = metric.info().show;
     snia()
@@ -106,7 +107,8 @@ fn total_cost_of_ownership() {
     assert_eq!(outputs(Metric::EffectivePbe), ["0.3", "0.3", "1.3"]);
 }
 
-/// The text beside the table: 9 % saved by the cheaper server alone, 31 % with the performance; $2,776 less a server.
+/// Savings from the text of the document: 9 % with the cheaper server alone, 31 % with performance included, and $2,776
+/// less per server.
 #[test]
 fn savings() {
     let compared = compare(&snia())[1];

@@ -1,5 +1,5 @@
-//! What capacity may be advertised: policies after the table of the Hyperscalers document, and what the drive's own
-//! model says of them.
+//! Advertised capacity of a drive: policies based on the table of the Hyperscalers document, checked against the model
+//! of the drive.
 
 mod memory;
 mod waf;
@@ -16,20 +16,20 @@ pub use waf::{Waf, live_share_of_victims, occupied_segments};
 
 use crate::predict::{MapNeeds, limit_bytes};
 
-/// What matters most.
+/// Priority of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// Speed: half of what compression gains is advertised, the rest is over-provisioning.
+    /// Speed: half of the space gained by compression is advertised, the rest is over-provisioning.
     Performance,
-    /// Both.
+    /// Balance of speed and space.
     Balanced,
-    /// Space: all that is safe.
+    /// Space: all that is safe is advertised.
     Capacity,
 }
 
 impl Policy {
-    /// In the order of the document's columns.
+    /// All policies, in the order of the document's columns.
     pub const ALL: [Policy; 3] = [Policy::Performance, Policy::Balanced, Policy::Capacity];
 }
 
@@ -52,23 +52,23 @@ impl FromStr for Policy {
     }
 }
 
-/// What the document's drive is set to. Source: Hyperscalers, *ScaleFlux CSD 2000* appliance document of 19 July 2022,
-/// figure 21, "performance vs drive expansion": a drive of 7680 GB, 6400 GB of them provisioned unless space is all that
-/// matters.
+/// Settings of the document's drive. Source: Hyperscalers, *ScaleFlux CSD 2000* appliance document of 19 July 2022,
+/// figure 21, "performance vs drive expansion": a drive of 7680 GB, of which 6400 GB are provisioned unless the policy
+/// is [`Policy::Capacity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentRow {
-    /// Physical bytes the drive is set to use.
+    /// Physical bytes that the drive is set to use.
     pub provisioned_bytes: u64,
     /// Logical bytes advertised.
     pub advertised_bytes: u64,
-    /// The table says "keep defaults": what is provisioned is advertised.
+    /// The table says "keep defaults": the provisioned capacity is advertised.
     pub keep_defaults: bool,
 }
 
-/// Ratio from which on the document expands a drive that shall be fast.
+/// Lowest ratio at which the document advertises more than the provisioned capacity under [`Policy::Performance`].
 const PERFORMANCE_RATIO_MIN: f64 = 2.5;
 
-/// The document's rule for a drive of any size.
+/// Applies the document's rule to a drive of any size.
 pub fn document_row(policy: Policy, ratio: f64, physical_bytes: u64) -> DocumentRow {
     let provisioned_bytes = match policy {
         // 6400 of 7680.
@@ -85,95 +85,97 @@ pub fn document_row(policy: Policy, ratio: f64, physical_bytes: u64) -> Document
     DocumentRow { provisioned_bytes, advertised_bytes, keep_defaults }
 }
 
-/// What is planned for.
+/// Input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
-    /// Compression ratio as the drive's status tells it, headers and map counted. At least 1... or a little below for
+    /// Compression ratio as shown in the drive's status, including headers and map. At least 1, or slightly below for
     /// data that does not compress.
     pub ratio: f64,
-    /// Physical size of the drive.
+    /// Physical size of the drive in bytes.
     pub physical_bytes: u64,
-    /// Memory for the map.
+    /// Bytes of memory for the map cache.
     pub map_cache_bytes: u64,
 }
 
-/// A plan. Bytes unless the name says otherwise.
+/// A plan. Values are in bytes unless the name says otherwise.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// For which policy.
+    /// The policy.
     pub policy: Policy,
-    /// The ratio it rests on.
+    /// The compression ratio that the plan assumes.
     pub ratio: f64,
     /// Physical size.
     pub physical_size_bytes: u64,
-    /// What the document advertises.
+    /// The document's settings.
     pub document: DocumentRow,
-    /// What may be advertised: `--capacity` of `pumice create`.
+    /// Capacity to advertise: `--capacity` of `pumice create`.
     pub logical_capacity_bytes: u64,
-    /// Why that is less than the document's; `None`: it is the same.
+    /// Reason why the capacity is below the document's; `None` if it is the same.
     pub differs_because: Option<String>,
-    /// Live bytes when the host has filled it all, at that ratio.
+    /// Live bytes when the host has written the whole capacity at the assumed ratio.
     pub physical_used_full_bytes: u64,
-    /// Live bytes the drive takes at most: physical size less reserve and fixed structures.
+    /// Largest number of live bytes on the drive: physical size minus reserve and fixed structures.
     pub physical_limit_bytes: u64,
-    /// (physical size - live) / live when full: what drive makers call over-provisioning.
+    /// (physical size - live bytes) / live bytes when full, which drive vendors call over-provisioning.
     pub over_provisioning: f64,
-    /// Expected when full, under uniform random overwrites of 4 KiB: the worst of usual workloads.
+    /// Expected write amplification when full, under uniform random overwrites of 4 KiB: the worst of the usual
+    /// workloads.
     pub waf: Waf,
-    /// When to sound an alarm.
+    /// Alarm thresholds.
     pub alarms: Alarms,
-    /// If the data compresses worse.
+    /// Effects of data that compresses worse than assumed.
     pub worse: Vec<Worse>,
-    /// Memory on the host.
+    /// Host memory.
     pub memory: HostMemory,
 }
 
-/// When to sound an alarm, in terms of `pumice status`.
+/// Alarm thresholds, in terms of the fields of `pumice status`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alarms {
-    /// `physical_used_bytes` from which on somebody should look: 80 % of the limit.
+    /// `physical_used_bytes` for a warning: 80 % of the limit.
     pub used_warning_bytes: u64,
-    /// `physical_used_bytes` from which on somebody must act: 95 % of the limit.
+    /// `physical_used_bytes` for a critical alarm: 95 % of the limit.
     pub used_critical_bytes: u64,
-    /// `compression_ratio` below which the drive gets critical before the host has filled it.
+    /// `compression_ratio` below which the drive becomes critical before the host has filled it.
     pub ratio_warning: f64,
     /// `compression_ratio` below which the drive refuses writes before the host has filled it.
     pub ratio_break_even: f64,
 }
 
-/// What comes of data that compresses worse than believed.
+/// Effect of data that compresses worse than assumed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worse {
-    /// By how much, in per cent.
+    /// Decrease of the ratio in percent.
     pub percent: u32,
-    /// The ratio then.
+    /// The resulting ratio.
     pub ratio: f64,
-    /// Whether the host can still fill all that is advertised.
+    /// Whether the host can still fill the whole advertised capacity.
     pub fits: bool,
-    /// Logical bytes after which the drive refuses writes, if it does not fit.
+    /// Logical bytes at which the drive refuses writes; the advertised capacity if it fits.
     pub logical_at_full_bytes: u64,
     /// Write amplification at that point.
     pub waf: f64,
 }
 
-/// Share of the limit at which somebody should look.
+/// Share of the limit at which a warning is due.
 const WARNING: f64 = 0.80;
-/// Share of the limit at which somebody must act, and beyond which nothing is advertised.
+/// Share of the limit at which action is required. Capacity beyond it is not advertised.
 const CRITICAL: f64 = 0.95;
-/// Bytes that cleaning may move for each that the host writes, under the policy `balanced`: one, so that writes go at
-/// half the speed of the backing at the worst.
+/// Largest number of bytes that cleaning may move per byte written by the host under the policy `balanced`. At 1,
+/// writes run at no less than half the speed of the backing device.
 const BALANCED_CLEANING_MAX: f64 = 1.0;
 
 /// Plans a drive.
 ///
 /// # Errors
-/// For a physical size that no drive can have.
+/// Fails for a physical size that no drive can have.
 pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
     let limit = limit_bytes(&geometry, MapNeeds::default());
-    // Of a drive filled at a ratio: the more blocks live, the more the map can grow. That their map is not nothing helps.
+    // Growth of the map on a drive filled at a ratio. More live blocks allow more growth. Assuming a map of 0 bytes is
+    // conservative.
     let growth = map_growth_bytes(1, 0) as f64 / BLOCK_BYTES as f64;
-    // Small drives keep room for rewriting it.
+    // Small drives reserve room for rewriting the map.
     let churn = |ratio: f64| {
         let map_bytes = (limit as f64 * ratio * growth) as u64;
         map_churn_bytes(geometry.segments(), geometry.segment_bytes, map_bytes, 0) as f64
@@ -188,10 +190,10 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     };
     let safe = (most_live * input.ratio) as u64;
     let logical = document.advertised_bytes.min(safe) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-    // The ratio at which the data takes that share of what it may.
+    // Returns the ratio at which the data fills `share` of the limit.
     let ratio_at =
         |share: f64| logical as f64 / ((limit as f64 - churn(input.ratio)) * share - logical as f64 * growth);
-    // Rounding to whole blocks is no difference.
+    // A difference from rounding to whole blocks does not count.
     let differs = document.advertised_bytes > safe;
     let live = logical as f64 / input.ratio;
     let waf_at = |ratio: f64, live: f64| {
@@ -236,7 +238,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     })
 }
 
-/// Why less is advised than the document advertises.
+/// Explains why the recommended capacity is below the document's.
 fn difference(policy: Policy, geometry: &Geometry) -> String {
     let physical = geometry.physical_size_bytes as f64;
     let reserve = (1.0 - limit_bytes(geometry, MapNeeds::default()) as f64 / physical) * 100.0;
@@ -252,7 +254,7 @@ fn difference(policy: Policy, geometry: &Geometry) -> String {
     }
 }
 
-/// Free segments that cleaning keeps, for a drive with so many live bytes.
+/// Number of free segments that cleaning maintains on a drive with this number of live bytes.
 pub(crate) fn low_watermark(geometry: &Geometry, live_bytes: f64) -> u32 {
     let count = geometry.segments();
     let live = (live_bytes / f64::from(geometry.segment_bytes)) as u32;

@@ -13,7 +13,7 @@ use super::ReadAt;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What a file was like when it was listed.
+/// Identity of a file when it was listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Stamp {
     pub(crate) bytes: u64,
@@ -36,15 +36,15 @@ pub(crate) struct OpenFile {
     changed: bool,
 }
 
-/// Opens for reading without leaving a trace: access time stays where the kernel allows it, a FIFO that took the file's
-/// place does not block.
+/// Opens a file for reading without side effects. The access time is not updated where the kernel allows that, and a
+/// FIFO that replaced the file does not block.
 pub(crate) fn open_quietly(path: &Path, follow: bool) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOATIME;
     if !follow {
         flags |= OFlags::NOFOLLOW;
     }
     let fd = match open(path, flags, Mode::empty()) {
-        // Only the owner may ask for it.
+        // Only the owner may set `O_NOATIME`.
         Err(rustix::io::Errno::PERM) => open(path, flags - OFlags::NOATIME, Mode::empty()),
         other => other,
     }?;
@@ -52,7 +52,7 @@ pub(crate) fn open_quietly(path: &Path, follow: bool) -> io::Result<File> {
 }
 
 impl OpenFile {
-    /// Opens a listed file; `random` tells the kernel not to read ahead.
+    /// Opens a listed file. `random` disables read-ahead in the kernel.
     pub(crate) fn open(path: &Path, stamp: &Stamp, follow: bool, random: bool) -> io::Result<OpenFile> {
         let file = open_quietly(path, follow)?;
         let metadata = file.metadata()?;
@@ -64,7 +64,7 @@ impl OpenFile {
         } else {
             return Err(io::Error::other("is no longer a file"));
         };
-        // Advice that is not taken costs nothing.
+        // The advice is optional; ignore a failure.
         let _ = fadvise(&file, 0, None, if random { Advice::Random } else { Advice::Sequential });
         Ok(OpenFile { file, changed })
     }
@@ -89,13 +89,13 @@ impl ReadAt for OpenFile {
     }
 }
 
-/// Bytes of a block device.
+/// Size of a block device in bytes.
 pub(crate) fn device_bytes(path: &Path) -> io::Result<u64> {
     Ok(seek(open_quietly(path, true)?.as_fd(), SeekFrom::End(0))?)
 }
 
-/// Where a sparse file holds data, as (first block, blocks): what `SEEK_DATA` and `SEEK_HOLE` tell, widened to whole
-/// blocks. Without their help, all of it.
+/// Returns the data of a sparse file as (first block, blocks): the ranges reported by `SEEK_DATA` and `SEEK_HOLE`,
+/// widened to whole blocks. Returns the whole file if these are not supported.
 pub(crate) fn data_extents(path: &Path, bytes: u64) -> Vec<(u64, u64)> {
     let all = vec![(0, bytes.div_ceil(BLOCK))];
     let Ok(file) = open_quietly(path, true) else { return all };
@@ -104,7 +104,7 @@ pub(crate) fn data_extents(path: &Path, bytes: u64) -> Vec<(u64, u64)> {
     while at < bytes {
         let data = match seek(&file, SeekFrom::Data(at)) {
             Ok(data) => data,
-            // Nothing but a hole from here on.
+            // Only a hole follows.
             Err(rustix::io::Errno::NXIO) => break,
             Err(_) => return all,
         };

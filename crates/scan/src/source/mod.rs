@@ -1,4 +1,4 @@
-//! Where data is read from: files, directories, devices, NBD exports, buckets. Nothing here writes.
+//! Sources of data: files, directories, devices, NBD exports, buckets. Sources are never written to.
 
 mod file;
 pub mod nbd;
@@ -13,24 +13,24 @@ pub use pace::Pace;
 pub use population::{Extent, Item, Place, Population, Skipped, Trouble};
 pub use walk::WalkOptions;
 
-/// Something with bytes at offsets.
+/// A source of bytes at offsets.
 pub(crate) trait ReadAt: Send {
-    /// Fills `buf` from `offset` on, as far as there is something: fewer bytes only at the end.
+    /// Fills `buf` from `offset` on. Reads fewer bytes only at the end of the source.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether it is no longer what it was when it was listed.
+    /// Whether the source has changed since it was listed.
     fn has_changed(&self) -> bool {
         false
     }
 }
 
-/// Why a source cannot be scanned at all.
+/// Reason why a source cannot be scanned at all.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct SourceError {
-    /// As the user named it.
+    /// Name given by the user.
     pub name: String,
-    /// What is wrong, and what to do.
+    /// Description of the error and its remedy.
     pub why: String,
 }
 

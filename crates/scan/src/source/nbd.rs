@@ -1,4 +1,4 @@
-//! NBD exports: read by a client that sends nothing that could write.
+//! NBD exports, read by a client that sends no writing request.
 
 use std::io;
 
@@ -31,10 +31,10 @@ impl Export {
 }
 
 impl Population {
-    /// Adds an NBD export. Where the server tells allocation, holes are left out.
+    /// Adds an NBD export. Holes are skipped if the server reports allocation.
     ///
     /// # Errors
-    /// If the URI is none, or the server does not answer or has no such export.
+    /// Fails if the URI is invalid, the server does not respond, or it has no such export.
     pub fn add_nbd(&mut self, uri: &str) -> Result<(), SourceError> {
         let export = Export::parse(uri)?;
         let mut connection = export.connect().map_err(|error| SourceError::new(uri, error))?;

@@ -1,4 +1,4 @@
-//! Everything there is to scan, as one row of blocks from which samples are drawn.
+//! All data to scan, as a single sequence of blocks from which samples are drawn.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -14,12 +14,12 @@ use super::{ReadAt, nbd, s3};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Where an item's bytes are.
+/// Location of an item's bytes.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// A file found in a directory: number of the directory, name.
+    /// A file found in a directory: number of the directory, file name.
     Found(u32, Box<OsStr>),
-    /// A file or device that the user named; a symbolic link there is followed.
+    /// A file or device named by the user. A symbolic link is followed.
     Named(PathBuf),
     /// The NBD export with this number.
     Nbd(u32),
@@ -30,55 +30,55 @@ pub enum Place {
 /// A file, device, export or object.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Where it is.
+    /// Location of the item.
     pub place: Place,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Number of the group (directory) it belongs to.
+    /// Number of the group (such as a directory) that it belongs to.
     pub group: u32,
-    /// Stands alone: its blocks keep their places on a drive (a device or image), holes in.
+    /// Standalone: a device or image whose blocks, including holes, keep their positions on a drive.
     pub alone: bool,
     pub(crate) stamp: Stamp,
 }
 
-/// Blocks of an item that hold data.
+/// A range of blocks of an item that hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Number of the item.
     pub item: u32,
-    /// First block, counted in the item.
+    /// First block, relative to the item.
     pub first: u64,
-    /// Blocks, at least one.
+    /// Number of blocks, at least one.
     pub blocks: u64,
-    /// Blocks of all extents before this one.
+    /// Number of blocks of all extents before this one.
     pub before: u64,
 }
 
-/// What was not scanned, on purpose.
+/// Items skipped on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Symbolic links: never followed within directories.
+    /// Symbolic links. They are not followed within directories.
     pub symlinks_count: u64,
     /// Devices, sockets and FIFOs within directories.
     pub special_files_count: u64,
     /// Directories on other filesystems.
     pub other_filesystems_count: u64,
-    /// Further names of files counted already.
+    /// Additional names of files that are already counted.
     pub hard_links_count: u64,
-    /// Files (and objects) without a byte.
+    /// Files and objects of length 0.
     pub empty_files_count: u64,
 }
 
-/// What could not be read, or was not what it had been.
+/// A problem with an item: it could not be read, or it changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// Path, URI or key.
     pub name: String,
-    /// What happened.
+    /// Description of the problem.
     pub why: String,
 }
 
-/// All that is to be scanned.
+/// The data to scan.
 #[derive(Default)]
 pub struct Population {
     pub(crate) items: Vec<Item>,
@@ -99,7 +99,7 @@ pub struct Population {
     troubles: Mutex<Troubles>,
 }
 
-/// Items in trouble, by number.
+/// Problems by item number.
 #[derive(Clone, Default)]
 pub(crate) struct Troubles {
     pub(crate) unreadable: BTreeMap<u32, String>,
@@ -107,12 +107,12 @@ pub(crate) struct Troubles {
 }
 
 impl Population {
-    /// Nothing yet.
+    /// Creates an empty population.
     pub fn new() -> Population {
         Population::default()
     }
 
-    /// Blocks that hold data.
+    /// Number of blocks that hold data.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -122,12 +122,12 @@ impl Population {
         &self.items
     }
 
-    /// What items belong to, in the order of their numbers.
+    /// Names of the groups, in the order of their numbers.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }
 
-    /// Adds an item whose data lies in these (first block, blocks).
+    /// Adds an item with its data as (first block, blocks).
     pub(crate) fn push(&mut self, item: Item, data: &[(u64, u64)]) {
         let number = self.items.len() as u32;
         let mut held = 0;
@@ -141,13 +141,14 @@ impl Population {
         self.items.push(item);
     }
 
-    /// A new group.
+    /// Adds a group and returns its number.
     pub(crate) fn group(&mut self, name: String) -> u32 {
         self.groups.push(name);
         self.groups.len() as u32 - 1
     }
 
-    /// The extent that holds the block with this number among all that hold data.
+    /// Returns the extent that holds the block with this number among all data blocks, and the block's number within
+    /// the item.
     pub(crate) fn locate(&self, block: u64) -> Option<(&Extent, u64)> {
         let at = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1)?;
         let extent = &self.extents[at];
@@ -155,21 +156,21 @@ impl Population {
         (within < extent.blocks).then_some((extent, extent.first + within))
     }
 
-    /// Where a block of an extent comes to lie on a drive, in blocks, up to a multiple of a leaf: what stands alone keeps
-    /// its places, all else lies one behind the other.
+    /// Position of an extent on a drive, in blocks, relative to the start of some leaf. Extents of standalone items
+    /// keep their positions; all others follow each other.
     pub(crate) fn position(&self, extent: &Extent) -> u64 {
         if self.items[extent.item as usize].alone { extent.first } else { extent.before }
     }
 
-    /// Whether the second extent lies right behind the first on a drive.
+    /// Whether the second extent directly follows the first on a drive.
     fn adjoin(&self, one: &Extent, next: &Extent) -> bool {
         let alone = |extent: &Extent| self.items[extent.item as usize].alone;
         let together = one.item == next.item || !alone(one) && !alone(next);
         together && self.position(one) + one.blocks == self.position(next)
     }
 
-    /// The blocks that lie next to the one with this number in the aligned group of `size` that holds it on a drive, itself
-    /// in: pieces in order that adjoin.
+    /// Returns the blocks that are contiguous with the given block within its aligned group of `size` blocks on a
+    /// drive, including the block itself. The pieces are in order and adjoin.
     pub(crate) fn group_of(&self, block: u64, size: u64) -> Vec<Extent> {
         let Some(at) = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1) else {
             return Vec::new();
@@ -198,7 +199,7 @@ impl Population {
         self.extents[low..=high].iter().map(clip).collect()
     }
 
-    /// What an item is called.
+    /// Returns the name of an item.
     pub fn name(&self, item: u32) -> String {
         let Some(found) = self.items.get(item as usize) else { return String::new() };
         match &found.place {
@@ -208,7 +209,7 @@ impl Population {
         }
     }
 
-    /// The last part of an item's name.
+    /// Returns the last component of an item's name.
     pub(crate) fn file_name(&self, item: u32) -> OsString {
         match &self.items[item as usize].place {
             Place::Found(_, name) => name.to_os_string(),
@@ -226,7 +227,7 @@ impl Population {
         }
     }
 
-    /// Opens an item for reading.
+    /// Opens an item for reading. `random` disables read-ahead for files.
     pub(crate) fn open(&self, item: u32, random: bool) -> io::Result<Box<dyn ReadAt>> {
         let found = &self.items[item as usize];
         let reader: Box<dyn ReadAt> = match &found.place {
@@ -243,14 +244,14 @@ impl Population {
         Ok(reader)
     }
 
-    /// Notes that an item could not be read. What was read of it before still counts.
+    /// Records that an item could not be read. Data read from it earlier still counts.
     pub(crate) fn unreadable(&self, item: u32, why: impl ToString) {
         if let Ok(mut troubles) = self.troubles.lock() {
             troubles.unreadable.entry(item).or_insert_with(|| why.to_string());
         }
     }
 
-    /// Notes that an item changed while it was scanned.
+    /// Records that an item changed during the scan.
     pub(crate) fn changed(&self, item: u32, why: impl ToString) {
         if let Ok(mut troubles) = self.troubles.lock() {
             troubles.changed.entry(item).or_insert_with(|| why.to_string());

@@ -1,4 +1,4 @@
-//! Objects of an S3 bucket, at any endpoint: listed with ListObjectsV2, read with ranged GETs. Nothing is written.
+//! Objects of an S3 bucket at any endpoint, listed with ListObjectsV2 and read with ranged GETs. Nothing is written.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use super::file::Stamp;
 use super::population::{Item, Place, Population};
 use super::{ReadAt, SourceError};
 
-/// How long a signed request may travel.
+/// Validity of a signed request.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
-/// Longest wait for an answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Times a request is tried that failed for a reason that may pass.
+/// Largest number of attempts for a request that failed for a temporary reason.
 const TRIES_MAX: u32 = 4;
-/// Pause before the second try; doubled for each further one.
+/// Pause before the second attempt, doubled for each further one.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest page of a listing that is believed.
+/// Largest accepted page of a listing, in bytes.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
-/// Region where none is said; endpoints other than Amazon's rarely care.
+/// Default region. Endpoints other than Amazon's usually ignore it.
 const REGION_DEFAULT: &str = "us-east-1";
 
-/// How a bucket is reached.
+/// Access to a bucket.
 #[derive(Clone, Debug, Default)]
 pub struct S3Options {
-    /// URL of the endpoint. `None`: Amazon's in the region.
+    /// URL of the endpoint; `None` for Amazon's in the region.
     pub endpoint: Option<String>,
-    /// Region; `None`: `us-east-1`.
+    /// Region; `None` for `us-east-1`.
     pub region: Option<String>,
-    /// Key, secret and perhaps a session token; `None`: anonymous.
+    /// Key, secret and optional session token; `None` for anonymous access.
     pub credentials: Option<(String, String, Option<String>)>,
-    /// The bucket in the host name instead of the path. Always so at Amazon's endpoints.
+    /// Whether the bucket is in the host name instead of the path. Amazon's endpoints always use the host name.
     pub virtual_host: bool,
-    /// Levels of prefixes told apart in the breakdown, at least 1.
+    /// Number of prefix levels shown separately in the breakdown, at least 1.
     pub depth: usize,
 }
 
-/// A bucket and the way to it.
+/// A bucket and its connection parameters.
 #[derive(Debug)]
 pub struct Bucket {
     bucket: rusty_s3::Bucket,
@@ -50,10 +50,10 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of this name; nothing is asked yet.
+    /// Creates a bucket of this name. Sends no request.
     ///
     /// # Errors
-    /// For an endpoint that is no URL and a name that is none.
+    /// Fails if the endpoint is not a URL or the name is invalid.
     pub fn new(name: &str, options: &S3Options) -> Result<Bucket, SourceError> {
         let shown = format!("s3://{name}");
         let region = options.region.clone().unwrap_or_else(|| REGION_DEFAULT.to_string());
@@ -81,12 +81,12 @@ impl Bucket {
         Ok(Bucket { bucket, credentials, agent: config.into() })
     }
 
-    /// Its name.
+    /// Name of the bucket.
     pub fn name(&self) -> &str {
         self.bucket.name()
     }
 
-    /// Sends a GET; tries again what may pass: no connection, a server that is overloaded.
+    /// Sends a GET. Repeats it after temporary failures: a failed connection, a server error, or status 429.
     fn get(&self, sign: impl Fn() -> String, headers: &[(&str, String)]) -> io::Result<Response<ureq::Body>> {
         let mut pause = PAUSE;
         for tried in 1.. {
@@ -117,7 +117,7 @@ impl Bucket {
     }
 }
 
-/// What a refusal says: the code and message of S3's error document where there is one.
+/// Builds an error from a response: status, and code and message of S3's error document if present.
 fn refusal(status: u16, body: &str) -> io::Error {
     let tag = |name: &str| {
         let (_, rest) = body.split_once(&format!("<{name}>"))?;
@@ -137,10 +137,10 @@ fn refusal(status: u16, body: &str) -> io::Error {
 }
 
 impl Population {
-    /// Adds the objects of `s3://BUCKET[/PREFIX]`. `progress` gets the number of objects found so far.
+    /// Adds the objects of `s3://BUCKET[/PREFIX]`. Calls `progress` with the number of items found so far.
     ///
     /// # Errors
-    /// If the bucket cannot be listed.
+    /// Fails if the bucket cannot be listed.
     pub fn add_s3(
         &mut self,
         uri: &str,
@@ -187,7 +187,7 @@ impl Population {
     }
 }
 
-/// The first levels of a key below the prefix, as a directory.
+/// Returns the first `depth` levels of a key below the prefix, as a directory.
 fn top_of<'a>(key: &'a str, prefix: &str, depth: usize) -> &'a str {
     let from = prefix.rfind('/').map_or(0, |at| at + 1).min(key.len());
     let ends = key[from..].match_indices('/').map(|(at, _)| from + at + 1);
@@ -216,7 +216,7 @@ fn list(
         .map_err(|error| io::Error::other(format!("the listing is not one of S3: {error}")))
 }
 
-/// An object being read.
+/// Reader of an object.
 pub(crate) struct Object {
     bucket: Arc<Bucket>,
     key: Box<str>,
@@ -241,7 +241,8 @@ impl ReadAt for Object {
         let range = format!("bytes={offset}-{}", offset + buf.len() as u64 - 1);
         let mut headers = vec![("range", range)];
         if !self.tag.is_empty() {
-            // An object replaced meanwhile is refused (412), not mixed with what was listed.
+            // An object that was replaced after listing is refused with status 412, so its data is not mixed with the
+            // listed object.
             headers.push(("if-match", format!("\"{}\"", self.tag.trim_matches('"'))));
         }
         let mut answer = match self.bucket.get(sign, &headers) {

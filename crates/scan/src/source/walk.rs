@@ -1,4 +1,4 @@
-//! Paths: what is a file, a device, a directory to go through.
+//! Paths: files, block devices, and directories to walk.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,12 +11,12 @@ use super::SourceError;
 use super::file::{Stamp, data_extents, device_bytes};
 use super::population::{Item, Place, Population, Trouble};
 
-/// How directories are gone through.
+/// Options for walking directories.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkOptions {
-    /// Go into other filesystems too.
+    /// Whether to enter other filesystems.
     pub cross_filesystems: bool,
-    /// Levels of directories told apart in the breakdown, at least 1.
+    /// Number of directory levels shown separately in the breakdown, at least 1.
     pub depth: usize,
 }
 
@@ -27,11 +27,12 @@ impl Default for WalkOptions {
 }
 
 impl Population {
-    /// Adds a path: a file, a block device, or a directory with all below it. A symbolic link given here is followed, one
-    /// found below is not. `progress` gets the number of files found so far.
+    /// Adds a path: a file, a block device, or a directory with everything below it. A symbolic link is followed if it
+    /// is `path` itself, but not below it. Calls `progress` with the number of items found so far.
     ///
     /// # Errors
-    /// If the path is not there or is neither. What cannot be read below a directory is noted and left out.
+    /// Fails if the path does not exist or is of another type. Entries below a directory that cannot be read are
+    /// recorded and skipped.
     pub fn add_path(
         &mut self,
         path: &Path,
@@ -74,14 +75,14 @@ impl Population {
         if alone {
             self.note_container(path);
         }
-        // Fewer blocks than bytes: holes, or a filesystem that compresses.
+        // Fewer blocks than bytes: the file has holes, or the filesystem compresses.
         let sparse = metadata.blocks().saturating_mul(512) < bytes;
         let data =
             if sparse { data_extents(path, bytes) } else { vec![(0, bytes.div_ceil(BLOCK_BYTES as u64))] };
         self.push(Item { place, bytes, group, alone, stamp: Stamp::of(metadata) }, &data);
     }
 
-    /// Images in a format of their own are measured as files, which is seldom what was meant.
+    /// Adds a note for an image in a container format. It is measured as a plain file, which is rarely intended.
     fn note_container(&mut self, path: &Path) {
         let mut head = [0; 8];
         let read = super::file::open_quietly(path, true)
@@ -102,7 +103,7 @@ impl Population {
         let root_device = std::fs::metadata(root).map(|metadata| metadata.dev()).ok();
         let mut numbers: HashMap<std::path::PathBuf, u32> = HashMap::new();
         let mut groups: HashMap<std::path::PathBuf, u32> = HashMap::new();
-        // The root itself may be a link: walkdir follows that one in any case.
+        // The root itself may be a symbolic link. walkdir always follows that one.
         let mut entries = WalkDir::new(root).follow_links(false).into_iter();
         while let Some(entry) = entries.next() {
             let entry = match entry {

@@ -1,6 +1,6 @@
-//! A scenario small enough to change.
+//! A small scenario for tests to modify.
 
-/// One valid rack column on known lines, ending with `extra`.
+/// Returns one valid rack column with fixed line numbers, followed by `extra`.
 pub(crate) fn scenario_text(extra: &str) -> String {
     format!(
         "title = \"small\"

@@ -1,4 +1,4 @@
-//! Opening a drive that nobody serves for one piece of work, and closing it, also when the work is interrupted.
+//! Opens a drive that is not being served for one piece of work, and closes it even if the work is interrupted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use anyhow::{Context, Result};
 use service::{IoChoice, OpenSettings, ServedDrive, Workers, inspect, run_here};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long what is in flight is waited for when the drive is closed: nothing is.
+/// Wait for requests in flight when the drive is closed. There are none at that point.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Opens the drive at `path`, does `work` with it, and closes it. SIGINT and SIGTERM call `interrupt`, which must make the work
-/// end soon; a further one ends the process at once, and the drive recovers at its next opening.
+/// Opens the drive at `path`, does `work` with it, and closes it. SIGINT and SIGTERM call `interrupt`, which must make
+/// the work end soon. A second signal ends the process immediately; the drive then recovers at its next opening.
 pub(crate) fn with_drive<T>(
     path: &Path,
     interrupt: impl Fn(&ServedDrive) + Send + 'static,
     work: impl AsyncFnOnce(&Arc<ServedDrive>) -> T,
 ) -> Result<T> {
-    // Opening and closing a drive leaves its marks: not on what is none.
+    // Opening and closing write to the backing. Checks first that it holds a drive.
     run_here(IoChoice::Auto, |spawner| inspect(path, false, spawner))??;
     let workers = Workers::start(None, IoChoice::Auto)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // For what the user asked for alone.
+    // No background work beyond what the user asked for.
     let settings = OpenSettings { background_cpu_percent: 0.0, ..OpenSettings::default() };
     let done = runtime.block_on(async {
         let listen = |kind| signal(kind).context("cannot listen for signals");

@@ -1,6 +1,6 @@
-//! `pumice capacity`: the consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`), with its columns and
-//! their order, so that scripts made for it work. Described in Hyperscalers, *Gluster Scale Out Storage for Cloud using
-//! Computational Storage Drives*, 2022, section 6.
+//! `pumice capacity`: the consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`). It has the same
+//! columns in the same order, so that scripts written for it work. Source: Hyperscalers, *Gluster Scale Out Storage for
+//! Cloud using Computational Storage Drives*, 2022, section 6.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use service::{DriveState, StatusReport, path_text, shown};
 
 use crate::{status, usage};
 
-/// The report counts in sectors of this size, whatever the drive's own are.
+/// Unit of the report, independent of the sector size of the drive.
 const SECTOR_BYTES: u64 = 512;
-/// The columns, in their order.
+/// Columns, in order.
 const COLUMNS: [&str; 6] =
     ["free_space", "physical_size", "logical_size", "comp_ratio", "provisioned_cap", "space_flag"];
 
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A drive's values, in the order of the columns.
+/// Values of a drive, in the order of the columns.
 fn values(drive: &StatusReport) -> [String; 6] {
     let sectors = |bytes: u64| (bytes / SECTOR_BYTES).to_string();
     [

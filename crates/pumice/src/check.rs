@@ -19,7 +19,7 @@ use crate::size::Size;
 use crate::usage::Coded;
 use report::{Checked, Found};
 
-/// How often the progress bar moves.
+/// Update interval of the progress bar.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args)]
@@ -47,10 +47,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The drive was not checked, or not to the end, so whether it has faults is not known.
+/// Exit code if the drive was not checked completely, so that it is unknown whether it has faults.
 const NOT_CHECKED: u8 = 3;
 
-/// The drive has faults: the last line, after one line for each of them.
+/// Error for a drive with faults: the last line, after one line for each fault.
 #[derive(Debug)]
 struct Faults(String);
 
@@ -103,7 +103,7 @@ fn examine(args: &Args) -> Result<()> {
     }
 }
 
-/// What can be told of a drive that cannot be opened.
+/// Collects the state of the superblocks and checkpoints of a drive that cannot be opened.
 async fn closed(path: &Path, why: String) -> Result<Found> {
     let media = AnyMedia::from(FileMedia::open(path, true, Direct::Auto)?);
     let (superblocks, checkpoints) = drive::find_copies(&media).await;
@@ -132,7 +132,7 @@ async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<C
         .await;
     bar.finish_and_clear();
     let mut report = checked?;
-    // Opened as it was before the damage: that alone is a fault.
+    // The drive was opened in the state before the damage. The damage itself counts as a fault.
     if let drive::State::Damaged(why) = &status.state {
         report.add_fault(why.clone());
     }

@@ -1,4 +1,4 @@
-//! `pumice completions`: what a shell can complete, out of the definition of the command line.
+//! `pumice completions`: shell completions, generated from the definition of the command line.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! What a server serves and how: out of the configuration file and the command line, which beats it.
+//! Configuration of a server and its drives, from the configuration file and the command line. The command line takes
+//! precedence.
 
 mod file;
 mod options;
@@ -13,30 +14,30 @@ use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
 pub(crate) use values::parse_unix_socket;
 
-/// Where the file lies unless said otherwise.
+/// Default path of the configuration file.
 pub(crate) const DEFAULT_PATH: &str = "/etc/pumice/pumice.toml";
-/// Names another file instead of [`DEFAULT_PATH`].
+/// Environment variable that replaces [`DEFAULT_PATH`].
 const DEFAULT_PATH_VARIABLE: &str = "PUMICE_CONFIG";
 
-/// Everything a server needs to know.
+/// Complete configuration of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     pub(crate) server: Server,
-    /// In the order they are offered: the first is the one clients get who ask for no name, while it is served.
+    /// Drives, in the order of export. Clients that request no name get the first one that is being served.
     pub(crate) drives: Vec<DriveConfig>,
 }
 
-/// What concerns all drives.
+/// Settings of the server as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Server {
-    /// Where all drives are offered; if empty, each has a socket of its own.
+    /// Addresses at which all drives are exported. If empty, each drive has its own default socket.
     pub(crate) nbd: Vec<Address>,
     pub(crate) admin: Option<PathBuf>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) options: ServerOptions,
 }
 
-/// PEM files.
+/// Paths of the PEM files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) cert: PathBuf,
@@ -44,22 +45,22 @@ pub(crate) struct TlsFiles {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// One drive.
+/// Settings of one drive.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DriveConfig {
-    /// Of the backing, absolute.
+    /// Absolute path of the backing.
     pub(crate) path: PathBuf,
-    /// What clients ask for.
+    /// Export name.
     pub(crate) name: String,
-    /// Where this drive alone is offered, besides the server's addresses.
+    /// Addresses at which only this drive is exported, in addition to the server's addresses.
     pub(crate) nbd: Vec<Address>,
     pub(crate) options: DriveOptions,
 }
 
-/// What the command line says; nothing and empty where it says nothing.
+/// Settings given on the command line; `None` and empty where not given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
-    /// If any, these drives are served and no others.
+    /// If not empty, only these drives are served.
     pub(crate) paths: Vec<PathBuf>,
     pub(crate) nbd: Vec<Address>,
     pub(crate) admin: Option<PathBuf>,
@@ -69,7 +70,7 @@ pub(crate) struct Overrides {
 }
 
 impl Server {
-    /// What a file says, and the command line over it.
+    /// Settings of the file, overridden by the command line.
     fn of(file: ServerOptions, overrides: &Overrides) -> Server {
         let in_file = options::addresses(file.nbd.as_ref());
         let tls = file.tls.as_ref().map(|tls| TlsFiles {
@@ -86,16 +87,17 @@ impl Server {
     }
 }
 
-/// Where a configuration comes from: read again for every reload.
+/// Origin of a configuration. It is read again at every reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// `None`: the command line says it all.
+    /// Configuration file; `None` if only the command line applies.
     pub(crate) file: Option<PathBuf>,
     pub(crate) overrides: Overrides,
 }
 
 impl Source {
-    /// The file that is named, or the default one if no drive is. `None` where neither is there: nothing to serve.
+    /// Selects the configuration file: the named one, or the default one if no drive is named. Returns `None` if no
+    /// drive is named and the default file does not exist.
     pub(crate) fn find(named: Option<&Path>, overrides: Overrides) -> Result<Option<Source>> {
         let file = match named {
             Some(file) => Some(absolute(file)?),
@@ -112,16 +114,16 @@ impl Source {
         Ok(Some(Source { file, overrides }))
     }
 
-    /// Reads and checks everything; nothing is opened but the file.
+    /// Reads and checks the whole configuration. Opens no file except the configuration file.
     ///
     /// # Errors
-    /// One line: file, line, field, what is wrong and what was expected.
+    /// The error is one line with file, line, field, problem and expected value.
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
             Some(file) => file::read(file)?,
             None => file::File::default(),
         };
-        // What the file says of all drives.
+        // Settings in the server section that apply to all drives.
         let common = DriveOptions {
             warn_at: file.server.warn_at.clone(),
             on_event: file.server.on_event.clone(),
@@ -162,13 +164,13 @@ impl Source {
 }
 
 impl DriveConfig {
-    /// With defaults for everything, and the name of the file.
+    /// Settings with all defaults, named after the file.
     fn of(path: PathBuf) -> DriveConfig {
         let name = short_name(&path);
         DriveConfig { path, name, nbd: Vec::new(), options: DriveOptions::default() }
     }
 
-    /// As the file says.
+    /// Settings from the file.
     fn in_file(mut options: DriveOptions) -> Result<DriveConfig> {
         let Some(path) = options.path.take() else { bail!("missing field `path`") };
         let mut drive = DriveConfig::of(path.0);
@@ -182,11 +184,11 @@ impl DriveConfig {
 
 fn short_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
-    // Different files have different names, whatever their bytes are.
+    // Different file names give different export names, even if they are not UTF-8.
     name.to_str().map_or_else(|| service::shown(Path::new(name)).to_string(), str::to_string)
 }
 
-/// Drives that are only paths are named by them where their files have one name.
+/// Names the drives by their full paths if two of them would have the same name.
 fn tell_apart(drives: &mut [DriveConfig]) {
     let mut seen = std::collections::HashSet::new();
     if !drives.iter().all(|drive| seen.insert(drive.name.clone())) {
@@ -198,7 +200,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{}: not a path", path.display()))
 }
 
-/// What a path leads to, as far as it can be told.
+/// Resolves symbolic links. Returns the path unchanged if that fails.
 fn target(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
@@ -209,7 +211,8 @@ impl Config {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 
-    /// What no single value can show.
+    /// Checks what no single value can show: missing drives, duplicate paths, names and addresses, and options that
+    /// need others.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {
             bail!("no drive to serve; add a [[drive]] with its path");
@@ -248,7 +251,7 @@ impl Config {
 }
 
 impl Server {
-    /// Limits and TLS for the NBD server; reads the PEM files.
+    /// Returns limits and TLS settings of the NBD server. Reads the PEM files.
     pub(crate) fn nbd_config(&self) -> Result<nbd::ServerConfig> {
         let tls = match &self.tls {
             Some(files) => nbd::TlsPolicy::Required(
@@ -261,7 +264,7 @@ impl Server {
         let ServerOptions { max_connections, max_connections_per_peer, insecure, .. } = self.options.clone();
         let limit = |given: Option<values::Connections>| given.unwrap_or_default().0.map(|max| max as usize);
         let connections_max = limit(max_connections).unwrap_or(defaults.connections_max);
-        // One peer leaves room for another.
+        // By default one peer can use at most half of the connections.
         let half = connections_max.div_ceil(2);
         let connections_per_peer_max = limit(max_connections_per_peer).unwrap_or(half);
         Ok(nbd::ServerConfig {

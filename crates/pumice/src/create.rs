@@ -62,18 +62,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         false => (create_file(args)?, None),
     };
     if existed && !args.force {
-        // Before the file was locked another command may have made its drive there: that stays as it is.
+        // Another command may have created a drive before the file was locked. That drive must not be overwritten.
         run_here(IoChoice::Auto, |_| refuse_contents(&args.path, &media))??;
     }
     let created = run_here(IoChoice::Auto, |_| create_on(args, &media))
         .map_err(anyhow::Error::from)
         .and_then(|created| created);
     if created.is_err() {
-        // Before the lock goes: then another command may make its drive there.
+        // Cleans up before the lock is released; another command may create its drive after that.
         match grown {
-            // As it was: an empty file.
+            // Restores the empty file.
             Some(file) => drop(file.set_len(0)),
-            // It was made a moment ago and holds nothing.
+            // The new file holds no data yet.
             None if !existed => drop(std::fs::remove_file(&args.path)),
             None => {}
         }
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What to fear if the file system cannot hold all that a sparse file may grow to.
+/// Returns a warning if the filesystem cannot hold the full size of a sparse file.
 fn lacks_room(path: &Path) -> Option<String> {
     if !path.metadata().ok()?.is_file() {
         return None;
@@ -129,7 +129,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
     Ok(())
 }
 
-/// Whether there is something; fails where nothing can be looked for or made.
+/// Whether the path exists. Fails if the path cannot be examined, or if its directory does not exist.
 fn look(path: &Path) -> Result<bool> {
     let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", path.display()))?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -147,7 +147,7 @@ fn create_file(args: &Args) -> Result<AnyMedia> {
     Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))
 }
 
-/// With the file if it was empty and has the size of the drive now.
+/// Opens an existing file or device. Also returns the file if it was empty and was extended to the size of the drive.
 fn open_existing(args: &Args) -> Result<(AnyMedia, Option<File>)> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", args.path.display());
@@ -164,7 +164,7 @@ fn open_existing(args: &Args) -> Result<(AnyMedia, Option<File>)> {
     Ok((AnyMedia::from(media), grown))
 }
 
-/// Grows a regular file that is empty, as `touch` or `mktemp` left it. What is too small for a drive does not get that far.
+/// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a drive.
 fn grow(args: &Args, size: u64) -> Result<Option<File>> {
     let path = &args.path;
     let metadata =
@@ -197,14 +197,14 @@ fn segment_bytes(args: &Args) -> Result<Option<u32>> {
     segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))
 }
 
-/// Smallest physical size of a drive, in bytes, for a segment size; `None` for one that no drive can have.
+/// Returns the smallest physical size of a drive for a segment size, in bytes; `None` for an invalid segment size.
 pub(crate) fn smallest_physical_bytes(segment_bytes: Option<u32>) -> Option<u64> {
-    /// Room for 24 of the largest segments and for what lies before them.
+    /// Space for 24 of the largest segments and the structures before them.
     const LIMIT_MIB: u64 = 8 << 10;
     (1..=LIMIT_MIB).map(|mib| mib << 20).find(|size| Geometry::new(*size, segment_bytes).is_ok())
 }
 
-/// Fails where a file or device holds something.
+/// Fails if a file or device contains data.
 async fn refuse_contents(path: &Path, media: &AnyMedia) -> Result<()> {
     let path = path.display();
     match signatures::find(media).await.with_context(|| path.to_string())? {
@@ -223,7 +223,7 @@ async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
     check_smallest(args, physical)?;
     let options = CreateOptions {
         physical_size_bytes: physical,
-        // Powers of 1000 are seldom whole blocks.
+        // Powers of 1000 are rarely a multiple of the block size.
         logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0 / BLOCK * BLOCK),
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes(args)?,

@@ -1,4 +1,4 @@
-//! `pumice demo`: a drive is made, filled with real files, its server killed, and everything verified.
+//! `pumice demo`: creates a drive, fills it with real files, kills its server and verifies everything.
 
 mod disk;
 mod files;
@@ -22,12 +22,12 @@ use crate::output::print_json;
 use disk::Disk;
 use server::{Server, path_text, pumice};
 
-/// Of the demo's drive.
+/// Sizes of the demo drive.
 const PHYSICAL_SIZE: &str = "512M";
 const LOGICAL_CAPACITY: &str = "1G";
-/// The same in bytes, all of which may be taken.
+/// Physical size in bytes. The drive may use all of it.
 const PHYSICAL_BYTES: u64 = 512 << 20;
-/// Of the files that are written and flushed before the crash.
+/// Bytes of files that are written and flushed before the kill.
 const FILES_BYTES: u64 = 256 << 20;
 
 #[derive(clap::Args)]
@@ -38,24 +38,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Set once, before anything is printed: standard output is for JSON.
+/// Whether standard output is reserved for JSON. Set once, before anything is printed.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// What a way of writing found out.
+/// Result of the demo.
 struct Outcome {
     files: usize,
     bytes: u64,
-    /// Writing and flushing.
+    /// Time to write and flush.
     wrote_in: Duration,
-    /// Until the server was killed. What it counted since its last checkpoint is lost then, so a later status shows less;
-    /// `None` if it counted nothing.
+    /// Write amplification until the server was killed; `None` if no host write was counted. Read before the kill,
+    /// because the counts since the last checkpoint are lost then and a later status shows less.
     write_amplification: Option<f64>,
-    /// Of the server after it was killed.
+    /// Time until the server was ready again after the kill.
     ready_after: Duration,
     server: Server,
 }
 
-/// The drive is a sparse file: too small a filesystem would be noticed by I/O errors in the middle.
+/// Checks for free space. The drive is a sparse file, so a filesystem that is too small would cause I/O errors later.
 fn room_for_the_drive(folder: &Path) -> Result<()> {
     let free = free_bytes(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
     ensure!(
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     folder.close().context("the temporary directory is still there")
 }
 
-/// Ctrl-C and SIGTERM end the demo where it stands, and everything is taken down.
+/// Makes SIGINT and SIGTERM end the demo early, with cleanup.
 fn handle_signals() -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -156,20 +156,20 @@ fn tools_missing(program: &str) -> Option<String> {
     (!tools::installed(program)).then(|| format!("{program} is not installed; scripts/deps.sh installs it"))
 }
 
-/// A step of the demo.
+/// Prints a step of the demo.
 fn say(what: &str) {
     print(&format!("* {what}"));
 }
 
 fn print(line: &str) {
-    // When nobody reads any more, everything is still taken down in the end.
+    // Ignores errors, so that the demo cleans up even if its output is closed.
     let _ = match JSON.load(Ordering::Relaxed) {
         true => writeln!(std::io::stderr(), "{line}"),
         false => writeln!(std::io::stdout(), "{line}"),
     };
 }
 
-/// A bar over bytes, on a terminal only.
+/// Returns a progress bar for bytes. It is visible on a terminal only.
 fn bar(total_bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(total_bytes);
     let style = ProgressStyle::with_template("  {bar:40} {binary_bytes} of {binary_total_bytes}");
@@ -179,12 +179,12 @@ fn bar(total_bytes: u64) -> ProgressBar {
     bar
 }
 
-/// The files to write.
+/// Returns the files to write.
 fn sources() -> Result<Vec<std::path::PathBuf>> {
     files::find(FILES_BYTES)
 }
 
-/// Copies files with a bar.
+/// Copies files and shows a progress bar.
 fn copy_all(sources: &[std::path::PathBuf], to: &Path) -> Result<Vec<files::Copied>> {
     let total: u64 = sources.iter().filter_map(|it| it.metadata().ok()).map(|it| it.len()).sum();
     let bar = bar(total);

@@ -46,24 +46,24 @@ pub(crate) struct Args {
     root: PathBuf,
 }
 
-/// What is at the path.
+/// Kind of object at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     File,
     BlockDevice,
-    /// Nothing yet; the directory is there.
+    /// Nothing; its directory exists.
     New,
 }
 
-/// What the checks look at.
+/// Input of the checks.
 struct Patient {
     root: Root,
     path: PathBuf,
     target: Target,
     size: Option<u64>,
-    /// As its server tells, else as it lies there.
+    /// Status from the server of the drive, or from the drive itself if it is not being served.
     status: Option<StatusReport>,
-    /// Why there is no status although something is at the path.
+    /// Reason for a missing status, although the path exists.
     no_status: Option<String>,
 }
 
@@ -91,12 +91,12 @@ impl Patient {
         Ok(Patient { root, path, target, size: args.size.map(|size| size.0), status, no_status })
     }
 
-    /// The server that has the drive.
+    /// Process id of the server that serves the drive.
     fn server_pid(&self) -> Option<u32> {
         self.status.as_ref()?.server.as_ref().map(|server| server.pid)
     }
 
-    /// Name in `/proc` of the server, or of this process, and what to call it.
+    /// Name in `/proc` of the server, or of this process if there is no server, and its description in messages.
     fn process(&self) -> (String, &'static str) {
         match self.server_pid() {
             Some(pid) => (pid.to_string(), "the server"),
@@ -104,12 +104,12 @@ impl Patient {
         }
     }
 
-    /// The directory of the file, or of the one to be made.
+    /// Directory of the file, existing or to be created.
     fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Something that exists and lies where the drive does.
+    /// An existing path on the same device: the drive, or the directory of a drive to be created.
     fn place(&self) -> &Path {
         if self.target == Target::New { self.directory() } else { &self.path }
     }

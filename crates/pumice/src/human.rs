@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formats of numbers for people.
 
-/// Bytes as `1.50 GiB`.
+/// Formats bytes as `1.50 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -8,7 +8,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // What would round to 1024.00 belongs to the next unit.
+    // A value that would be rounded to 1024.00 uses the next unit.
     while value >= 1023.995 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -16,7 +16,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
-/// A latency, as `85 us`, `1.3 ms` or `2.1 s`.
+/// Formats a latency as `85 us`, `1.3 ms` or `2.1 s`.
 pub(crate) fn latency(seconds: f64) -> String {
     let micros = seconds * 1e6;
     match micros {
@@ -28,7 +28,7 @@ pub(crate) fn latency(seconds: f64) -> String {
     }
 }
 
-/// Seconds as `2 d 3 h`, the two largest units.
+/// Formats seconds as `2 d 3 h`, with the two largest units.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds as u64;
     let parts =

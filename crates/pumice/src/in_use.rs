@@ -1,8 +1,8 @@
-//! Refusal to overwrite a file or block device that something else uses.
+//! Refusal to overwrite a file or block device that is in use.
 //!
-//! Opening a block device for writing claims it (`O_EXCL`), and opening a file locks it. That leaves what takes no such
-//! claim: a loop device on a file, a swap file, a program that locks ranges of a file (QEMU). Besides, the kernel says
-//! "busy" and not by what.
+//! Opening a block device for writing claims it (`O_EXCL`), and opening a file locks it. This does not detect users
+//! without such a claim: a loop device on a file, a swap file, a program that locks ranges of a file (QEMU). In
+//! addition, the kernel reports "busy" without naming the user.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -15,28 +15,28 @@ use media::LoopSource;
 use crate::doctor::mounts::{mounts, unescape};
 use crate::doctor::root::{Root, numbered};
 
-/// Devices on top of each other followed at most.
+/// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
 
-/// What uses a file or block device.
+/// User of a file or block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum User {
     Mount(PathBuf),
     Swap,
-    /// A loop device, and what uses that.
+    /// A loop device, and its user.
     Loop(String, Option<Box<User>>),
-    /// A loop device with the same bytes of the same file, and what uses that.
+    /// A loop device with the same bytes of the same file, and its user.
     SameBytes(String, Box<User>),
-    /// A device made of it, by device mapper or md, and what uses that.
+    /// A device that includes it, by device mapper or md, and its user.
     Holder(String, Option<Box<User>>),
-    /// One of its partitions, and what uses that.
+    /// One of its partitions, and the user of that.
     Partition(String, Box<User>),
-    /// A process that locks it; its name, where the system shows it.
+    /// A process that locks it: id and name, if visible.
     Lock(Option<(u64, String)>),
 }
 
 impl User {
-    /// What to do about it.
+    /// Recommended action.
     fn advice(&self) -> String {
         match self {
             User::Mount(point) => format!("unmount it first (`umount {}`)", point.display()),
@@ -72,7 +72,7 @@ impl fmt::Display for User {
     }
 }
 
-/// Fails if something uses the file or block device at `path`, and names it. What is not there is not in use.
+/// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is not in use.
 pub(crate) fn refuse(path: &Path) -> Result<()> {
     match user(&Root::new(Path::new("/")), path) {
         Some(user) => bail!("{}: in use: {user}; {}", path.display(), user.advice()),
@@ -96,14 +96,15 @@ fn user(root: &Root, path: &Path) -> Option<User> {
     }
 }
 
-/// Of a block device: `number` is `MAJOR:MINOR`, `node` its node, for loop devices on it.
+/// Returns the user of a block device. `number` is `MAJOR:MINOR`. `node` is its device node, needed to find loop
+/// devices on it.
 fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize) -> Option<User> {
     if depth == DEPTH_MAX {
         return None;
     }
     let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
     let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
-    // btrfs mounts have a device number of their own, and name a device.
+    // btrfs mounts have their own device number. Their source is a device.
     let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
         return Some(User::Mount(mount.point));
@@ -118,7 +119,7 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
         .or_else(|| loop_user(root, node?, depth))
 }
 
-/// A device made of the one in `directory`: device mapper, md, bcache.
+/// Returns the device that includes the one in `directory`: device mapper, md, bcache.
 fn holder(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     let name = root.names(directory.join("holders"), |_| true).into_iter().next()?;
     let holder = Path::new("sys/block").join(&name);
@@ -130,7 +131,7 @@ fn holder(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     Some(User::Holder(shown, above.map(Box::new)))
 }
 
-/// A partition, of the disk in `directory`, that is in use.
+/// Returns a partition in use, of the disk in `directory`.
 fn partition_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     let partitions = root.names(directory, |name| root.path(directory).join(name).join("partition").exists());
     partitions.into_iter().find_map(|name| {
@@ -140,20 +141,20 @@ fn partition_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     })
 }
 
-/// What uses the whole disk that the partition in `directory` is on.
+/// Returns the user of the whole disk that contains the partition in `directory`.
 fn whole_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     if !root.path(directory).join("partition").exists() {
         return None;
     }
-    // `..` of the directory that the link leads to.
+    // The kernel resolves `..` after following the link.
     holder(root, &directory.join(".."), depth)
 }
 
-/// What uses another loop device with bytes of the one at `path`, whose number this is.
+/// Returns the user of another loop device that overlaps the one at `path` with the number `own_number`.
 fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     let source = LoopSource::of(path)?;
     let directory = PathBuf::from("sys/dev/block").join(own_number);
-    // Of a partition, the whole device: its other partitions are of no concern.
+    // For a partition, the whole device is excluded as well: its other partitions do not matter.
     let whole = root.path(directory.join("partition")).exists().then(|| root.text(directory.join("../dev")));
     let whole = whole.flatten();
     loop_devices(root).into_iter().find_map(|Loop { name, number }| {
@@ -167,7 +168,7 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     })
 }
 
-/// A loop device that has a backing file.
+/// A loop device with a backing file.
 struct Loop {
     name: String,
     number: String,
@@ -182,10 +183,10 @@ fn loop_devices(root: &Root) -> Vec<Loop> {
     numbers.collect()
 }
 
-/// A loop device on the file or block device that `found` describes.
+/// Returns a loop device on the file or block device described by `found`.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     loop_devices(root).into_iter().find_map(|Loop { name, number }| {
-        // By name, as far as this process sees it, or by what the kernel has open.
+        // Compares the backing file by name, if visible to this process, or by the file that the kernel has open.
         let file = root.text(Path::new("sys/block").join(&name).join("loop/backing_file"));
         let named = file.and_then(|file| std::fs::metadata(root.path(file)).ok());
         let opened = || LoopSource::of(&root.path(Path::new("dev").join(&name)));
@@ -196,21 +197,22 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     })
 }
 
-/// Whether swap space is on what `is_it` recognizes. `proc(5)`, `/proc/swaps`: a line of headings, then a path first.
+/// Whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps` (`proc(5)`): a header line,
+/// then lines that start with a path.
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
 }
 
-/// A process that locks a file, by `proc_locks(5)`: `1: POSIX ADVISORY WRITE 700 fd:00:2531452 0 EOF`. The device is in
-/// hexadecimal; the process of an open file description lock is -1.
+/// Returns a process that locks a file. Format of `proc_locks(5)`: `1: POSIX ADVISORY WRITE 700 fd:00:2531452 0 EOF`.
+/// The device is in hexadecimal. The process of an open file description lock is -1.
 fn lock(root: &Root, found: &Metadata) -> Option<User> {
     let device = found.dev();
     let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), found.ino());
     let text = root.text("proc/locks").unwrap_or_default();
     let pid = text.lines().find_map(|line| {
-        // A process that waits for a lock has `->` in front of the kind.
+        // A process that waits for a lock has `->` before the kind.
         let fields: Vec<&str> = line.split_whitespace().filter(|field| *field != "->").collect();
         // A lease (LEASE, DELEG) is not a lock.
         let locks = fields.get(1).is_some_and(|kind| ["POSIX", "OFDLCK", "FLOCK"].contains(kind));
@@ -220,7 +222,7 @@ fn lock(root: &Root, found: &Metadata) -> Option<User> {
     Some(User::Lock(pid.and_then(named)))
 }
 
-/// Whether two names lead to one file or one block device.
+/// Whether two files are the same file or the same block device.
 fn same(one: &Metadata, other: &Metadata) -> bool {
     let device = |it: &Metadata| it.file_type().is_block_device().then(|| it.rdev());
     match (device(one), device(other)) {
@@ -238,7 +240,7 @@ fn minor(device: u64) -> u32 {
     rustix::fs::minor(device)
 }
 
-/// As in sysfs.
+/// Formats a device number as in sysfs.
 fn number(device: u64) -> String {
     format!("{}:{}", major(device), minor(device))
 }

@@ -1,4 +1,4 @@
-//! `pumice list`: a line for each drive of the servers of this machine.
+//! `pumice list`: one line per drive of the servers on this machine.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use service::{DriveState, StatusReport, find_drives, shown};
 use crate::human;
 use crate::status::out_of_space;
 
-/// What is not known.
+/// Placeholder for an unknown value.
 const NONE: &str = "-";
 const COLUMNS: [&str; 6] = ["PATH", "NBD", "CAPACITY", "USED", "RATIO", "STATE"];
 

@@ -1,6 +1,6 @@
-//! The log, on standard error: one line per event, without any data stored on a drive. A thread of its own writes it, so that a
-//! log nobody reads, or a full disk under it, delays no request and stops no server: lines that find no room are dropped, and
-//! their number is logged.
+//! The log on standard error: one line per event, without any data stored on a drive. A separate thread writes it. A
+//! blocked reader or a full disk therefore delays no request and stops no server: lines that do not fit in the buffer
+//! are dropped, and their number is logged.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -14,16 +14,16 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Lines that wait to be written, at most.
+/// Largest number of lines that wait to be written.
 const LINES_MAX: usize = 4096;
-/// How long [`finish`] waits for them.
+/// Longest time that [`finish`] waits for these lines.
 const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lines logged, those dropped included.
+/// Number of lines logged, including those dropped.
 static LOGGED: AtomicUsize = AtomicUsize::new(0);
-/// Lines that the thread has written, or failed to write.
+/// Number of lines that the thread has written, or failed to write.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-/// Lines that found no room.
+/// Counter of dropped lines.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// How lines look.
@@ -36,7 +36,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Logs from now on: warnings and notices, or what `PUMICE_LOG` says (`debug`, `nbd=trace`, ...).
+/// Starts the log with warnings and notices, or with the levels in `PUMICE_LOG` (`debug`, `nbd=trace`, ...).
 pub(crate) fn start(format: Format) {
     let filter = EnvFilter::try_from_env("PUMICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let (writer, guard) = NonBlockingBuilder::default()
@@ -44,27 +44,27 @@ pub(crate) fn start(format: Format) {
         .thread_name("pumice-log")
         .finish(OneLine { format, reported: 0 });
     let _ = DROPPED.set(writer.error_counter());
-    // When dropped, it prints to standard output if the log is stuck, and may hang there.
+    // Dropping the guard prints to standard output if the log is stuck, and may hang there.
     std::mem::forget(guard);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(Counting(writer))
         .with_ansi(std::io::stderr().is_terminal() && format == Format::Text)
         .with_target(false);
-    // An error means that a log was started before.
+    // An error means that a log was already started.
     let _ = match format {
         Format::Text => log.try_init(),
         Format::Json => log.json().flatten_event(true).try_init(),
     };
 }
 
-/// Lines dropped so far.
+/// Number of lines dropped so far.
 pub(crate) fn dropped() -> usize {
     DROPPED.get().map_or(0, ErrorCounter::dropped_lines)
 }
 
-/// Waits until what was logged so far is written. False if that takes longer than a second: standard error is stuck, and a
-/// write to it would hang.
+/// Waits until all lines logged so far are written. Returns false if that takes longer than one second: standard error
+/// is stuck, and a write to it would hang.
 pub(crate) fn finish() -> bool {
     let begun = Instant::now();
     let logged = LOGGED.load(Ordering::Acquire);
@@ -77,7 +77,7 @@ pub(crate) fn finish() -> bool {
     true
 }
 
-/// Counts lines on their way to the thread.
+/// Writer that counts lines before they are passed to the thread.
 struct Counting(NonBlocking);
 
 impl<'a> MakeWriter<'a> for Counting {
@@ -101,14 +101,14 @@ impl Write for CountingWriter {
     }
 }
 
-/// Standard error, on which what is written at once is one line, whatever names of files it holds.
+/// Writer to standard error that makes each write one line, even if it contains file names with line breaks.
 struct OneLine {
     format: Format,
-    /// Dropped lines whose number is in the log.
+    /// Number of dropped lines that was already reported in the log.
     reported: usize,
 }
 
-/// The line that reports dropped lines.
+/// Returns the line that reports dropped lines.
 fn dropped_line(format: Format, lines: usize) -> String {
     let mut now = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut now));
@@ -124,7 +124,7 @@ fn dropped_line(format: Format, lines: usize) -> String {
     }
 }
 
-/// A line without further breaks in it.
+/// Replaces line breaks within a line by spaces.
 fn one_line(line: &[u8]) -> Cow<'_, [u8]> {
     let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
     let text = line.strip_suffix(b"\n").unwrap_or(line);
@@ -143,7 +143,7 @@ impl Write for OneLine {
         written.map(|()| line.len())
     }
 
-    /// Called whenever no line waits.
+    /// Called when no line is waiting.
     fn flush(&mut self) -> std::io::Result<()> {
         let dropped = dropped();
         if dropped > self.reported {

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// The whole program, with the name it was called by and its arguments.
+/// Runs the program with the given arguments, the first of which is its name.
 fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
     panics::end_the_process();
     let cli = match Cli::try_parse_from(arguments) {
@@ -143,7 +143,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
     }
 }
 
-/// Whoever reads the output has seen enough (`pumice status | head`).
+/// Whether an error means that the reader has closed the output (`pumice status | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,4 +1,4 @@
-//! `pumice man`: manual pages out of the definition of the command line.
+//! `pumice man`: manual pages, generated from the definition of the command line.
 
 mod configuration;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// File names and contents of all pages.
+/// Returns file names and contents of all pages.
 fn pages(root: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut root = root.clone();
     root.build();
@@ -51,7 +51,7 @@ fn add_below(above: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) ->
     Ok(())
 }
 
-/// Commands that people are told of.
+/// Returns the documented subcommands.
 fn named(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
 }
@@ -81,7 +81,7 @@ fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>>
         }
     }
     if let Some(notes) = command.get_after_long_help().or(command.get_after_help()) {
-        // As in the help: lines are lines.
+        // Keeps line breaks, as in the help.
         writeln!(out, ".SH NOTES\n.nf")?;
         for line in notes.to_string().lines() {
             writeln!(out, "{}", escape(line))?;
@@ -102,7 +102,7 @@ fn about(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Text that roff takes for nothing else (`groff(7)`): no escapes, no requests, dashes that can be searched for.
+/// Escapes text for roff (`groff(7)`): no escapes, no requests, and dashes that can be searched for.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// All commands below one, with their names as one types them.
+    /// Returns all commands below a command, with their full names.
     fn all(command: &Command, name: &str) -> Vec<(String, Command)> {
         let mut found = Vec::new();
         for below in named(command) {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The words of a command line, up to where another program begins.
+    /// Splits a command line into words, up to the start of another program.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
         for character in line.chars() {
@@ -182,7 +182,7 @@ mod tests {
             let notes = notes.map(ToString::to_string).unwrap_or_default();
             assert!(notes.contains("Example") && notes.contains(&name), "{name} has no example");
             for line in notes.lines() {
-                // Where a command may begin, not in the middle of a sentence.
+                // A command can begin here. A match in the middle of a sentence does not count.
                 let begins = |at: usize| {
                     let before = line[..at].trim_end();
                     before.is_empty() || before.ends_with([':', '|']) || before.ends_with("&&")

@@ -1,4 +1,4 @@
-//! The error for a file or block device that holds no drive: it says what is there instead.
+//! Error for a file or block device that is not a drive. It names the contents found instead.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use service::{IoChoice, ServiceError, run_here, shown};
 
 use crate::signatures;
 
-/// Replaces the error of a path that holds no drive.
+/// Replaces the error for a path that is not a drive. Returns other errors unchanged.
 pub(crate) fn clarify(error: anyhow::Error) -> anyhow::Error {
     let no_drive = error.chain().find_map(|cause| match cause.downcast_ref::<ServiceError>() {
         Some(ServiceError::Drive { path, source: drive::Error::NotADrive }) => Some(path.clone()),
@@ -24,7 +24,7 @@ fn look(path: &Path) -> Result<anyhow::Error> {
     })?
 }
 
-/// The error for a path that holds no drive, with what it seems to hold.
+/// Creates the error for a path that is not a drive, with its likely contents.
 async fn error(path: &Path, media: &AnyMedia) -> anyhow::Error {
     let holds = match signatures::find(media).await {
         Ok(Some(what)) => format!(" (holds {what})"),

@@ -1,4 +1,4 @@
-//! What commands print as JSON, and files that they write as a whole: checked before the work, written after it.
+//! Output of commands: JSON on standard output, and files that are checked before the work and written after it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -11,13 +11,13 @@ use crate::usage;
 /// Prints one JSON document on standard output.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
     let mut out = io::stdout().lock();
-    // As an error of I/O: a reader who has closed the pipe ends the command without a complaint.
+    // Converted to an I/O error: a closed pipe ends the command without a message.
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
 
-/// For what a command prints of a change that it made: `what` was done whether or not anybody can be told. So it is a warning, no
-/// error, if standard output cannot be written.
+/// Prints the result of a completed change. If standard output cannot be written, prints a warning with `what` instead
+/// of failing, because the change was made.
 pub(crate) fn tell_of(what: &str, print: impl FnOnce() -> Result<()>) {
     if let Err(error) = print()
         && !crate::is_broken_pipe(&error)
@@ -26,18 +26,19 @@ pub(crate) fn tell_of(what: &str, print: impl FnOnce() -> Result<()>) {
     }
 }
 
-/// A file that is written at the end of a command.
+/// A file to be written at the end of a command.
 pub(crate) struct Output(PathBuf);
 
 impl Output {
-    /// Checks that a file can be made at `path`, so that a long command does not fail at its end. Makes and changes nothing.
+    /// Checks that a file can be created at `path`, so that a long command does not fail at its end. Creates and
+    /// changes nothing.
     ///
     /// # Errors
-    /// The directory is missing or not writable, or `path` is a directory.
+    /// Fails if the directory is missing or not writable, or if `path` is a directory.
     pub(crate) fn check(path: &Path) -> Result<Output> {
         let probe = || match fs::metadata(path) {
             Ok(found) if found.is_dir() => Err(io::Error::from(ErrorKind::IsADirectory)),
-            // A pipe or `/dev/stdout`: opening it may wait, or disturb whoever reads.
+            // A pipe or `/dev/stdout`. Opening it could wait, or disturb its reader.
             Ok(found) if !found.is_file() => Ok(()),
             _ => tempfile::tempfile_in(folder(path)).map(drop),
         };
@@ -45,8 +46,8 @@ impl Output {
         Ok(Output(path.to_path_buf()))
     }
 
-    /// Writes the file so that a failure leaves what was there. What is no ordinary file (a pipe, `/dev/stdout`) is written
-    /// in place.
+    /// Writes the file. A failure leaves an existing file unchanged. If the path is not a regular file (a pipe,
+    /// `/dev/stdout`), it is written in place.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         write_whole(&self.0, text).with_context(|| format!("cannot write {}", self.0.display()))
     }
@@ -62,7 +63,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     }
     let mut file = tempfile::Builder::new().prefix(".pumice-").tempfile_in(folder(path))?;
     file.write_all(text.as_bytes())?;
-    // Readable as a file made the plain way would be.
+    // Sets the permissions of an ordinary new file.
     let ordinary = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(ordinary);
     let mode = rustix::fs::Mode::from_raw_mode(0o666) - ordinary;

@@ -1,8 +1,8 @@
-//! A panic ends the process, in whichever thread it happens.
+//! Panic hook that ends the process on a panic in any thread.
 //!
-//! tokio catches panics of tasks, and a thread that panics ends alone. So the server would go on, with a drive whose state is
-//! half changed: the panic came between two steps that belong together. An end at once is what drives are made for: they
-//! recover at their next opening, as after a power cut.
+//! tokio catches panics of tasks, and a panic in a thread ends only that thread. The server would continue with a drive
+//! whose state is half changed, because the panic came between two steps that belong together. Ending the process
+//! immediately is safe: a drive recovers at its next opening, as after a power cut.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long the log may take to accept the message: nobody may be reading it.
+/// Time that the log may take to accept the message. Standard error may be blocked.
 const LOGGED_WITHIN: Duration = Duration::from_secs(1);
 
-/// From now on a panic is logged, once, and ends the process by SIGABRT.
+/// Installs a hook that logs a panic, once, and ends the process by SIGABRT.
 pub(crate) fn end_the_process() {
     std::panic::set_hook(Box::new(end));
 }
@@ -23,11 +23,11 @@ pub(crate) fn end_the_process() {
 fn end(panic: &PanicHookInfo<'_>) {
     static ENDING: AtomicBool = AtomicBool::new(false);
     if ENDING.swap(true, Ordering::Relaxed) {
-        // Another thread was first, and is writing its message.
+        // Another thread panicked first and is writing its message.
         thread::sleep(LOGGED_WITHIN);
         abort();
     }
-    // Without it the process may hang in writing; the message matters less than the end.
+    // Without this thread the process could hang while writing. Ending matters more than the message.
     let _ = thread::Builder::new().name("pumice-abort".into()).spawn(|| {
         thread::sleep(LOGGED_WITHIN);
         abort();
@@ -36,7 +36,8 @@ fn end(panic: &PanicHookInfo<'_>) {
     abort();
 }
 
-/// Runs before anything is unwound: locks that the thread holds are held still, and keep others from what they guard.
+/// Logs a panic. It runs before unwinding, so the locks of this thread are still held and no other thread sees the
+/// state that they guard.
 fn log(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     let message = payload
@@ -52,7 +53,7 @@ fn log(panic: &PanicHookInfo<'_>) {
     let is_logged = tracing::enabled!(tracing::Level::ERROR) && crate::logging::dropped() == dropped;
     if !(is_logged && crate::logging::finish()) {
         let line = format!("pumice: panic in thread {thread} at {location}: {message}").replace('\n', " ");
-        // There is nobody to tell that nobody can be told.
+        // A failure to report the failure is ignored.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
     let backtrace = Backtrace::capture();
@@ -72,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that shall panic.
+    /// Environment variable set in the child process that is to panic.
     const CHILD: &str = "PUMICE_TEST_PANICS";
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -80,12 +81,12 @@ mod tests {
         std::env::var_os(CHILD).is_some()
     }
 
-    /// The program's own beginning, which installs the hook.
+    /// Runs the start of the program, which installs the hook.
     fn begin() {
         crate::run(["pumice", "--version"]);
     }
 
-    /// Runs this very test again, in a process of its own.
+    /// Runs the same test again in a child process.
     fn child(test: &str, stderr: Stdio) -> Child {
         Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", &format!("panics::tests::{test}"), "--nocapture"])
@@ -110,7 +111,7 @@ mod tests {
         panic!("it did not end");
     }
 
-    /// What the child wrote to standard error before SIGABRT ended it.
+    /// Returns the output of the child on standard error before SIGABRT ended it.
     fn last_words(test: &str) -> String {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let status = wait(child(test, file.reopen().expect("the file again").into()));

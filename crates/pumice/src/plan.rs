@@ -42,11 +42,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// No data compresses better than zeros do, none takes more than its headers and map beyond itself.
+/// Range of valid ratios. No data compresses better than zeros, and none takes more than its own size plus headers and
+/// map.
 const RATIO_MIN: f64 = 0.9;
 const RATIO_MAX: f64 = 1000.0;
 
-/// Longest result of a scan that is read.
+/// Largest size of a scan result that is read.
 const SCAN_MAX_BYTES: u64 = 256 << 20;
 
 fn ratio_argument(text: &str) -> Result<f64, String> {
@@ -59,7 +60,7 @@ fn ratio_argument(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The ratio to plan for, and where it comes from.
+/// The ratio to plan with, and its origin.
 struct Source {
     ratio: f64,
     interval: Option<Interval>,

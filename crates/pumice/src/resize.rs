@@ -44,7 +44,7 @@ pub(crate) struct SizeArgs {
 }
 
 pub(crate) fn set_capacity(args: &CapacityArgs) -> Result<()> {
-    // Powers of 1000 are seldom whole blocks.
+    // Powers of 1000 are rarely a multiple of the block size.
     let bytes = args.capacity.0 / BLOCK * BLOCK;
     let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(&args.path, bytes, spawner))??;
     report(&drive, args.json);
@@ -85,9 +85,10 @@ fn print(drive: &StatusReport, warning: Option<&str>, json: bool) -> Result<()> 
     Ok(())
 }
 
-/// What to fear if the data has not shown that it compresses as well as the capacity needs.
+/// Returns a warning if the stored data does not compress as well as the capacity requires, or if there is too little
+/// data to know.
 pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
-    // Less than this says nothing about what will be written yet.
+    // Amount of data below which its ratio says nothing about future writes.
     const TELLING_BYTES: u64 = 64 << 20;
     let kept = drive.physical_reserve_bytes + drive.physical_fixed_bytes;
     let room = drive.physical_size_bytes.saturating_sub(kept);

@@ -128,7 +128,7 @@ impl Args {
             unit_precision: (self.unit_precision > 0.0).then_some(self.unit_precision),
             full: self.full,
             seed: self.seed.unwrap_or_else(|| u64::from(uuid::Uuid::new_v4().as_fields().0)),
-            // Reading waits more than it works.
+            // At least four threads: reading spends more time waiting than computing.
             threads: self.threads.map_or(cores.max(4), usize::from),
             max_rate: self.max_rate.map(|size| size.0),
         }
@@ -177,12 +177,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(args, &report)
 }
 
-/// The arguments alone are wrong, whatever lies at the paths.
+/// Returns a usage error: the arguments are wrong, whatever the paths contain.
 fn wrong<T>(why: String) -> Result<T> {
     Err(WrongUsage(why).into())
 }
 
-/// Finds out what there is.
+/// Lists the data of all sources.
 fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
     let paths: Vec<&Path> = sources.iter().filter(|s| !is_uri(s)).map(Path::new).collect();
     refuse_overlaps(&paths)?;
@@ -207,7 +207,7 @@ fn is_uri(source: &str) -> bool {
         .any(|scheme| source.starts_with(scheme))
 }
 
-/// What is in two of the paths would count twice.
+/// Refuses a path within another one, whose data would count twice.
 fn refuse_overlaps(paths: &[&Path]) -> Result<()> {
     let whole = |path: &&Path| path.canonicalize().with_context(|| path.display().to_string());
     let whole: Vec<PathBuf> = paths.iter().map(whole).collect::<Result<_>>()?;

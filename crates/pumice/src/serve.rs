@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let signals = signals::watch()?;
         Daemon::new(source, config, nbd_config, workers.clone(), signals)?.run().await
     });
-    // Tasks hold the workers: they go first.
+    // Tasks hold references to the workers, so they are dropped first.
     drop(runtime);
     if let Ok(workers) = Arc::try_unwrap(workers) {
         workers.stop();

@@ -15,7 +15,7 @@ use crate::alone::with_drive;
 use crate::human;
 use crate::output::{print_json, tell_of};
 
-/// How often it is looked how far it is.
+/// Interval between progress requests.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The run that is under way.
+/// Returns the run in progress, if any.
 fn running(drive: &StatusReport) -> Option<&SettleRunReport> {
     of(drive).filter(|run| run.state == RunState::Running)
 }
@@ -69,7 +69,7 @@ fn ask(path: &Path, what: &Change) -> Result<StatusReport> {
     change(path, what)?.ok_or_else(|| anyhow!("{}: its server is gone", shown(path)))
 }
 
-/// Lets its server do it.
+/// Settles a drive that is being served, in its server.
 fn served(args: &Args, before: &StatusReport) -> Result<()> {
     let bar = bar()?;
     let mut drive = ask(&args.path, &Change::StartSettle)?;
@@ -84,7 +84,7 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
     tell(args, before.compression_ratio, &drive)
 }
 
-/// Opens it, settles it, closes it.
+/// Opens the drive, settles it, and closes it.
 fn unserved(args: &Args) -> Result<()> {
     let bar = bar()?;
     let done = with_drive(
@@ -127,7 +127,7 @@ fn show(bar: &ProgressBar, run: &SettleRunReport) {
     bar.set_message(format!("{} gained", human::bytes(gained)));
 }
 
-/// What came of it. `before` is the ratio that the drive had.
+/// Reports the result. `before` is the ratio of the drive before the run.
 fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
     let path = shown(&args.path);
     let Some(run) = of(drive) else {

@@ -1,14 +1,14 @@
-//! Does a backing look as if it held data?
+//! Detection of existing data on a backing.
 
 use anyhow::{Context, Result};
 use media::{IoBuf, Media, PAGE_BYTES};
 
-/// Looked at from the beginning: labels, superblocks and tables of all common formats begin there.
+/// Bytes examined at the beginning. Labels, superblocks and tables of all common formats begin there.
 const HEAD_BYTES: u64 = 1 << 20;
-/// Looked at before the end: backup partition tables, RAID superblocks, ZFS labels.
+/// Bytes examined at the end: backup partition tables, RAID superblocks, ZFS labels.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// What says that a backing holds something: bytes at an offset, and the name of the thing.
+/// Signatures of known formats: offset, bytes, name of the format.
 const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, &layout::superblock::MAGIC, "a Pumice drive"),
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 filesystem"),
@@ -30,7 +30,7 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (510, b"\x55\xaa", "a partition table or boot sector"),
 ];
 
-/// What the backing seems to hold, if anything.
+/// Returns the likely contents of the backing; `None` if both ends are blank.
 pub(crate) async fn find<M: Media>(media: &M) -> Result<Option<&'static str>> {
     let size = media.size_bytes();
     let head = read(media, 0, HEAD_BYTES.min(size)).await?;

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A size in bytes. As text: a number, perhaps with a fraction, and a unit: `K M G T P` (also `KiB` ...) are powers of
-/// 1024, `KB MB GB TB PB` powers of 1000, nothing or `B` is bytes. Case does not matter.
+/// A size in bytes. Its text form is a number, optionally with a fraction, and a unit. `K M G T P` (also `KiB` ...) are
+/// powers of 1024, `KB MB GB TB PB` are powers of 1000, no unit or `B` is bytes. Case does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Text that is no size.
+/// Error for a text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SizeError(String);
 
@@ -24,7 +24,7 @@ impl fmt::Display for SizeError {
 
 impl std::error::Error for SizeError {}
 
-/// Bytes of a unit.
+/// Returns the bytes of a unit.
 fn unit_bytes(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_uppercase();
     if unit.is_empty() || unit == "B" {
@@ -47,7 +47,7 @@ impl FromStr for Size {
         let (number, unit) = text.split_at(digits_end);
         let unit = u128::from(unit_bytes(unit.trim_start()).ok_or_else(error)?);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // A dozen decimals are more than anybody types, and keep the arithmetic exact.
+        // A limit of 12 decimals keeps the arithmetic exact.
         if whole.is_empty() || fraction.len() > 12 || (number.contains('.') && fraction.is_empty()) {
             return Err(error());
         }

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The drive at `path`, or all drives that are being served.
+/// Returns the drive at `path`, or all drives that are being served.
 pub(crate) fn find(path: Option<&Path>) -> Result<Vec<StatusReport>> {
     match path {
         Some(path) => Ok(vec![one(path)?]),
@@ -69,7 +69,7 @@ pub(crate) fn find(path: Option<&Path>) -> Result<Vec<StatusReport>> {
     }
 }
 
-/// The drive at `path`: as its server tells, else as it lies there.
+/// Returns the drive at `path`, from its server if it is being served, else from the backing.
 fn one(path: &Path) -> Result<StatusReport> {
     match find_served(Some(path)).into_iter().next() {
         Some(report) => Ok(report),
@@ -77,14 +77,14 @@ fn one(path: &Path) -> Result<StatusReport> {
     }
 }
 
-/// The drive as it lies at `path`, without a server.
+/// Returns the status of the drive at `path` without a server.
 pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     let look = |accept_damage| -> Result<_, ServiceError> {
         run_here(IoChoice::Auto, |spawner| inspect_status(path, accept_damage, spawner))?
     };
     match look(false) {
         Ok(report) => Ok(report),
-        // What a damaged drive can still tell.
+        // A damaged drive still has a partial status.
         Err(
             error @ ServiceError::Drive {
                 source: drive::Error::Corrupt(_) | drive::Error::Damaged(_), ..
@@ -94,7 +94,7 @@ pub(crate) fn idle(path: &Path) -> Result<StatusReport> {
     }
 }
 
-/// What follows the state of a drive that takes no writes for lack of space.
+/// Returns the suffix of the state for a drive that refuses writes for lack of space.
 pub(crate) fn out_of_space(drive: &StatusReport) -> &'static str {
     match (drive.out_of_space, drive.backing_full) {
         (_, true) => " (out of space: the backing is full)",

@@ -90,18 +90,18 @@ impl FromStr for Setting {
     }
 }
 
-/// Everything that is shown, however it is shown.
+/// Contents of the report in every format.
 struct Report {
     scenario: Scenario,
     measured: Vec<Applied>,
     compared: Vec<Comparison>,
     sweeps: Vec<Sweep>,
-    /// For each column.
+    /// Influences of the inputs, for each column.
     tornados: Vec<Vec<Influence>>,
     vary_percent: u8,
 }
 
-/// Largest file that is read, in bytes: a scan of many directories is long.
+/// Largest input file, in bytes. A scan of many directories produces a long file.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -133,7 +133,7 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
         (None, Some(file)) => tco::parse(&file.display().to_string(), &read(file)?)?,
         (None, None) => bail!("no scenario given"),
     };
-    // A measurement may rest on a setting, and yet a setting has the last word.
+    // Set twice: a measurement may depend on a setting, and a setting overrides measurements.
     set(&mut scenario, &args.set)?;
     let mut measured = Vec::new();
     if let Some(file) = &args.from_scan {
@@ -143,7 +143,7 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
         measured.extend(tco::use_bench(&mut scenario, &file.display().to_string(), &read(file)?)?);
     }
     set(&mut scenario, &args.set)?;
-    // What a benchmark or a setting replaced is not told.
+    // Measurements that a benchmark or a setting replaced are not reported.
     measured.retain(|applied: &Applied| {
         let column = scenario.columns.iter().find(|column| column.name == applied.column);
         let origin = column.and_then(|column| column.input(applied.field)).map(|input| &input.origin);
@@ -163,7 +163,7 @@ fn set(scenario: &mut Scenario, settings: &[Setting]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a file of text, or the standard input.
+/// Reads a text file, or standard input.
 fn read(path: &Path) -> Result<String> {
     let what = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();

@@ -1,11 +1,11 @@
-//! Errors on one line: what, where, what to do.
+//! Errors on one line: problem, location and remedy.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-/// A command line that asks for nothing that can be done: exit code 2.
+/// Error for wrong usage of the command line: exit code 2.
 #[derive(Debug)]
 pub(crate) struct WrongUsage(pub(crate) String);
 
@@ -17,7 +17,7 @@ impl std::fmt::Display for WrongUsage {
 
 impl std::error::Error for WrongUsage {}
 
-/// An error that ends the program with a code of its own. Shown as the error itself.
+/// An error with its own exit code. Its message is that of the contained error.
 #[derive(Debug)]
 pub(crate) struct Coded {
     pub(crate) code: u8,
@@ -36,7 +36,7 @@ impl std::error::Error for Coded {
     }
 }
 
-/// The exit code that an error amounts to (docs/exit-codes.md).
+/// Returns the exit code for an error (docs/exit-codes.md).
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Coded>() {
         Some(coded) => coded.code,
@@ -45,10 +45,10 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Prints what is wrong with a command line, or the help that it asks for.
+/// Prints the error of a command line, or the help that it requests.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // Help that cannot be printed helps nobody; there is nothing to do about it.
+        // A failure to print the help is ignored.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -60,13 +60,13 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints a line on standard error, if anybody reads there.
+/// Prints a line on standard error. Ignores failures.
 pub(crate) fn complain(line: &str) {
-    // Whoever does not read has the exit code.
+    // The exit code reports the error as well.
     let _ = writeln!(std::io::stderr(), "pumice: {line}");
 }
 
-/// The message of an error of clap on one line, without its usage; of its tips, what was perhaps meant.
+/// Returns the message of a clap error on one line, without the usage, and from its tips only the suggestion.
 fn first_paragraph(text: &str) -> String {
     let paragraphs: Vec<String> = text
         .split("\n\n")
@@ -80,12 +80,12 @@ fn first_paragraph(text: &str) -> String {
     printable(&format!("{message}{meant}"))
 }
 
-/// Text from outside as it may be shown on a terminal.
+/// Makes text from outside safe for a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// An error with its causes, each told once.
+/// Formats an error with its causes on one line, without repetition.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

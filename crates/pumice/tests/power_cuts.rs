@@ -1,4 +1,4 @@
-//! A few power cuts under the program; `make power-cuts` makes hundreds.
+//! A few power cuts under the program; `make power-cuts` runs hundreds.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use powercut::{Mode, Options, Report, run, why_not};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Runs until there were so many cuts, in a folder; nothing where there is no FUSE or no fio.
+/// Runs until `cuts` power cuts were made, in a folder. Returns `None` if FUSE or fio is missing.
 fn cut(folder: &Path, cuts: u64, modes: &[Mode], lies: bool) -> std::io::Result<Option<Report>> {
     if let Some(why) = why_not(folder, true) {
         eprintln!("skipped: {why}");

@@ -1,4 +1,4 @@
-//! What commands print with `--json` is what the schemas in `docs/schema` say, and nothing else.
+//! The JSON output of all commands conforms to the schemas in `docs/schema` and has no other fields.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -9,8 +9,8 @@ use common::server::text;
 use common::{Drive, Outcome, Run, needs, sample, succeed};
 use serde_json::{Value, json};
 
-/// A schema of the project, with a further rule: nothing that it does not describe. Readers must accept more, because fields
-/// may be added; this program must describe what it adds.
+/// Returns a schema of the project that additionally refuses unknown fields. Readers must accept those, because fields
+/// may be added, but this program must describe every field that it prints.
 fn schema(name: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schema/{name}.json"));
     let text = std::fs::read_to_string(&file).expect("a schema");
@@ -40,7 +40,7 @@ fn validate(name: &str, document: &Value) {
     assert!(errors.is_empty(), "{name}: {errors:#?}\n{document:#}");
 }
 
-/// The command may find faults; what it prints is JSON all the same.
+/// Validates the JSON output of a command, which may have failed.
 fn valid(name: &str, run: &Run) {
     validate(name, &serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}")));
 }
@@ -78,7 +78,7 @@ fn check_settle_and_train() -> Outcome {
     valid("check", &json("check", &["--deep"]));
     valid("settle", &json("settle", &[]));
     valid("train", &json("train", &[]));
-    // A bad record, a lost copy of the superblock, and then both copies of all checkpoints.
+    // A damaged record, a damaged copy of the superblock, and then both copies of all checkpoints.
     let mut bytes = std::fs::read(drive.path())?;
     let found: Value = serde_json::from_str(&json("check", &[]).stdout)?;
     bytes[..4096].fill(0);

@@ -1,4 +1,4 @@
-//! `pumice tco`, as a user types it.
+//! `pumice tco` on the command line.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{Outcome, Run, in_time, pumice};
 use serde_json::Value;
 
-/// Runs `pumice tco`; it must succeed in silence.
+/// Runs `pumice tco`, which must succeed without messages.
 fn tco<S: AsRef<str>>(arguments: &[S]) -> String {
     let run = run(arguments);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
@@ -26,7 +26,7 @@ fn json<S: AsRef<str>>(arguments: &[S]) -> Value {
     serde_json::from_str(&tco(&arguments)).expect("JSON")
 }
 
-/// The words of the line that starts with this label.
+/// Returns the words after the label in the line that starts with it.
 fn line<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
     let found = text.lines().find(|line| line.trim_start().starts_with(label));
     found.unwrap_or_else(|| panic!("no line {label:?} in:\n{text}")).trim_start()[label.len()..]
@@ -40,7 +40,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// What `pumice scan --json` prints, as far as it is read.
+/// The parts of the output of `pumice scan --json` that are read.
 const SCAN: &str = r#"{"predicted_drive": {"ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}},
     "codecs": [{"codec": "deflate:1", "unit_bytes": 4096, "ratio": {"estimate": 1.9, "low": 1.85, "high": 1.95}}],
     "layouts": [
@@ -117,7 +117,7 @@ fn csv_has_full_precision() -> Outcome {
         let expected = document["columns"][column]["results"]["tco_per_tbe_usd"].as_f64();
         assert_eq!(record[4 + column].parse().ok(), expected);
     }
-    // What does not apply is empty, not 0.
+    // A value that does not apply is empty, not 0.
     let share = records.iter().find(|record| &record[1] == "workload.ratio").expect("it is there");
     assert_eq!(&share[7], "2.359");
     let break_even = records.iter().find(|record| &record[1] == "break_even_ratio").expect("it is there");
@@ -137,12 +137,12 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     for link in ["<script", "href=", "src=", "@import"] {
         assert!(!html.contains(link), "{link}");
     }
-    // Parts of the cost, two sweeps, a tornado for each of four columns.
+    // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
     assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
     for text in ["Lowest TCO per TBe: Pumice", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"] {
         assert!(html.contains(text), "{text}");
     }
-    // Nothing else is left in the folder, and a page that cannot be written harms nothing.
+    // No other file is left in the folder. A failure to write the page has no other effect.
     assert_eq!(fs::read_dir(folder.path())?.count(), 1);
     let nowhere = format!("{}/none/report.html", folder.path().display());
     let failed = run(&["--preset", "four-ways", "--html", &nowhere]);
@@ -152,7 +152,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
         "{failed:?}"
     );
     assert_eq!(fs::read_to_string(&path)?, html);
-    // A name with markup in it stays a name.
+    // A name with markup is shown as text.
     let odd = tco(&["--preset", "snia-2023", "--print"]).replace("Ceph CS SSD 3.84TB", "<b>&$x^2$");
     let odd = write(folder.path(), "odd.toml", &odd);
     tco(&[odd.as_str(), "--html", &path]);
@@ -172,14 +172,14 @@ fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
         assert!(measured.contains(part), "{measured}");
     }
     assert!(text.contains("\nAssumed\n  all other inputs, as four-ways has them\n"), "{text}");
-    // The source of the value that is no longer used is no longer given.
+    // The source of a replaced value is not shown.
     assert!(!text.contains("MinIO Warp data"), "{text}");
     let document = json(&["--preset", "four-ways", "--from-scan", &scan]);
     let input = &document["columns"][3]["inputs"]["workload.ratio"];
     assert_eq!((input["value"].as_f64(), input["measured"].as_bool()), (Some(1.75), Some(true)));
     assert_eq!(document["columns"][3]["inputs"]["workload.years"]["measured"], false);
     assert_eq!(document["measured"].as_array().map(Vec::len), Some(4));
-    // Cloud columns that do not compress are left alone.
+    // Cloud columns that do not compress are unchanged.
     let document = json(&["--preset", "cloud-volumes", "--from-scan", &scan]);
     assert_eq!(document["columns"][0]["inputs"]["workload.ratio"]["value"], 1.0);
     assert_eq!(document["columns"][1]["inputs"]["workload.ratio"]["value"], 1.75);
@@ -208,7 +208,7 @@ fn a_bench_comes_after_a_scan() -> Outcome {
         ratios.filter(|m| m["column"] == "Pumice" && m["field"] == "workload.ratio").collect();
     assert_eq!(of_pumice.len(), 1, "told twice: {of_pumice:?}");
     assert_eq!(of_pumice[0]["value"], 2.5);
-    // What the user sets has the last word, and no longer counts as measured.
+    // A value set by the user takes precedence and is not marked as measured.
     let set = ["--preset", "four-ways", "--from-scan", &scan, "--from-bench", &bench, "--set", "ratio=3"];
     let document = json(&set);
     assert_eq!(document["columns"][3]["inputs"]["workload.ratio"]["value"], 3.0);
@@ -231,7 +231,7 @@ fn settings_sweeps_and_the_tornado() {
         "ratio=1.0..4.0",
         "--tornado",
     ]);
-    // 9 % without the performance, as the paper says.
+    // 9 % without the performance multiplier, as in the paper.
     assert_eq!(line(&text, "Saving of TCO per TBe")[..2], ["0%", "9%"]);
     assert_eq!(line(&text, "Compression ratio"), ["2.20:1", "2.00:1", "3.00:1"]);
     assert!(text.contains("Ceph CS SSD 15.36TB, workload.ratio: 3.00:1"), "{text}");
@@ -254,7 +254,7 @@ fn racks_and_gases_for_a_wanted_capacity() {
     assert!(text.contains("For the wanted capacity") && text.contains("kg CO2e"), "{text}");
 }
 
-/// Mistakes in files: exit 1, one line that names the place and what was expected.
+/// Errors in files: exit code 1 and one line with the location and the expected value.
 #[test]
 fn bad_files_are_told_in_one_line() -> Outcome {
     let folder = tempfile::tempdir()?;
@@ -306,7 +306,7 @@ fn bad_files_are_told_in_one_line() -> Outcome {
         assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (Some(1), "", 1), "{run:?}");
         assert!(run.stderr.starts_with(&format!("pumice: {file}:")), "{run:?}");
         assert!(run.stderr.contains(expected), "{run:?}");
-        // The line is that of the mistake, but for a field that is nowhere: then it is that of its column.
+        // The line is that of the error. For a missing field it is that of its column.
         if to != "#" {
             let line = 1 + preset[..at].matches('\n').count();
             assert!(run.stderr.contains(&format!("bad.toml:{line}: ")), "line {line}: {run:?}");
@@ -375,7 +375,7 @@ fn wrong_usage_exits_2() {
     }
 }
 
-/// Every block of `docs/tco.md` that starts with a command holds what the command prints.
+/// The output of every command in `docs/tco.md` matches the program.
 #[test]
 fn the_manual_shows_what_the_program_prints() -> Outcome {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco.md");
@@ -390,7 +390,7 @@ fn the_manual_shows_what_the_program_prints() -> Outcome {
         let arguments: Vec<&str> = command.split_whitespace().collect();
         let run = pumice(&arguments);
         assert_eq!(run.code, Some(0), "{run:?}");
-        // `...` stands for lines left out.
+        // `...` stands for omitted lines.
         let mut rest = run.stdout.as_str();
         for part in expected.split("...\n") {
             let at = rest.find(part.trim_end_matches('\n'));

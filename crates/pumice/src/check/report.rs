@@ -1,4 +1,4 @@
-//! What `pumice check` prints.
+//! Output of `pumice check`.
 
 use service::path_text;
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::human;
 
-/// A drive that could be opened, and what the check found.
+/// A drive that could be opened, and the report of its check.
 pub(super) struct Checked {
     pub(super) status: Status,
     pub(super) report: CheckReport,
 }
 
-/// What there is to tell.
+/// Result of a check.
 pub(super) enum Found {
     Open(Box<Checked>),
     /// The drive cannot be opened.
@@ -34,7 +34,7 @@ impl Found {
         }
     }
 
-    /// What to do about the faults.
+    /// Advice on the faults.
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Found::Open(checked) if checked.report.faults.iter().all(|fault| fault.spare) => {

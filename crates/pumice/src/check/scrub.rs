@@ -1,4 +1,4 @@
-//! `pumice check` of a drive that is being served: its server scrubs it.
+//! `pumice check` of a drive that is being served: the server scrubs it.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::{Args, Faults};
 use crate::human;
 use crate::output::print_json;
 
-/// How often the server is asked how far it is.
+/// Interval between progress requests to the server.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Starts a scrub and follows it to its end, or stops one.
+/// Starts a scrub and shows its progress until it ends, or stops a running scrub.
 pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     let path = &args.path;
     if args.stop {

@@ -1,4 +1,4 @@
-//! The file: TOML, every key known, every error with its line and field.
+//! Configuration file in TOML. Unknown keys are refused, and every error names the line and the field.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::options::{DriveOptions, ServerOptions};
 
-/// Largest file read: a mistaken path shall not fill the memory.
+/// Largest file that is read. The limit protects memory if the path is wrong.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// What a file says.
+/// Contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct File {
@@ -18,7 +18,7 @@ pub(super) struct File {
     pub(super) drive: Vec<DriveOptions>,
 }
 
-/// Reads a file.
+/// Reads and parses a file.
 pub(super) fn read(path: &Path) -> Result<File> {
     let shown = path.display();
     let metadata =
@@ -42,7 +42,7 @@ fn line_of(text: &[u8], at: usize) -> usize {
     1 + text.iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
-/// Where an error begins, in which field it is, and what it says.
+/// Parse error: byte offset, field, message.
 type ParseError = (Option<usize>, Option<String>, String);
 
 fn parse(text: &str) -> Result<File, ParseError> {

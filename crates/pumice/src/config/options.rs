@@ -1,5 +1,5 @@
-//! The options of a server and of its drives, each declared once: for the command line and for the file, with the names, the
-//! help and the types of both.
+//! Options of a server and of its drives. Each is declared once for the command line and the configuration file, with
+//! its name, help and type.
 
 use nbd::Address;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use super::values::{
     one_of,
 };
 
-/// Options, of which each may be given or not.
+/// Defines a set of options, each of which is optional.
 macro_rules! options {
     (
         $(#[$outer:meta])*
@@ -29,10 +29,10 @@ macro_rules! options {
         }
 
         impl $type {
-            /// The keys that are options too, in their order, and how their values are written in the file.
+            /// Keys that are also command-line options, in order, with the form of their values in the file.
             pub(crate) const FORMS: &[(&str, &str)] = &[$((stringify!($field), <$value as InFile>::FORM),)*];
 
-            /// These, and where nothing is said the others.
+            /// Returns these options, with missing ones taken from `other`.
             pub(super) fn or(self, other: &$type) -> $type {
                 $type {
                     $($file: self.$file.or_else(|| other.$file.clone()),)*
@@ -40,7 +40,7 @@ macro_rules! options {
                 }
             }
 
-            /// The options that differ, but for what is in the file alone.
+            /// Returns the names of the options that differ, except for those that exist only in the file.
             pub(crate) fn differences(&self, other: &$type) -> Vec<String> {
                 let mut keys = Vec::new();
                 $(
@@ -134,7 +134,7 @@ options! {
     }
 }
 
-/// PEM files.
+/// Paths of the PEM files for TLS.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct TlsTable {
@@ -143,13 +143,13 @@ pub(super) struct TlsTable {
     pub(super) ca: Option<AbsolutePath>,
 }
 
-/// Addresses of the file.
+/// Returns the addresses in a value of the file.
 pub(super) fn addresses(list: Option<&Vec<AbsoluteAddress>>) -> Vec<Address> {
     list.into_iter().flatten().map(|address| address.0.clone()).collect()
 }
 
 impl DriveOptions {
-    /// What the server is to do with the drive.
+    /// Returns the settings for opening the drive.
     pub(crate) fn open(&self) -> OpenSettings {
         let DriveOptions { throttle_at, throttle_floor, .. } = self.clone();
         let (throttle_at, throttle_floor) =

@@ -1,4 +1,4 @@
-//! Reading configurations: what is understood, and how what is not is told.
+//! Parsing of configurations: accepted values, and error messages for the others.
 
 use super::values::*;
 use super::*;
@@ -186,7 +186,7 @@ fn paths_alone_are_told_apart() {
 
 #[test]
 fn errors_name_file_line_field_and_what_was_expected() {
-    // The line that is wrong, in a drive's table of which it is the third line, and what the error must say.
+    // The invalid line, which is the third line in a drive's table, and the expected parts of the error.
     let in_drive = [
         ("map-cache = \"lots\"", "drive[0].map-cache: ", "\"lots\" is no size"),
         ("map-cache = -1", "drive[0].map-cache: ", "expected a size"),
@@ -293,7 +293,7 @@ fn the_documented_examples_are_good() {
     );
     let sample = std::fs::read_to_string(root.join("deploy/pumice.toml")).expect("the sample");
     assert_eq!(load(&sample).expect("a good sample").drives.len(), 1);
-    // Commented out, its lines are good as well.
+    // The commented-out lines are valid, too.
     let all: String = sample
         .lines()
         .map(|line| {

@@ -1,5 +1,5 @@
-//! The types of values: what may be written on the command line and in the file, which differ (`--write-cache off`,
-//! `write-cache = false`), and what holds where nothing is said.
+//! Types of option values: their forms on the command line and in the file, which differ (`--write-cache off`,
+//! `write-cache = false`), and their defaults.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,20 +14,20 @@ use service::{IoChoice, WarnAt};
 use crate::logging;
 use crate::size::{Size, SizeError};
 
-/// Least of `map-cache`: four nodes of the map and what changes above them.
+/// Lower limit of `map-cache`: four map nodes and the changes above them.
 const MAP_CACHE_MIN: Size = Size(64 << 10);
-/// Least of `throttle-floor`: one block a second.
+/// Lower limit of `throttle-floor`: one block per second.
 const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
-/// Most connections that can be allowed.
+/// Upper limit of the connection options.
 const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
-/// Most worker threads.
+/// Upper limit of `threads`.
 const THREADS_MAX: u16 = 1024;
 
 fn told<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// How a value is written in the file.
+/// Form of a value in the configuration file.
 pub(crate) trait InFile {
     const FORM: &'static str;
 }
@@ -36,7 +36,7 @@ impl InFile for bool {
     const FORM: &'static str = "true or false";
 }
 
-/// A value of the command line that is one of a few words, which shells can complete.
+/// Parser for an option with a fixed set of words, which shells can complete.
 pub(super) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err = String> + Clone + Send + Sync + 'static,
@@ -44,7 +44,7 @@ where
     PossibleValuesParser::new(words).try_map(|word| word.parse())
 }
 
-/// A value that is written as a text of a certain form, in the file in quotation marks.
+/// Defines a value written as text of a certain form, in the file as a TOML string.
 macro_rules! text_value {
     ($name:ident, $inner:ty, $expected:literal, $parse:expr) => {
         #[doc = $expected]
@@ -81,7 +81,7 @@ macro_rules! text_value {
     };
 }
 
-/// What a value is where nothing is said.
+/// Defines the default of a value.
 macro_rules! default_value {
     ($name:ident, $default:expr) => {
         impl Default for $name {
@@ -126,7 +126,7 @@ text_value!(CommandText, Option<String>, "a command for sh", |text| match text.t
 });
 default_value!(CommandText, None);
 
-// Of the file alone.
+// Values that exist only in the file.
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
     match told(text.parse())? {
         Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),
@@ -155,7 +155,7 @@ pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// On or off on the command line, true or false in the file.
+/// Write cache setting: on or off on the command line, true or false in the file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct WriteCache(pub(crate) bool);
@@ -176,7 +176,7 @@ impl FromStr for WriteCache {
     }
 }
 
-/// A size: a text, or in the file a number of bytes; not less than some.
+/// Defines a size with a lower limit: a text, or in the file also a number of bytes.
 macro_rules! size_value {
     ($name:ident, $least:expr, $default:expr) => {
         #[derive(Clone, Debug, PartialEq)]
@@ -230,7 +230,7 @@ macro_rules! size_value {
 size_value!(MapCache, MAP_CACHE_MIN, drive::DEFAULT_MAP_BUDGET_BYTES);
 size_value!(ThrottleFloor, THROTTLE_FLOOR_MIN, service::DEFAULT_FLOOR_BYTES_PER_SECOND);
 
-/// Levels of space in use: in the file a list of percentages, or as on the command line.
+/// Warning levels of used space: in the file a list of percentages, or the text of the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Levels(pub(crate) WarnAt);
 
@@ -268,7 +268,7 @@ impl<'de> Deserialize<'de> for Levels {
     }
 }
 
-/// A share: a number, on the command line with a percent sign if one likes.
+/// Defines a percentage: a number, on the command line with an optional percent sign.
 macro_rules! percentage {
     ($name:ident, $from:literal, $to:literal, $default:expr) => {
         #[derive(Clone, Debug, PartialEq)]
@@ -312,11 +312,11 @@ macro_rules! percentage {
     };
 }
 
-// 0: never.
+// 0 disables throttling.
 percentage!(ThrottleAt, 1, 99, 0.0);
 percentage!(BackgroundCpu, 0, 100, service::DEFAULT_BACKGROUND_CPU_PERCENT);
 
-/// A number from 1 on; `None` where nothing is said.
+/// Defines a number of at least 1; `None` if not given.
 macro_rules! count {
     ($name:ident, $inner:ty, $max:ident) => {
         #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,5 +1,6 @@
-//! An NBD export as a block device with a filesystem, without a kernel module: `qemu-storage-daemon` shows the export as
-//! a file (FUSE), and `losetup` makes that file a block device. Trim, zeroes and flush come through.
+//! An NBD export as a block device with a filesystem, without the nbd kernel module. `qemu-storage-daemon` provides the
+//! export as a file (FUSE), and `losetup` makes a block device of that file. Trim, write zeroes and flush are passed
+//! through.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,20 +13,20 @@ use anyhow::{Context, Result, bail};
 
 use super::tools::{command, installed, kill, run, run_always, terminate, wait_until};
 
-/// Longest wait for any of the steps.
+/// Timeout of each step.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A block device over an NBD export. Dropping it takes everything down, in order.
+/// A block device on an NBD export. Dropping it unmounts and detaches everything, in order.
 pub(crate) struct Disk {
     daemon: Child,
-    /// The file that the daemon mounts the export on.
+    /// The file on which the daemon mounts the export.
     file: PathBuf,
     device: Option<String>,
     mounted: Option<PathBuf>,
 }
 
 impl Disk {
-    /// Why there can be none on this machine.
+    /// Returns the reason why such a device cannot be created on this machine, if any.
     pub(crate) fn missing() -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             return Some("loop devices and mounts need root".to_string());
@@ -37,7 +38,7 @@ impl Disk {
         programs.into_iter().find(|program| !installed(program)).map(|it| format!("{it} is not installed"))
     }
 
-    /// Attaches the export at a Unix socket; `folder` is for the file in between.
+    /// Attaches the export at a Unix socket. `folder` holds the intermediate file.
     pub(crate) fn attach(folder: &Path, socket: &Path) -> Result<Disk> {
         let file = folder.join("export");
         File::create(&file).with_context(|| format!("{}: cannot make it", file.display()))?;
@@ -67,12 +68,12 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The block device.
+    /// Path of the block device.
     pub(crate) fn device(&self) -> &str {
         self.device.as_deref().unwrap_or_default()
     }
 
-    /// Mounts its filesystem.
+    /// Mounts the filesystem of the device.
     pub(crate) fn mount(&mut self, point: &Path) -> Result<()> {
         fs::create_dir_all(point)?;
         run("mount", &[OsStr::new(self.device()), point.as_os_str()], LIMIT)?;
@@ -80,12 +81,12 @@ impl Disk {
         Ok(())
     }
 
-    /// Unmounts it; what was written is on the drive then.
+    /// Unmounts the filesystem, which writes its data to the drive.
     pub(crate) fn unmount(&mut self) -> Result<()> {
         let Some(point) = self.mounted.take() else { return Ok(()) };
         const TRIES: u32 = 20;
         for _ in 0..TRIES {
-            // Somebody who looks at every new mount may still be in there.
+            // A process that examines new mounts may still be using it.
             if run_always("umount", &[&point], LIMIT).is_ok() {
                 return Ok(());
             }
@@ -98,7 +99,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Each step is tried whatever became of those before; what fails here cannot be helped.
+        // Tries each step even if an earlier one failed. Errors cannot be handled here.
         let _ = self.unmount();
         if let Some(device) = self.device.take() {
             let _ = run_always("losetup", &["--detach", &device], LIMIT);

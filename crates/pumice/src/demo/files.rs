@@ -1,4 +1,4 @@
-//! Real files to write: what this machine has in its documentation, headers and libraries.
+//! Real files to write: documentation, headers and libraries of this machine.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -8,23 +8,23 @@ use anyhow::{Context, Result, bail};
 
 use super::tools::check_interrupted;
 
-/// Where files of many kinds are.
+/// Directories with files of many kinds.
 const SOURCES: &[&str] =
     &["/usr/share/doc", "/usr/include", "/usr/lib/python3", "/usr/share", "/usr/lib", "/usr"];
-/// Larger files are left out, so that there are many.
+/// Largest file that is used. Small files make for a larger number of files.
 const FILE_MAX_BYTES: u64 = 16 << 20;
-/// Directories deeper than this are left out.
+/// Largest depth of directories.
 const DEPTH_MAX: usize = 16;
 
-/// A file and what it held when it was copied.
+/// A copied file with the size and checksum of its contents.
 pub(super) struct Copied {
-    /// Relative to the directory copied to.
+    /// Path relative to the target directory.
     name: PathBuf,
     bytes: u64,
     crc32c: u32,
 }
 
-/// Regular files, until they are `bytes_max` together.
+/// Finds regular files until their total size reaches `bytes_max`.
 pub(super) fn find(bytes_max: u64) -> Result<Vec<PathBuf>> {
     let mut found = Found { files: Vec::new(), bytes: 0, bytes_max, seen: Vec::new() };
     for source in SOURCES.iter().map(Path::new) {
@@ -43,7 +43,7 @@ struct Found {
     files: Vec<PathBuf>,
     bytes: u64,
     bytes_max: u64,
-    /// Trees walked already.
+    /// Directory trees that have been searched.
     seen: Vec<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ impl Found {
         if depth > DEPTH_MAX || self.seen.iter().any(|seen| seen == dir) {
             return;
         }
-        // What cannot be read is left out.
+        // Skips directories that cannot be read.
         let Ok(entries) = fs::read_dir(dir) else { return };
         let mut entries: Vec<_> = entries.flatten().collect();
         entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -71,7 +71,7 @@ impl Found {
     }
 }
 
-/// Copies one file into `to`, under its own path.
+/// Copies one file into `to`, under its full path.
 pub(super) fn copy(file: &Path, to: &Path) -> Result<Copied> {
     check_interrupted()?;
     let name = file.strip_prefix("/").unwrap_or(file).to_path_buf();
@@ -88,12 +88,12 @@ pub(super) fn copy(file: &Path, to: &Path) -> Result<Copied> {
 }
 
 impl Copied {
-    /// Its size.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the file in `dir` still holds what was copied.
+    /// Fails if the file in `dir` differs from the data that was copied.
     pub(super) fn verify(&self, dir: &Path) -> Result<()> {
         check_interrupted()?;
         let path = dir.join(&self.name);

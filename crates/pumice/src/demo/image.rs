@@ -1,4 +1,4 @@
-//! The demo without a mount: files in an image, copied by an NBD client.
+//! The demo without a mount: files in a tar image, copied by an NBD client.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::tools::{command, installed, kill, run};
 use super::{Outcome, copy_all, files, human, say, sources, total_bytes};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long the image is written again before the server is killed.
+/// Duration of writing the image again before the server is killed.
 const WRITING_BEFORE_KILL: Duration = Duration::from_millis(300);
 
 pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
@@ -26,7 +26,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let copied = copy_all(&sources, &tree)?;
     let image = folder.join("image");
     let (tree_text, image_text) = (path_text(&tree)?, path_text(&image)?);
-    // A tar archive is padded to whole records; the drive's sectors divide them.
+    // A tar archive is padded to whole records, which are a multiple of the drive's sectors.
     run("tar", &["-cf", image_text, "-C", tree_text, "."], LIMIT)?;
     std::fs::remove_dir_all(&tree)?;
 

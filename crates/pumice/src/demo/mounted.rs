@@ -12,7 +12,7 @@ use super::tools::run;
 use super::{Outcome, copy_all, files, human, say, sources, total_bytes};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long files are written before the server is killed.
+/// Duration of writing files before the server is killed.
 const WRITING_BEFORE_KILL: Duration = Duration::from_millis(1500);
 
 pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
@@ -38,14 +38,14 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let since = Instant::now();
     let more = point.join("more");
     let writer = std::thread::spawn(move || {
-        // Ends with an error when the drive is gone: that is what is wanted.
+        // Expected to end with an error when the drive is gone.
         sources.iter().try_for_each(|source| files::copy(source, &more).map(drop)).and_then(|()| sync(&more))
     });
     while since.elapsed() < WRITING_BEFORE_KILL && !writer.is_finished() {
         std::thread::sleep(Duration::from_millis(10));
     }
     server.kill();
-    // The filesystem has no device any more; it goes, with what it had not written.
+    // The filesystem has lost its device. It is discarded with the data not yet written.
     drop(writer.join());
     drop(disk);
 
@@ -73,7 +73,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, ready_after, server })
 }
 
-/// Makes everything in a filesystem durable.
+/// Makes all data of a filesystem durable.
 fn sync(inside: &Path) -> Result<()> {
     let dir = File::open(inside).with_context(|| format!("{}: cannot open it", inside.display()))?;
     rustix::fs::syncfs(dir).context("cannot flush the filesystem")

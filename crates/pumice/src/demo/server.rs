@@ -1,4 +1,4 @@
-//! The server that the demo runs: this program again.
+//! The server of the demo: a child process with this program.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use super::tools::{command, kill, run, terminate, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A child that serves the drive; killed when dropped.
+/// A child process that serves the drive; killed when dropped.
 pub(super) struct Server {
     child: Child,
     folder: PathBuf,
-    /// From the start of the process until clients were answered.
+    /// Time from the start of the process until the drive was open.
     pub(super) ready_after: Duration,
 }
 
 impl Server {
-    /// The NBD socket.
+    /// Path of the NBD socket.
     pub(super) fn socket(folder: &Path) -> PathBuf {
         folder.join("nbd.sock")
     }
 
-    /// Starts serving the drive `drive` in `folder`.
+    /// Starts a server for the file `drive` in `folder`.
     pub(super) fn start(folder: &Path) -> Result<Server> {
         let own = own_program()?;
         let log = File::options().create(true).append(true).open(folder.join("log"))?;
@@ -48,7 +48,7 @@ impl Server {
                 let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
                 bail!("the server ended ({status}): {}", log.lines().last().unwrap_or_default());
             }
-            // Its addresses are there before; clients are answered once the drive is open.
+            // The sockets exist earlier, but clients are served only once the drive is open.
             let open = ask_status(&folder.join("admin.sock")).is_ok_and(|answer| !answer.drives.is_empty());
             Ok(open.then_some(()))
         })?;
@@ -56,24 +56,24 @@ impl Server {
         Ok(server)
     }
 
-    /// What it tells about the drive.
+    /// Returns the status of the drive.
     pub(super) fn status(&self) -> Result<StatusReport> {
         let answer = ask_status(&self.folder.join("admin.sock"))?;
         answer.drives.into_iter().next().ok_or_else(|| anyhow!("the server has no drive"))
     }
 
-    /// Write amplification as it counts it; `None` if no host has written yet.
+    /// Returns the write amplification counted by the server; `None` if no host has written yet.
     pub(super) fn write_amplification(&self) -> Result<Option<f64>> {
         let status = self.status()?;
         Ok((status.host_written_bytes > 0).then_some(status.waf))
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub(super) fn kill(mut self) {
         kill(&mut self.child);
     }
 
-    /// Asks it to stop; it must end well.
+    /// Stops the server with SIGTERM. Fails if it does not exit successfully.
     pub(super) fn stop(mut self) -> Result<()> {
         match terminate(&mut self.child) {
             true => Ok(()),
@@ -88,7 +88,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs this program with other arguments.
+/// Runs this program with other arguments and returns its output.
 pub(super) fn pumice(arguments: &[&str]) -> Result<String> {
     run(&own_program()?, arguments, LIMIT)
 }
@@ -98,7 +98,7 @@ fn own_program() -> Result<String> {
     path_text(&own).map(str::to_string)
 }
 
-/// A path as text, for arguments.
+/// Returns a path as text, for arguments.
 pub(super) fn path_text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| anyhow!("{}: not UTF-8; choose another directory", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Running other programs, never longer than allowed.
+//! Execution of other programs with a timeout.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often something waited for is looked at.
+/// Interval between checks while waiting.
 const POLL: Duration = Duration::from_millis(10);
-/// How long a program that was asked to end may take before it is killed. A server trains a dictionary to its end before.
+/// Time that a program may take to end before it is killed. A server finishes the training of a dictionary first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Makes everything that waits give up.
+/// Makes all waiting functions fail.
 pub(crate) fn interrupt() {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Fails once [`interrupt`] was called.
+/// Fails if [`interrupt`] was called.
 pub(crate) fn check_interrupted() -> Result<()> {
     if INTERRUPTED.load(Ordering::SeqCst) {
         bail!("interrupted");
@@ -37,19 +37,20 @@ pub(crate) fn installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(usual).any(|dir| dir.join(program).is_file())
 }
 
-/// A command in a process group of its own: Ctrl-C on the terminal is for us to handle, in our order.
+/// Creates a command in its own process group. Ctrl-C on the terminal then reaches only this process, which stops the
+/// others in order.
 pub(crate) fn command<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).process_group(0).stdin(Stdio::null());
     command
 }
 
-/// Runs a program to its end; what it printed. It must succeed, and print little.
+/// Runs a program and returns its standard output. Fails if the program fails. The output must fit in a pipe buffer.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S], limit: Duration) -> Result<String> {
     execute(program, arguments, limit, check_interrupted)
 }
 
-/// The same, interrupted or not: for taking down what was put up.
+/// Runs a program like [`run`], but ignores an interrupt. Use it for cleanup.
 pub(crate) fn run_always<S: AsRef<OsStr>>(program: &str, arguments: &[S], limit: Duration) -> Result<String> {
     execute(program, arguments, limit, || Ok(()))
 }
@@ -77,7 +78,7 @@ fn execute<S: AsRef<OsStr>>(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits for `ready` to answer.
+/// Waits until `ready` returns a value.
 pub(crate) fn wait_until<T>(
     limit: Duration,
     what: &str,
@@ -105,17 +106,17 @@ fn wait<T>(
     }
 }
 
-/// Ends a child at once.
+/// Kills a child process.
 pub(crate) fn kill(child: &mut Child) {
-    // Ended already, both times, is as good.
+    // Ignores errors: the child may have ended already.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Asks a child to end, and kills it if it does not; true if it ended well.
+/// Asks a child to end, and kills it after a timeout. Returns true if it exited successfully.
 pub(crate) fn terminate(child: &mut Child) -> bool {
     let pid = Pid::from_child(child);
-    // Not through a handle that may be stale: the child is not waited for yet, so its number is still its own.
+    // The process id is still valid, because the child was not waited for yet.
     let _ = kill_process(pid, Signal::TERM);
     let since = Instant::now();
     while since.elapsed() < PATIENCE {

@@ -1,4 +1,4 @@
-//! What lies on the drive, on this machine: block devices that a client made of it, filesystems mounted from them.
+//! Users of the drive on this machine: block devices attached to it by clients, and filesystems mounted from them.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use super::mounts::{Mount, mounts};
 use super::root::numbered;
 use super::{partitions, trim};
 
-/// What to do where a check cannot see what is on the drive.
+/// Advice for a check that cannot see the users of the drive.
 pub(super) const NOT_SEEN: &str = "check it on the machine that uses the drive";
-/// Layers of devices above devices followed at most.
+/// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
 
-/// A filesystem on the drive: its device and its mount.
+/// A filesystem on the drive: device and mount.
 pub(super) type Above = (String, Mount);
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
@@ -37,7 +37,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
-/// Unix sockets that a process listens at.
+/// Returns the paths of the Unix sockets of a process.
 fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
     let directory = patient.root.path(format!("proc/{pid}/fd"));
     let Ok(entries) = std::fs::read_dir(directory) else { return HashSet::new() };
@@ -57,7 +57,7 @@ fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
     table.lines().filter_map(path).collect()
 }
 
-/// Block devices that programs have made of an export at one of the sockets.
+/// Returns the block devices that clients have attached to an export at one of the sockets.
 fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     let block = |word: &'static str| patient.root.names("sys/block", move |name| numbered(name, word));
     let tells_of = |command: &str, what: &str| command.contains(what);
@@ -67,7 +67,7 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     };
     let mut found = Vec::new();
     for device in block("nbd") {
-        // The client that holds the connection.
+        // The client process that holds the connection.
         let pid = patient.root.number(format!("sys/block/{device}/pid"));
         let command = pid.and_then(|pid| command(patient, &pid.to_string()));
         if command.is_some_and(|command| connects(&command)) {
@@ -75,7 +75,8 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
         }
     }
     for device in block("loop") {
-        // A program that makes a file of the export, such as qemu-storage-daemon or nbdfuse, tells both.
+        // A program that provides the export as a file, such as qemu-storage-daemon or nbdfuse, names both on its
+        // command line.
         let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
         let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         let makes = |command: &String| {
@@ -88,7 +89,7 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     found
 }
 
-/// Whether a command line may be about this drive's export: where a socket offers several, clients name one.
+/// Whether a command line may refer to this drive's export. Clients name an export where a socket offers several.
 fn names_export(patient: &Patient, command: &str) -> bool {
     let name = patient.path.file_name().unwrap_or_default().to_string_lossy();
     let own = format!("{}.nbd", patient.path.display());
@@ -104,7 +105,7 @@ fn command(patient: &Patient, pid: &str) -> Option<String> {
     Some(patient.root.text(format!("proc/{pid}/cmdline"))?.replace('\0', " "))
 }
 
-/// Where a device, its partitions and what is made of them are mounted, each once.
+/// Returns the mounts of a device, its partitions and the devices stacked on them, each filesystem once.
 fn mounted(patient: &Patient, all: &[Mount], device: &str, depth: usize) -> Vec<(String, Mount)> {
     let directory = PathBuf::from("sys/class/block").join(device);
     let number = patient.root.text(directory.join("dev"));

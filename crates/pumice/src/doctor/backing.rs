@@ -1,7 +1,6 @@
-//! What lies under the drive: filesystem, space, direct I/O, discard.
+//! The backing of the drive: filesystem, space, direct I/O, discard.
 //!
-//! What has to be tried is tried on a file of its own beside the drive, which is gone afterwards, or by reading. Nothing is
-//! ever written to a drive.
+//! Tests either read, or write to a temporary file beside the drive. Nothing is ever written to the drive.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,9 +16,9 @@ use super::{Patient, Target};
 use crate::free_space::free_bytes;
 use crate::human;
 
-/// Size of the file that things are tried on.
+/// Size of the temporary file for tests.
 const TRIAL_BYTES: u64 = 1 << 20;
-/// Unit of direct I/O.
+/// Unit of direct I/O in bytes.
 const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
@@ -84,13 +83,13 @@ fn filesystem(patient: &Patient, mount: Option<&Mount>) -> Finding {
     }
 }
 
-/// Whether the file, or the directory it would be made in, has a flag.
+/// Whether the file, or the directory of a file to be created, has a flag.
 fn has_flag(patient: &Patient, flag: IFlags) -> bool {
     let flags = File::open(patient.place()).and_then(|file| Ok(rustix::fs::ioctl_getflags(&file)?));
     flags.is_ok_and(|flags| flags.contains(flag))
 }
 
-/// Whether the filesystem has the space that a sparse file may still ask for.
+/// Checks that the filesystem has the space that a sparse file may still need.
 fn promised_space(patient: &Patient) -> Finding {
     let check = "promised-space";
     let (size, taken) = match (patient.target, patient.size) {
@@ -134,7 +133,7 @@ fn promised_space(patient: &Patient) -> Finding {
     }
 }
 
-/// Tries to go around the page cache.
+/// Tests whether direct I/O works.
 fn direct_io(patient: &Patient) -> Finding {
     let check = "direct-io";
     let advice = "I/O goes through the page cache: slower, and memory is used twice; prefer a device with sectors of \
@@ -146,11 +145,11 @@ fn direct_io(patient: &Patient) -> Finding {
             Err(Trial::Other(why)) => Finding::fail(check, why, "a drive could not be made here either"),
         };
     }
-    // Without a lock: a server may have it.
+    // Opens without a lock, since a server may hold it.
     let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(&patient.path);
     let read = opened.and_then(|file| {
-        // Wherever the allocation lies, there is a whole aligned page in two of them.
+        // Two pages contain one whole aligned page, whatever the alignment of the allocation.
         let mut pages = vec![0; 2 * PAGE_BYTES as usize];
         let at = pages.as_ptr().align_offset(PAGE_BYTES as usize);
         Ok(rustix::io::pread(&file, &mut pages[at..at + PAGE_BYTES as usize], 0)?)
@@ -167,7 +166,7 @@ fn direct_io(patient: &Patient) -> Finding {
     }
 }
 
-/// Whether freed space can be given back.
+/// Checks whether freed space can be returned to the backing.
 fn discard(patient: &Patient) -> Finding {
     let check = "discard";
     let advice = "space that the drive frees stays taken in the backing";
@@ -207,14 +206,14 @@ fn discard(patient: &Patient) -> Finding {
     }
 }
 
-/// Why something could not be tried.
+/// Reason why a test could not be made.
 enum Trial {
     /// Direct I/O is refused.
     Direct,
     Other(String),
 }
 
-/// Does something to a new file beside the drive, which is gone afterwards.
+/// Runs `act` on a new temporary file in the directory of the drive.
 fn on_trial<T>(
     patient: &Patient,
     direct: Direct,
@@ -224,7 +223,7 @@ fn on_trial<T>(
     let folder =
         tempfile::Builder::new().prefix(".pumice-doctor-").tempdir_in(patient.directory()).map_err(told)?;
     let path = folder.path().join("trial");
-    // As a drive's own file is made and opened.
+    // Created and opened in the same way as the file of a drive.
     let made = FileMedia::create(&path, TRIAL_BYTES, Allocation::Sparse, direct);
     drop(made.map_err(|error| match error {
         MediaError::DirectRefused { .. } => Trial::Direct,

@@ -8,7 +8,7 @@ use service::{devices_under, disks_under};
 use super::Patient;
 use super::finding::Finding;
 
-/// Partitions and physical sectors should keep to this.
+/// Required alignment of partitions, and largest acceptable sector size.
 pub(super) const ALIGN_BYTES: u64 = 4096;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
@@ -17,7 +17,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
-/// Where the partition begins, and the size of sectors.
+/// Checks the start of the partition and the sector size.
 fn alignment(patient: &Patient) -> Finding {
     let check = "alignment";
     let unknown =
@@ -27,7 +27,7 @@ fn alignment(patient: &Patient) -> Finding {
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let logical = patient.root_number(&queue.join("logical_block_size"));
     let physical = patient.root_number(&queue.join("physical_block_size"));
-    // In sectors of 512 bytes, whatever the disk's are.
+    // In sectors of 512 bytes, whatever the sector size of the disk.
     let start = patient.root_number(&device.join("start")).unwrap_or(0) * 512;
     let offset = patient.root_number(&device.join("alignment_offset")).unwrap_or(0);
     if logical.is_some_and(|bytes| bytes > ALIGN_BYTES) {
@@ -70,7 +70,7 @@ fn rotational(patient: &Patient) -> Finding {
         (spinning, _) if !spinning.is_empty() => Finding::warn(
             check,
             format!("{} spins", spinning.join(", ")),
-            // virtio and Xen.
+            // Virtual disks of virtio and Xen.
             if spinning.iter().all(|name| name.starts_with("vd") || name.starts_with("xvd")) {
                 "or only says so, as virtual disks do; on a disk that spins random reads are slow"
             } else {
@@ -108,7 +108,7 @@ fn temperature(patient: &Patient) -> Finding {
     }
 }
 
-/// Speed and width of the PCIe links of NVMe disks, a line each.
+/// Reports speed and width of the PCIe link of each NVMe disk.
 fn pcie_links(patient: &Patient) -> Vec<Finding> {
     let check = "pcie-link";
     let advice = "see lspci -vv, LnkCap and LnkSta";
@@ -119,12 +119,12 @@ fn pcie_links(patient: &Patient) -> Vec<Finding> {
         return vec![Finding::unknown(check, "no backing disk is seen to be NVMe", advice)];
     }
     let link = |disk: &PathBuf| {
-        // The controller is a directory above the disk. Paths of a multipath disk are elsewhere.
+        // The controller is a parent directory of the disk. That is not the case for multipath disks.
         let controller = disk.ancestors().find(|above| above.join("current_link_width").exists());
         let text =
             |file: &str| Some(std::fs::read_to_string(controller?.join(file)).ok()?.trim().to_string());
         let width = |file: &str| text(file)?.parse::<u32>().ok().filter(|lanes| *lanes > 0);
-        // `8.0 GT/s PCIe`, `Unknown`.
+        // Formats: `8.0 GT/s PCIe`, `Unknown`.
         let speed = |file: &str| text(file)?.split_whitespace().next()?.parse::<f64>().ok();
         let (Some(lanes), Some(rate)) = (width("current_link_width"), speed("current_link_speed")) else {
             return Finding::unknown(check, format!("{} does not report a link", name(disk)), advice);
@@ -145,24 +145,24 @@ fn pcie_links(patient: &Patient) -> Vec<Finding> {
 }
 
 impl Patient {
-    /// A number in a file whose whole path is known.
+    /// Reads a number from a file, given by its full path.
     pub(super) fn root_number(&self, path: &Path) -> Option<u64> {
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 }
 
-/// The directory in sysfs of the device that a path is, or lies on.
+/// Returns the sysfs directory of the device at a path, or of the device that holds the file.
 fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(path).ok()?;
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
-        // Filesystems with device numbers of their own.
+        // For filesystems with their own device numbers, uses the first disk below.
         .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
         .ok()
 }
 
-/// The directory of the request queue of that device: a partition's is its disk's.
+/// Returns the request queue directory of the device. For a partition, it is the queue of the disk.
 pub(super) fn queue_of(patient: &Patient) -> Option<PathBuf> {
     let device = device_of(patient, patient.place())?;
     let own = device.join("queue");

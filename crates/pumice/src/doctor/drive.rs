@@ -1,4 +1,4 @@
-//! The drive itself: its state, and whether its capacity is one that its data can keep.
+//! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
 use service::StatusReport;
 
@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::{Patient, Target};
 use crate::human;
 
-/// Below this a ratio says little.
+/// Amount of data below which a compression ratio is not meaningful.
 const MEANINGFUL_BYTES: u64 = 64 << 20;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
@@ -51,7 +51,7 @@ fn state(status: &StatusReport) -> Finding {
     }
 }
 
-/// Logical capacity over the space for data, against the ratio that the data has shown.
+/// Compares the ratio that the logical capacity requires with the ratio of the stored data.
 fn capacity_plan(status: &StatusReport) -> Finding {
     let check = "capacity-plan";
     let room = status.physical_used_bytes + status.physical_reclaimable_bytes + status.physical_free_bytes;

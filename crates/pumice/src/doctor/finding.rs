@@ -1,18 +1,18 @@
-//! What a check found.
+//! Result of a check.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// How it is.
+/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
-    /// Works, but not as well as it could.
+    /// Works, but not optimally.
     Warn,
-    /// Does not work, or will not.
+    /// Does not work, or will fail.
     Fail,
-    /// The machine does not tell.
+    /// The machine does not provide the information.
     Unknown,
 }
 
@@ -27,14 +27,14 @@ impl Verdict {
     }
 }
 
-/// One check, one line.
+/// Result of one check, printed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Names the check; stable.
+    /// Name of the check. It is a stable interface.
     pub(super) check: &'static str,
     pub(super) verdict: Verdict,
     pub(super) found: String,
-    /// What to do about it.
+    /// Recommended action.
     pub(super) advice: Option<String>,
 }
 

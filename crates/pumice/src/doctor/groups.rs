@@ -1,28 +1,30 @@
-//! Limits of the control groups of a process, version 1 and 2.
+//! Limits of the control groups (version 1 and 2) of a process.
 
 use std::path::{Path, PathBuf};
 
 use super::mounts::{Mount, mounts};
 use super::root::Root;
 
-/// Least memory that the groups of a process (a number, or `self`) may take, in bytes; `None` if none has a limit.
+/// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if there is no
+/// limit.
 pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
     let v2 = directories(root, process, None).into_iter().map(|group| group.join("memory.max"));
     let v1 = directories(root, process, Some("memory")).into_iter();
     let v1 = v1.map(|group| group.join("memory.limit_in_bytes"));
-    // Version 1 has a huge number for no limit, which is larger than any machine's memory; version 2 `max`, which is none.
+    // Without a limit, version 1 has a number larger than the memory of any machine, and version 2 has `max`, which is
+    // skipped.
     v2.chain(v1).filter_map(|file| root.number(file)).min()
 }
 
-/// Least processor time that the groups of a process may take, in processors; `None` if none has a limit.
+/// Returns the smallest CPU limit of the groups of a process, in processors; `None` if there is no limit.
 pub(super) fn processors_limit(root: &Root, process: &str) -> Option<f64> {
-    // Version 2: `100000 50000`, quota and period, or `max 100000`.
+    // Version 2 has quota and period, `100000 50000`, or `max 100000` without a limit.
     let v2 = directories(root, process, None).into_iter().filter_map(|group| {
         let text = root.text(group.join("cpu.max"))?;
         let (quota, period) = text.split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     });
-    // Version 1: -1 for no quota.
+    // Version 1 has -1 for no quota.
     let v1 = directories(root, process, Some("cpu")).into_iter().filter_map(|group| {
         let quota = root.number(group.join("cpu.cfs_quota_us"))?;
         Some(quota as f64 / root.number(group.join("cpu.cfs_period_us"))? as f64)
@@ -30,12 +32,12 @@ pub(super) fn processors_limit(root: &Root, process: &str) -> Option<f64> {
     v2.chain(v1).filter(|processors| processors.is_finite()).min_by(f64::total_cmp)
 }
 
-/// Directories of the group of a process and of those above it: of a controller of version 1, or of version 2.
+/// Returns the directories of the group of a process and of its parents, for a version 1 controller or for version 2.
 ///
-/// In a container the group may be named as the host sees it, while the mount shows only what is below the container's own
-/// group: then the topmost directory is the one with the limit.
+/// In a container, the group name may be that of the host, while the mount shows only the container's own group and its
+/// children. The topmost directory then has the limit.
 fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<PathBuf> {
-    // `9:memory:/system.slice/x.service`, and `0::/system.slice/x.service` of version 2.
+    // Version 1: `9:memory:/system.slice/x.service`. Version 2: `0::/system.slice/x.service`.
     let groups = root.text(format!("proc/{process}/cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -86,7 +88,7 @@ mod tests {
         assert_eq!(processors_limit(&root, "7"), Some(1.5));
         assert_eq!((memory_limit_bytes(&root, "8"), processors_limit(&root, "9")), (None, None));
         let (_folder, root) = tree(&[
-            // A container that sees its own group as the top.
+            // A container in which its own group is the root.
             ("proc/self/cgroup", "4:memory:/docker/0123\n4:cpu:/docker/0123\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "300\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),

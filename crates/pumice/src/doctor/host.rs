@@ -7,15 +7,15 @@ use super::finding::Finding;
 use super::groups::memory_limit_bytes;
 use crate::human;
 
-/// Open files that a server may want: its 1024 connections, drives, sockets.
+/// Recommended limit of open files for a server with 1024 connections, drives and sockets.
 const FILES_WANTED: u64 = 4096;
-/// Fewer than this is too few for a handful of clients.
+/// Limit of open files below which even a few clients do not fit.
 const FILES_MIN: u64 = 128;
-/// Locked memory that rings took before Linux 5.12.
+/// Locked memory for io_uring rings before Linux 5.12, in bytes.
 const MEMLOCK_WANTED_BYTES: u64 = 16 << 20;
-/// What all connections hold of request data at most: the default of `nbd::ServerConfig`.
+/// Largest amount of request data of all connections: the default of `nbd::ServerConfig`.
 const NBD_BUFFERS_BYTES: u64 = 256 << 20;
-/// Packs of a drive that wait to be written, and spare ones.
+/// Packs of a drive that wait to be written, and spare packs, in bytes.
 const PACKS_BYTES: u64 = 42 << 20;
 /// Spare I/O buffers: 16 MiB in each of 16 shards.
 const SPARE_BUFFERS_BYTES: u64 = 256 << 20;
@@ -24,7 +24,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     vec![io_uring(patient), memory(patient), map_cache(patient), open_files(patient), locked_memory(patient)]
 }
 
-/// Sets a ring up.
+/// Tests whether an io_uring can be set up.
 fn io_uring(patient: &Patient) -> Finding {
     let check = "io-uring";
     let served_by = patient.status.as_ref().and_then(|status| status.server.as_ref());
@@ -48,7 +48,7 @@ fn io_uring(patient: &Patient) -> Finding {
     }
 }
 
-/// What servers may take against what the machine, or their control group, has.
+/// Compares the memory that a server may use with that of the machine or of the control group.
 fn memory(patient: &Patient) -> Finding {
     let check = "memory";
     let meminfo = patient.root.text("proc/meminfo").unwrap_or_default();
@@ -62,14 +62,14 @@ fn memory(patient: &Patient) -> Finding {
     let mut available = value("MemAvailable").unwrap_or(total);
     let status = patient.status.as_ref();
     let served = status.is_some_and(|status| status.server.is_some());
-    // Dirty nodes may take a quarter more than the budget.
+    // Dirty nodes may exceed the budget by a quarter.
     let cache = status
         .filter(|_| served)
         .map_or(drive::DEFAULT_MAP_BUDGET_BYTES, |status| status.map_cache.budget_bytes);
     let need = cache + cache / 4 + PACKS_BYTES + NBD_BUFFERS_BYTES + SPARE_BUFFERS_BYTES;
     let mut whose = "machine";
     if let Some(pid) = patient.server_pid() {
-        // What it has already is not to be had once more.
+        // Memory already used by the server counts as available to it.
         available += resident_bytes(patient, pid);
     }
     let (process, _) = patient.process();
@@ -103,7 +103,7 @@ fn resident_bytes(patient: &Patient, pid: u32) -> u64 {
     kilobytes.unwrap_or(0) << 10
 }
 
-/// The map of what is used, against its cache: 8 bytes a block of 4 KiB.
+/// Compares the map of the used capacity with the map cache: 8 bytes per block of 4 KiB.
 fn map_cache(patient: &Patient) -> Finding {
     let check = "map-cache";
     let Some(status) = &patient.status else {
@@ -138,7 +138,7 @@ fn map_cache(patient: &Patient) -> Finding {
     }
 }
 
-/// A soft limit of a process, as `/proc/PID/limits` has it; `None` is unlimited.
+/// Returns a soft limit of a process from `/proc/PID/limits`; the inner `None` means unlimited.
 fn limit(patient: &Patient, name: &str) -> Option<Option<u64>> {
     let (process, _) = patient.process();
     let limits = patient.root.text(format!("proc/{process}/limits"))?;

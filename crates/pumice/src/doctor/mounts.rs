@@ -1,4 +1,4 @@
-//! What is mounted, as `/proc/self/mountinfo` tells.
+//! Mounted filesystems, from `/proc/self/mountinfo`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: String,
-    /// Of the mount and of the filesystem.
+    /// Options of the mount and of the filesystem.
     pub(crate) options: Vec<String>,
 }
 
 impl Mount {
-    /// Whether an option is set: `discard`, or `discard=...`.
+    /// Whether an option is set, as `discard` or `discard=...`.
     pub(crate) fn has(&self, option: &str) -> bool {
         let is =
             |set: &String| set == option || set.strip_prefix(option).is_some_and(|it| it.starts_with('='));
@@ -25,19 +25,20 @@ impl Mount {
     }
 }
 
-/// All mounts, in the order they were made.
+/// Returns all mounts, in the order in which they were made.
 pub(crate) fn mounts(root: &Root) -> Vec<Mount> {
     let text = root.text("proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
-/// The mount that a path is on: of those with the longest mount point the last.
+/// Returns the mount that a path is on: the last one with the longest matching mount point.
 pub(crate) fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// `proc_pid_mountinfo(5)`: id, parent, device, root, mount point, options, tags ..., `-`, type, source, more options.
+/// Parses a line of `proc_pid_mountinfo(5)`: id, parent, device, root, mount point, options, tags ..., `-`, type,
+/// source, more options.
 fn parse(line: &str) -> Option<Mount> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mount: Vec<&str> = mount.split(' ').collect();
@@ -52,7 +53,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Spaces, tabs, line breaks and backslashes are octal in there.
+/// Decodes the octal escapes of spaces, tabs, line breaks and backslashes.
 pub(crate) fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -5,10 +5,10 @@ use super::above::{Above, NOT_SEEN};
 use super::disks::ALIGN_BYTES;
 use super::finding::Finding;
 
-/// Blocks of at most this are compressed together, at multiples of it.
+/// Unit in which blocks are compressed together, at multiples of its size.
 const FRAME_BYTES: u64 = 32 << 10;
 
-/// A line for each block device that is this drive.
+/// Checks the partitions of each block device of this drive.
 pub(super) fn checks(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
     let check = "partition-above";
     if devices.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn checks(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec
 fn partitions(patient: &Patient, device: &str) -> Finding {
     let check = "partition-above";
     let directory = format!("sys/class/block/{device}");
-    // In sectors of 512 bytes, whatever the disk's are.
+    // In sectors of 512 bytes, whatever the sector size of the disk.
     let start = |name: &String| patient.root.number(format!("{directory}/{name}/start")).map(|it| it * 512);
     let found = patient.root.names(&directory, |name| name.starts_with(device));
     let found: Vec<(String, u64)> =

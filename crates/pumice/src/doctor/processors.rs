@@ -1,30 +1,31 @@
-//! Processors: how many the server may use, how fast they run, how deep they sleep.
+//! Processors: number available to the server, frequency, idle states.
 
 use super::Patient;
 use super::finding::Finding;
 use super::groups::processors_limit;
 use super::root::numbered;
 
-/// A processor that takes longer than this to wake up is felt beside a disk that answers in 20 to 100 us.
+/// Longest wake-up time without a warning. Longer times are noticeable with a disk that responds in 20 to 100 us.
 const IDLE_EXIT_MAX_US: u64 = 50;
-/// With fewer, clients wait for background work and for each other.
+/// Smallest number of processors with which clients do not wait for background work and for each other.
 const PROCESSORS_MIN: usize = 2;
-/// A limit or a frequency below this share of what the hardware can do is worth a warning.
+/// Lowest frequency limit without a warning, as a share of the hardware's maximum.
 const FREQUENCY_SHARE_MIN: f64 = 0.9;
-/// The same for the fastest processor at this moment, which may be idle.
+/// Lowest current frequency without a warning, as a share of the hardware's maximum. It is that of the fastest
+/// processor, which may be idle.
 const FREQUENCY_NOW_SHARE_MIN: f64 = 0.5;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     vec![affinity(patient), frequency(patient), governor(patient), idle_states(patient)]
 }
 
-/// Directories of the processors.
+/// Directories of the processors in sysfs.
 fn processors(patient: &Patient) -> Vec<String> {
     let names = patient.root.names("sys/devices/system/cpu", |name| numbered(name, "cpu"));
     names.into_iter().map(|name| format!("sys/devices/system/cpu/{name}")).collect()
 }
 
-/// Processors that a list such as `0-3,8` names.
+/// Counts the processors in a list such as `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     list.split(',')
         .map(|range| {
@@ -34,7 +35,7 @@ fn count(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Processors that the server may run on, by its affinity and its control group's quota.
+/// Checks the processors that the server may use, by its affinity and the quota of its control group.
 fn affinity(patient: &Patient) -> Finding {
     let check = "cpu-affinity";
     let (process, whose) = patient.process();
@@ -74,7 +75,7 @@ fn affinity(patient: &Patient) -> Finding {
     }
 }
 
-/// Clock frequencies in MHz: now, and as far as they may go and can go.
+/// Checks the clock frequencies in MHz: current, allowed maximum, and hardware maximum.
 fn frequency(patient: &Patient) -> Finding {
     let check = "cpu-frequency";
     let all = processors(patient);
@@ -84,7 +85,7 @@ fn frequency(patient: &Patient) -> Finding {
     };
     let mut now = megahertz("scaling_cur_freq");
     if now.is_empty() {
-        // x86 only; in a virtual machine what the host has told at its start.
+        // Only on x86. In a virtual machine this is the frequency that the host reported at boot.
         let text = patient.root.text("proc/cpuinfo").unwrap_or_default();
         let lines = text.lines().filter(|line| line.starts_with("cpu MHz"));
         now = lines.filter_map(|line| line.rsplit(':').next()?.trim().parse().ok()).collect();

@@ -1,8 +1,8 @@
-//! The kernel's files, below a directory that stands for `/`.
+//! Files of the kernel, below a directory that represents `/`.
 
 use std::path::{Path, PathBuf};
 
-/// Where `/sys`, `/proc` and `/etc` are looked for.
+/// Directory that contains `sys`, `proc` and `etc`.
 pub(crate) struct Root(PathBuf);
 
 impl Root {
@@ -14,13 +14,13 @@ impl Root {
         &self.0
     }
 
-    /// A path without its leading slash, below the root.
+    /// Returns a path below the root.
     pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// A file's text without the white space around it, if it holds any.
+    /// Returns the text of a file without surrounding white space; `None` if it is empty or cannot be read.
     pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = std::fs::read(self.path(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -32,7 +32,7 @@ impl Root {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory that `wanted` takes, sorted.
+    /// Returns the names in a directory that `wanted` accepts, sorted.
     pub(crate) fn names(&self, directory: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(directory)) else { return Vec::new() };
         let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -42,12 +42,12 @@ impl Root {
     }
 }
 
-/// Whether a name is a word with a number behind it: `cpu3`, `loop0`.
+/// Whether a name consists of a word and a number: `cpu3`, `loop0`.
 pub(crate) fn numbered(name: &str, word: &str) -> bool {
     name.strip_prefix(word).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A directory that stands for `/`, with files.
+/// Creates a directory tree with files, to be used as the root.
 #[cfg(test)]
 pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let folder = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Whether what is deleted above the drive comes back as free space.
+//! Checks that space deleted above the drive is freed on the drive.
 
 use super::Patient;
 use super::above::{Above, NOT_SEEN};
@@ -6,14 +6,14 @@ use super::finding::Finding;
 use super::mounts::Mount;
 use crate::human;
 
-/// Where systemd notes that `fstrim` runs every week.
+/// Link that exists if systemd runs `fstrim` every week.
 const TRIM_TIMER: &str = "etc/systemd/system/timers.target.wants/fstrim.timer";
-/// A gap below this is not worth a line: what was deleted a moment ago.
+/// Largest difference that is ignored, in bytes: recently deleted data.
 const GAP_MIN_BYTES: u64 = 16 << 20;
-/// The same as a share of what the drive holds: one in so many.
+/// Largest difference that is ignored, as a fraction of the data on the drive: one in ten.
 const GAP_SHARE: u64 = 10;
 
-/// How each filesystem above is trimmed.
+/// Reports how each filesystem on the drive is trimmed.
 pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
     let check = "trim-above";
     let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
@@ -35,8 +35,9 @@ pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<
     findings
 }
 
-/// What the drive holds, compared with what the filesystems on it use. What a filesystem has not trimmed since it was freed
-/// is the difference. Use is the size of the device less free space: so a journal and tables, which df leaves out, count.
+/// Compares the data on the drive with the space used by the filesystems on it. The difference was freed by a
+/// filesystem but not trimmed. Used space is the device size minus free space, so it includes the journal and tables,
+/// which df omits.
 pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
     let check = "trim-gap";
     let mounted: Vec<&Above> = devices.iter().flat_map(|(_, mounted)| mounted).collect();
@@ -50,7 +51,7 @@ pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Findin
     let mut used = 0;
     for (device, mount) in mounted {
         let at = mount.point.display();
-        // In sectors of 512 bytes, whatever the disk's are.
+        // In sectors of 512 bytes, whatever the sector size of the disk.
         let sectors = patient.root.number(format!("sys/class/block/{device}/size"));
         let space = rustix::fs::statvfs(patient.root.path(&mount.point));
         let (Some(sectors), Ok(space)) = (sectors, space) else {

@@ -1,4 +1,4 @@
-//! `pumice.toml(5)`: the keys of the configuration file, out of the definition of the options.
+//! `pumice.toml(5)`: keys of the configuration file, generated from the definition of the options.
 
 use std::io::{self, Write};
 
@@ -7,12 +7,12 @@ use clap::{Args, Command};
 use super::escape;
 use crate::config::{DEFAULT_PATH, DriveOptions, ServerOptions};
 
-/// Name of the page's file.
+/// File name of the page.
 pub(super) const FILE: &str = "pumice.toml.5";
-/// The file to start from.
+/// Sample configuration file.
 const SAMPLE: &str = include_str!("../../../../deploy/pumice.toml");
 
-/// Keys of `[server]` that are no options of this name: key, form, purpose.
+/// Keys of `[server]` without an option of the same name: key, form, purpose.
 const OF_SERVER: [(&str, &str, &str); 5] = [
     (
         "nbd",
@@ -28,7 +28,7 @@ const OF_SERVER: [(&str, &str, &str); 5] = [
     ("warn-at", "as of a drive", "For all drives that have none of their own"),
     ("on-event", "as of a drive", "For all drives that have none of their own"),
 ];
-/// The same of `[[drive]]`.
+/// Keys of `[[drive]]` without an option of the same name: key, form, purpose.
 const OF_DRIVE: [(&str, &str, &str); 3] = [
     ("path", "a path that begins with /", "File or block device with the drive; required"),
     ("name", "a name of 1 to 4096 bytes", "Export name [default: name of the file]"),
@@ -39,7 +39,7 @@ const OF_DRIVE: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The page.
+/// Returns the page.
 pub(super) fn page() -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     let version = env!("CARGO_PKG_VERSION");
@@ -73,7 +73,7 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A section of keys. Those that are options too have the help of these.
+/// Writes a section of keys. Keys that are also options use the help of the option.
 fn keys(
     out: &mut Vec<u8>,
     table: &str,

@@ -6,7 +6,7 @@ use report::{Bar, BarChart, Page};
 
 use super::sections::{PARTS_SHOWN, head, layout_name, ratio, sections};
 
-/// Ratios beyond this are drawn as this: a few zeros must not flatten everything else.
+/// Larger ratios are drawn as this value, so that a part full of zeros does not flatten all other bars.
 const RATIO_DRAWN_MAX: f64 = 20.0;
 
 fn bar(interval: &Interval) -> Bar {
@@ -37,7 +37,7 @@ pub(super) fn render(found: &Report) -> String {
     page.heading("How this was measured").list(method(found)).to_html()
 }
 
-/// The one sentence for whoever reads no further.
+/// Returns a summary in one sentence.
 fn summary(found: &Report, drive: &::scan::PredictedDrive) -> String {
     let interval = if drive.ratio.low == drive.ratio.high {
         String::new()
@@ -79,7 +79,7 @@ fn layouts(found: &Report) -> BarChart {
 
 fn parts(title: &str, parts: &[Part]) -> BarChart {
     let shown = || parts.iter().take(PARTS_SHOWN);
-    // The unit in which the largest has at least one.
+    // The largest unit in which the largest value is at least one.
     let largest = shown().map(|part| part.data_bytes).max().unwrap_or(0);
     let (unit, bytes) = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)]
         .into_iter()

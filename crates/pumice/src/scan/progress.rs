@@ -1,4 +1,4 @@
-//! How a scan gets on, on a terminal, once it takes longer than two seconds.
+//! Progress of a scan on a terminal, shown if it takes longer than two seconds.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use ::scan::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shorter scans show nothing.
+/// Time before anything is shown.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(super) struct Bar {
     since: Instant,
     bar: OnceLock<ProgressBar>,
-    /// What the bar is to show when it appears: 0 while nobody knows.
+    /// Total for the bar when it appears; 0 while unknown.
     total: AtomicU64,
     done: AtomicU64,
 }
@@ -48,7 +48,7 @@ impl Bar {
         bar.set_position(self.done.load(Ordering::Relaxed));
     }
 
-    /// So many files were found.
+    /// Shows the number of files found.
     pub(super) fn listed(&self, count: u64) {
         if count.is_multiple_of(1024)
             && let Some(bar) = self.bar()

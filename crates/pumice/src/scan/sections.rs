@@ -1,4 +1,4 @@
-//! A scan report as sections of tables: the same for the terminal and for a page.
+//! A scan report as sections of tables, used for the terminal and for HTML.
 
 use ::scan::report::{Mode, Part, Report};
 use ::scan::{Bound, Interval};
@@ -6,19 +6,19 @@ use report::Table;
 
 use crate::human;
 
-/// Parts of each breakdown that are shown; `--json` has all.
+/// Number of rows shown of each breakdown. `--json` shows all.
 pub(super) const PARTS_SHOWN: usize = 10;
-/// Files in trouble that are shown.
+/// Number of problem files shown.
 const TROUBLES_SHOWN: usize = 5;
 
-/// A title, perhaps a sentence, and a table.
+/// A title, an optional sentence, and a table.
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) text: String,
     pub(super) table: Table,
 }
 
-/// `2.13:1`, or without digits that say nothing.
+/// Formats a ratio as `2.13:1`, with fewer digits if it is large.
 pub(crate) fn ratio(ratio: f64) -> String {
     match ratio {
         0.0 => "-".to_string(),
@@ -28,7 +28,7 @@ pub(crate) fn ratio(ratio: f64) -> String {
     }
 }
 
-/// `2.13:1 (2.08 to 2.18)`; a known value alone.
+/// Formats a ratio with its interval as `2.13:1 (2.08 to 2.18)`; an exact value without interval.
 pub(crate) fn ratio_interval(interval: &Interval) -> String {
     if interval.low == interval.high {
         return ratio(interval.estimate);
@@ -61,7 +61,7 @@ fn bound(bound: Bound) -> &'static str {
     }
 }
 
-/// What was scanned and how, a line each.
+/// Returns lines on what was scanned, and how.
 pub(super) fn head(report: &Report) -> Vec<String> {
     let (data, read) = (&report.data, &report.read);
     let files = data.files_count.max(1);
@@ -91,7 +91,7 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Everything else.
+/// Returns all sections with tables.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let mut sections = Vec::new();
     if report.data.data_bytes > 0 {
@@ -170,7 +170,7 @@ fn codecs(report: &Report) -> Section {
     }
 }
 
-/// What a rival layout is called.
+/// Returns the name of a rival layout.
 pub(super) fn layout_name(row: &::scan::report::LayoutResult) -> String {
     match row.layout.as_str() {
         "vdo" => "4 KiB, bins of at most 14".to_string(),
@@ -245,7 +245,7 @@ fn troubles(report: &Report) -> Vec<Section> {
     lists.into_iter().filter(|(count, ..)| *count > 0).map(section).collect()
 }
 
-/// For the terminal.
+/// Formats the report for the terminal.
 pub(super) fn text(report: &Report) -> String {
     let mut out = format!("{}\n", report.sources.join(" "));
     head(report).iter().for_each(|line| out.push_str(&format!("  {line}\n")));

@@ -1,4 +1,4 @@
-//! The running server: its drives, where they are offered, and how both change with the configuration.
+//! The running server: its drives, their addresses, and changes of both by a reload.
 
 mod reload;
 
@@ -22,53 +22,53 @@ use crate::config::{Config, DriveConfig, Server, Source};
 use crate::human;
 use crate::usage::one_line;
 
-/// How long requests in flight are waited for when a drive is closed.
+/// Wait for requests in flight when a drive is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// On top of that, for clients to be disconnected.
+/// Additional wait for clients to disconnect.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// How often drives are tried again that were in use by somebody else.
+/// Interval between attempts to open drives that are in use by another process.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A drive that is open.
+/// An open drive.
 struct Open {
     config: DriveConfig,
     drive: Arc<ServedDrive>,
-    /// Where it is the only export.
+    /// Exports of the addresses where this drive is the only export.
     own: Exports,
-    /// Where status looks; `None` where there is no place for it.
+    /// Admin socket for status requests; `None` if it could not be created.
     _admin: Option<AdminSocket>,
 }
 
-/// Addresses that were bound before any drive was opened: one that cannot be had costs no recovery, and changes no drive.
-/// Clients that come early wait.
+/// Addresses bound before any drive is opened. An address that cannot be bound then costs no recovery and changes no
+/// drive. Clients that connect early wait.
 struct Early {
     nbd: Vec<Bound>,
     http: Option<HttpListener>,
-    /// Answers at once, about the drives that are open so far.
+    /// Responds immediately, with the drives open so far.
     admin: Option<AdminSocket>,
 }
 
 pub(super) struct Daemon {
     source: Source,
-    /// What is in effect.
+    /// The configuration in effect.
     config: Config,
     nbd: ServerConfig,
     workers: Arc<Workers>,
     signals: Signals,
-    /// The drives, as the admin socket sees them.
+    /// Drives as visible on the admin socket.
     drives: Drives,
     open: Vec<Open>,
-    /// All of them, for the server's addresses.
+    /// Exports of all drives, for the server's addresses.
     common: Exports,
     endpoints: Endpoints,
     http: Option<HttpServer>,
-    /// Of the drives that could not be opened, those that were in use: they are tried again until they are free.
+    /// Drives that could not be opened because they were in use. Opening them is tried again until it succeeds.
     waiting: Vec<PathBuf>,
-    /// Where status finds the drives that could not be opened, while there are any.
+    /// Admin socket for the status of drives that could not be opened; `None` if there are none.
     down_admin: Option<AdminSocket>,
     printer: Printer,
-    /// Counts openings: drives are spread over the workers.
+    /// Number of openings. It distributes drives over the workers.
     openings: usize,
 }
 
@@ -101,7 +101,7 @@ impl Daemon {
         })
     }
 
-    /// Serves until told to stop, then closes everything.
+    /// Serves until a stop is requested, then closes everything.
     pub(super) async fn run(mut self) -> Result<()> {
         let mut stop = self.signals.stop.clone();
         let early = self.bind()?;
@@ -114,7 +114,7 @@ impl Daemon {
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
-        // Drives that were opened are closed, whatever went wrong with others.
+        // Closes all open drives, even if others failed.
         let drives: Vec<_> = self.open.iter().map(|open| open.drive.clone()).collect();
         let closed = together(drives.into_iter().map(async |drive| close(&drive).await)).await;
         together(self.drives.down().into_iter().map(async |drive| drive.finish().await)).await;
@@ -135,15 +135,16 @@ impl Daemon {
         })
     }
 
-    /// Opens the drives of the configuration. A drive of a file that cannot be opened is down,
-    /// and the others are served; a drive that the command line names ends the server.
+    /// Opens the drives of the configuration. A drive in the file that cannot be opened is reported as down, and the
+    /// others are served. A failure of a drive named on the command line ends the server.
     async fn open_all(&mut self) -> Result<()> {
         let tolerant = self.source.file.is_some() && self.source.overrides.paths.is_empty();
-        // An opening keeps a worker busy. One at a time where the first that fails is the end: the others stay untouched.
+        // An opening keeps a worker busy. If the first failure ends the server, drives are opened one at a time, so
+        // that the remaining ones are not touched.
         let most = if tolerant { self.workers.count() } else { 1 };
         let (configs, mut openings) = (self.config.drives.clone(), JoinSet::new());
         let mut to_open = configs.iter().enumerate();
-        // In the order of the configuration, whichever is open first.
+        // Drives are offered in the order of the configuration, whichever is open first.
         let (mut opened, mut next) = (BTreeMap::new(), 0);
         let mut last = None;
         loop {
@@ -177,13 +178,13 @@ impl Daemon {
         }
     }
 
-    /// Opens a drive and offers it; `own` is where it alone was offered before, if it was.
+    /// Opens a drive and offers it. `own` are its previous exports at its own addresses, if any.
     async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
         let drive = self.opening(&config).await?;
         self.offer(config, drive, own).await
     }
 
-    /// The opening of a drive, on the next worker.
+    /// Returns the future that opens a drive on the next worker.
     fn opening(
         &mut self,
         config: &DriveConfig,
@@ -218,14 +219,15 @@ impl Daemon {
             }
         };
         let admin = AdminSocket::listen_for(&drive);
-        // Serving matters more than being asked about it.
+        // Serving the drive matters more than its status.
         let admin = admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
         self.drives.add(drive.clone());
         self.open.push(Open { config, drive, own, _admin: admin });
         Ok(())
     }
 
-    /// Reports a drive as down that could not be opened; a reload tries again, and the server by itself if the drive was in use.
+    /// Reports a drive that could not be opened as down. A reload tries to open it again. If the drive was in use, the
+    /// server also tries again by itself.
     fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
         let monitor = config.options.open().monitor;
         let mut reason = one_line(error);
@@ -237,13 +239,13 @@ impl Daemon {
         self.drives.fail(&config.path, &monitor, &reason);
         if self.down_admin.is_none() {
             let admin = AdminSocket::listen_for_down(&self.drives);
-            // Serving the others matters more.
+            // Serving the other drives matters more.
             self.down_admin =
                 admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
         }
     }
 
-    /// Takes off the list of drives that are down those for which `stays` does not hold.
+    /// Removes the drives for which `stays` is false from the list of drives that are down.
     fn retain_down(&mut self, stays: impl Fn(&Path) -> bool) {
         self.waiting.retain(|path| stays(path));
         self.drives.retain_down(stays);
@@ -252,8 +254,8 @@ impl Daemon {
         }
     }
 
-    /// Takes a drive away from clients: they get their answers and are disconnected. Then it is closed. Answers where it alone
-    /// was offered, and how closing went.
+    /// Withdraws a drive from clients and closes it. Clients get replies to their requests and are disconnected first.
+    /// Returns the exports of the drive's own addresses, and the result of closing.
     async fn close_drive(&mut self, at: usize) -> (Exports, Result<()>) {
         let open = self.open.remove(at);
         let gone = withdraw(&self.common, &open);
@@ -273,7 +275,7 @@ impl Daemon {
         (open.own, closed)
     }
 
-    /// Where clients shall connect, for a server and its drives as they are.
+    /// Returns the addresses to listen at and their exports, for the given server settings and the open drives.
     fn wanted(&self, server: &Server) -> Result<Vec<(Address, Exports)>> {
         let mut wanted = Vec::new();
         for address in &server.nbd {
@@ -290,7 +292,7 @@ impl Daemon {
     async fn serve(&mut self, early: Early) -> Result<()> {
         let _admin_of_all = early.admin;
         self.http = early.http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
-        // Without those of drives that could not be opened.
+        // Excludes drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
         drop(self.endpoints.accept(early.nbd, &wanted)?);
         self.endpoints.announce(&self.nbd, &self.printer);
@@ -314,7 +316,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Opens a drive as [`Daemon::open_drive`] does; `None` if told to stop meanwhile.
+    /// Opens a drive as [`Daemon::open_drive`] does. Returns `None` if a stop is requested meanwhile.
     async fn open_unless_stopped(&mut self, config: DriveConfig, own: Option<Exports>) -> Option<Result<()>> {
         let mut stop = self.signals.stop.clone();
         tokio::select! {
@@ -324,7 +326,7 @@ impl Daemon {
         }
     }
 
-    /// Opens those of the drives that were in use that are free now.
+    /// Tries again to open the drives that were in use.
     async fn try_again(&mut self) {
         let mut changed = false;
         for path in self.waiting.clone() {
@@ -338,7 +340,7 @@ impl Daemon {
                     self.retain_down(|other| other != path);
                     changed = true;
                 }
-                // Told already.
+                // Already reported.
                 Some(Err(error)) if is_in_use(&error) => {}
                 Some(Err(error)) => self.down(&config, &error),
             }
@@ -368,12 +370,12 @@ impl Daemon {
     }
 }
 
-/// Whether a drive could not be opened because somebody else has it.
+/// Whether a drive could not be opened because another process uses it.
 fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ServiceError::Media(error)) if error.is_in_use())
 }
 
-/// Does all of it at a time.
+/// Runs all futures concurrently and returns their results in order.
 async fn together<F>(work: impl Iterator<Item = F>) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -387,13 +389,13 @@ where
     done
 }
 
-/// No client finds the drive any more.
+/// Removes the drive from its exports, so that no new client can select it.
 fn withdraw(common: &Exports, open: &Open) -> Vec<Arc<Offered<ServedDrive>>> {
     let name = &open.config.name;
     common.remove(name).into_iter().chain(open.own.remove(name)).collect()
 }
 
-/// All addresses that a configuration asks for.
+/// Returns all addresses of a configuration.
 fn addresses(config: &Config) -> Result<Vec<Address>> {
     let mut all = config.server.nbd.clone();
     for drive in &config.drives {
@@ -402,7 +404,7 @@ fn addresses(config: &Config) -> Result<Vec<Address>> {
     all.iter().map(absolute).collect()
 }
 
-/// Addresses where a drive is the only export.
+/// Returns the addresses where a drive is the only export.
 fn own_addresses(config: &DriveConfig, server: &Server) -> Result<Vec<Address>> {
     match (config.nbd.is_empty(), server.nbd.is_empty()) {
         (true, true) => Ok(vec![default_address(&config.path)?]),

@@ -1,4 +1,4 @@
-//! Where clients connect: addresses come and go while the server runs.
+//! Listening addresses of the server, which can change while it runs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,49 +16,49 @@ use tokio::task::JoinSet;
 
 use super::printer::Printer;
 
-/// Exports and the clients that may choose among them.
+/// Exports of an address, among which its clients may choose.
 pub(super) type Exports = Arc<Shared<ServedDrive>>;
 
-/// An address that is listened at.
+/// An address that the server listens at.
 struct Endpoint {
-    /// As it was configured.
+    /// The configured address.
     address: Address,
-    /// With the port that was given.
+    /// The address with the actual port.
     bound: Address,
-    /// What clients who come may choose among. The address may pass to another drive.
+    /// Exports for new clients. Another drive may take over the address.
     exports: Arc<RwLock<Exports>>,
-    /// Stops accepting; clients that are connected stay.
+    /// Stops accepting. Connected clients stay.
     stop: ShutdownTrigger,
-    /// Ends when the socket is closed.
+    /// Completes when the socket is closed.
     closed: oneshot::Receiver<()>,
 }
 
-/// An address that is bound, where nobody accepts yet.
+/// An address that is bound but does not accept clients yet.
 pub(super) struct Bound {
     address: Address,
     listener: Listener,
 }
 
-/// All addresses of a server.
+/// All listening addresses of a server.
 pub(super) struct Endpoints {
     workers: Arc<Workers>,
     stop: Shutdown,
     open: Vec<Endpoint>,
     accepting: JoinSet<()>,
-    /// What was told on standard output: address and export.
+    /// Address and export pairs already printed on standard output.
     told: HashSet<(String, String)>,
 }
 
 impl Endpoints {
-    /// None yet. `stop` ends accepting everywhere, and the connections.
+    /// Creates an empty set. `stop` ends accepting at all addresses, and all connections.
     pub(super) fn new(workers: Arc<Workers>, stop: Shutdown) -> Endpoints {
         Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), told: HashSet::new() }
     }
 
-    /// Binds those of `wanted` that are not listened at.
+    /// Binds the addresses in `wanted` that the server does not listen at yet.
     ///
     /// # Errors
-    /// The first that cannot be bound, or is wanted twice; then none is.
+    /// Fails for an address that cannot be bound or is listed twice. No address stays bound then.
     pub(super) fn bind(&self, wanted: &[Address], config: &ServerConfig) -> Result<Vec<Bound>> {
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|address| !seen.insert(address.to_string())) {
@@ -70,7 +70,7 @@ impl Endpoints {
             .collect()
     }
 
-    /// Accepts clients of `wanted` at those of the addresses that are bound, and answers the others.
+    /// Accepts clients at those bound addresses that are in `wanted`, and returns the others.
     pub(super) fn accept(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) -> Result<Vec<Bound>> {
         let mut others = Vec::new();
         for bound in bound {
@@ -96,8 +96,8 @@ impl Endpoints {
         Ok(others)
     }
 
-    /// Stops listening wherever `wanted` does not; clients stay connected. Those who come from now on to the other addresses
-    /// get what is wanted there.
+    /// Stops listening at addresses that are not in `wanted`. Connected clients stay. New clients of the remaining
+    /// addresses get the exports given in `wanted`.
     pub(super) async fn retain(&mut self, wanted: &[(Address, Exports)]) {
         let mut gone = Vec::new();
         for endpoint in std::mem::take(&mut self.open) {
@@ -114,28 +114,27 @@ impl Endpoints {
             endpoint.stop.trigger();
         }
         for endpoint in gone {
-            // Whoever binds the address next finds it free.
+            // Waits until the address is free to be bound again.
             let _ = endpoint.closed.await;
         }
-        // What has ended leaves the list.
+        // Removes tasks that have ended.
         while self.accepting.try_join_next().is_some() {}
     }
 
-    /// Prints what is served where, a line for each export at each address, once, and passes the addresses to the drives for
-    /// their status.
+    /// Prints one line for each new export and address, and passes the addresses to the drives for their status.
     pub(super) fn announce(&mut self, config: &ServerConfig, printer: &Printer) {
         let encrypted = matches!(config.tls, TlsPolicy::Required(_));
         let mut now = HashSet::new();
         let mut uris: Vec<(Arc<ServedDrive>, Vec<String>)> = Vec::new();
         for endpoint in &self.open {
-            // Where there are several, whoever asks for no name depends on their order.
+            // If there are several exports, their order determines the default export.
             let exports = endpoint.exports.read();
             let alone = exports.names().len() == 1;
             for export in exports.exports().iter() {
                 let name = if alone { "" } else { &export.name };
                 let mut uri = endpoint.bound.uri(name);
                 if encrypted {
-                    // `nbds:`, `nbds+unix:`
+                    // Results in `nbds:` or `nbds+unix:`.
                     uri.insert("nbd".len(), 's');
                 }
                 match uris.iter_mut().find(|(drive, _)| Arc::ptr_eq(drive, &export.device)) {
@@ -155,13 +154,14 @@ impl Endpoints {
         self.told = now;
     }
 
-    /// Waits until nobody accepts and no client is connected, which `stop` leads to.
+    /// Waits until no task accepts and no client is connected. `stop` causes that.
     pub(super) async fn ended(&mut self) {
         while self.accepting.join_next().await.is_some() {}
     }
 }
 
-/// `unix:PATH.nbd`; for a block device, in the directory of the admin sockets: /dev is no place for sockets.
+/// Returns `unix:PATH.nbd`. For a block device, the socket is in the directory of the admin sockets, because sockets do
+/// not belong in /dev.
 pub(super) fn default_address(path: &Path) -> Result<Address> {
     let mut name = path.as_os_str().to_owned();
     name.push(".nbd");
@@ -172,7 +172,7 @@ pub(super) fn default_address(path: &Path) -> Result<Address> {
     Ok(Address::Unix(name.into()))
 }
 
-/// Clients stand in other directories.
+/// Makes the path of an address absolute, because clients run in other directories.
 pub(super) fn absolute(address: &Address) -> Result<Address> {
     Ok(match address {
         Address::Unix(path) => Address::Unix(std::path::absolute(path)?),
@@ -180,7 +180,7 @@ pub(super) fn absolute(address: &Address) -> Result<Address> {
     })
 }
 
-/// Accepts clients until either shutdown, then waits for the last of them; `stop` ends them too.
+/// Accepts clients until either shutdown, then waits until the last client has left. `stop` also ends the clients.
 async fn accept_all(
     (acceptor, closing): (Acceptor, oneshot::Sender<()>),
     failures: AcceptFailures,
@@ -197,12 +197,12 @@ async fn accept_all(
             biased;
             () = shutdown.requested() => break,
             () = no_longer.requested() => break,
-            // Before accepting, so that those who come do not keep those who went in memory.
+            // Before accepting, so that ended clients do not stay in memory while new ones arrive.
             Some(_) = clients.join_next() => {}
             accepted = acceptor.accept() => {
                 let exports = offered.read().clone();
                 match accepted {
-                    // Here, in the order in which they come; workers may be busy.
+                    // Admits clients here, in the order of their arrival. Workers may be busy.
                     Ok(client) => match client.admit(&exports) {
                         Ok(client) => {
                             clients.spawn(workers.carry(carry(client, exports, stop)));
@@ -214,7 +214,7 @@ async fn accept_all(
             }
         }
     }
-    // No more clients come while the last ones finish.
+    // Closes the socket while the last clients finish.
     drop(acceptor);
     drop(closing);
     while clients.join_next().await.is_some() {}

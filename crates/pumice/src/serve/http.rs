@@ -1,4 +1,4 @@
-//! What monitoring asks: the HTTP port.
+//! HTTP port for monitoring.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use service::Drives;
 
 use super::printer::Printer;
 
-/// Answers questions about `drives` at a port that was bound, and tells where. Ends when the server is dropped.
+/// Serves the status of `drives` at a bound port, and prints the address. Ends when the returned server is dropped.
 pub(super) fn serve(listener: HttpListener, drives: Drives, printer: &Printer) -> HttpServer {
     let reports = move || drives.reports();
     let server = listener.serve(Limits::default(), Arc::new(reports));

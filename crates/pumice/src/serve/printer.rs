@@ -1,19 +1,19 @@
-//! What a server prints on standard output: which drive it serves where. A thread of its own writes it, so that a pipe that
-//! nobody empties stops no server.
+//! Output of a server on standard output: drives and their addresses. A separate thread writes it, so that a blocked
+//! pipe does not stop the server.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait to be printed, at most; what finds no room is not printed.
+/// Largest number of lines that wait to be printed. Further lines are dropped.
 const LINES_MAX: usize = 4096;
-/// How long the end of a server waits for them.
+/// Longest time that the end of the server waits for these lines.
 const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Prints lines in the order in which they come.
+/// Prints lines in the order of arrival.
 pub(super) struct Printer {
     lines: Option<SyncSender<String>>,
-    /// Closed by the thread when all is printed.
+    /// Closed by the thread when all lines are printed.
     finished: Receiver<()>,
 }
 
@@ -24,7 +24,7 @@ impl Printer {
         let print = move || {
             let _running: SyncSender<()> = running;
             for line in waiting {
-                // A server whose output nobody reads serves all the same.
+                // The server continues if its output is closed.
                 let _ = writeln!(std::io::stdout(), "{line}");
             }
         };

@@ -1,4 +1,4 @@
-//! Being told to stop, or to read the configuration again.
+//! Signals that stop the server or reload its configuration.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use nbd::{Shutdown, ShutdownTrigger};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What the process is told from outside.
+/// Requests by signals.
 pub(super) struct Signals {
-    /// SIGTERM or SIGINT.
+    /// Set by SIGTERM or SIGINT.
     pub(super) stop: Shutdown,
     /// SIGHUP.
     pub(super) reload: Signal,
@@ -17,14 +17,14 @@ pub(super) struct Signals {
 /// Signals that arrive this soon after the first count as the same request: `timeout` sends SIGTERM twice.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
-/// From now on SIGTERM and SIGINT do not kill the process: the first requests shutdown, a second one, later than
-/// [`SAME_WITHIN`], ends it at once.
+/// Handles signals from now on. The first SIGTERM or SIGINT requests a shutdown. A second one, later than
+/// [`SAME_WITHIN`], ends the process immediately.
 pub(super) fn watch() -> Result<Signals> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     let reload = listen(SignalKind::hangup())?;
-    // A write beyond the size that files may have (`ulimit -f`, `LimitFSIZE=`) fails, and ends no server.
+    // A write beyond the file size limit (`ulimit -f`, `LimitFSIZE=`) then fails instead of ending the server.
     drop(listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let trigger = ShutdownTrigger::new();
     let stop = trigger.subscribe();

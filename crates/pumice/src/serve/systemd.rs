@@ -1,5 +1,5 @@
-//! Telling the service manager how things are, as `sd_notify(3)` describes: a datagram of `KEY=VALUE` lines to the
-//! socket that `$NOTIFY_SOCKET` names. Where there is none, nothing happens.
+//! Notifications to the service manager (`sd_notify(3)`): datagrams of `KEY=VALUE` lines to the socket in
+//! `$NOTIFY_SOCKET`. Does nothing if it is not set.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,19 +9,19 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Drives are served.
+/// Reports that drives are being served.
 pub(super) fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={status}"));
 }
 
-/// The configuration is being read again; ends with [`ready`].
+/// Reports that the configuration is being reloaded. [`ready`] ends this state.
 pub(super) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
 }
 
-/// Drives are being closed.
+/// Reports that drives are being closed.
 pub(super) fn stopping() {
     tell("STOPPING=1");
 }

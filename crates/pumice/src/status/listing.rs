@@ -1,16 +1,16 @@
-//! The lines of `pumice status`: a summary, and more with `--all`. Most have the words and the order of the status listing of
-//! ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage
-//! Drives*, 2022, figure 6), as far as they have a meaning here. `docs/status.md` says what each is.
+//! Lines of `pumice status`: a summary, and more with `--all`. Most have the names and the order of the status listing
+//! of ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational
+//! Storage Drives*, 2022, figure 6), where they apply here. `docs/status.md` describes each line.
 
 use service::{DriveState, StatusReport};
 
 use super::table::time_to_full;
 use crate::human;
 
-/// What the machine does not tell.
+/// Value if the machine does not provide it.
 const UNKNOWN: &str = "unknown";
 
-/// Words of the lines that the summary leaves out.
+/// Names of the lines that the summary omits.
 const DETAILS: [&str; 7] = [
     "Model",
     "Software Revision",
@@ -21,12 +21,12 @@ const DETAILS: [&str; 7] = [
     "Critical Warning",
 ];
 
-/// Words and values of the summary, in order.
+/// Returns names and values of the summary, in order.
 pub(super) fn summary(drive: &StatusReport) -> Vec<(&'static str, String)> {
     lines(drive).into_iter().filter(|(word, _)| !DETAILS.contains(word)).collect()
 }
 
-/// Words and values, in order.
+/// Returns names and values of all lines, in order.
 pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
     let backing = &drive.backing;
     let known = |value: Option<f64>, unit: &str| match value {
@@ -60,7 +60,7 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the drive stands on.
+/// Describes the backing of the drive.
 fn drive_type(drive: &StatusReport) -> String {
     let disks: Vec<String> = drive
         .backing
@@ -116,7 +116,7 @@ fn device_status(drive: &StatusReport) -> String {
     }
 }
 
-/// As the listing has it: 248% is 2.48:1.
+/// Formats a ratio as in the listing of the CSD 2000: 248% is 2.48:1.
 fn compression_ratio(ratio: f64) -> String {
     match ratio {
         0.0 => "- (nothing stored)".to_string(),

@@ -1,13 +1,13 @@
-//! Names of drives in a column of limited width: the end of the path, which differs more often than its beginning.
+//! Drive names in a column of limited width: the end of the path, which differs more often than the beginning.
 
 use std::path::Path;
 
 use service::shown;
 
-/// Stands for what was cut off.
+/// Mark in place of the removed beginning.
 const CUT: char = '\u{2026}';
 
-/// The path, cut at its beginning to at most `width` characters.
+/// Returns the path, shortened at the beginning to at most `width` characters.
 pub(super) fn tail(path: &Path, width: usize) -> String {
     let full = shown(path).to_string();
     let count = full.chars().count();
@@ -17,7 +17,7 @@ pub(super) fn tail(path: &Path, width: usize) -> String {
     std::iter::once(CUT).chain(full.chars().skip(count + 1 - width)).collect()
 }
 
-/// A name of at most `width` characters for each path; those that would be equal begin with their number.
+/// Returns a name of at most `width` characters for each path. Equal names are prefixed by their number.
 pub(super) fn names<'a>(paths: impl Iterator<Item = &'a Path> + Clone, width: usize) -> Vec<String> {
     let short: Vec<String> = paths.clone().map(|path| tail(path, width)).collect();
     paths

@@ -1,4 +1,4 @@
-//! A status report for people.
+//! A status report as text.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,9 +8,9 @@ use service::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToF
 use super::listing;
 use crate::human;
 
-/// Width of the names.
+/// Width of the name column.
 const NAME_WIDTH: usize = 26;
-/// Width of the words of the listing, so that values stand in one column with those of the groups.
+/// Width of names in the listing. Its values then line up with those of the groups.
 const LISTING_WIDTH: usize = 28;
 
 struct Table(String);
@@ -37,7 +37,7 @@ impl Table {
     }
 }
 
-/// Lines of aligned facts: a summary, or with `all` everything, in groups.
+/// Formats a status as aligned lines: a summary, or with `all` everything, in groups.
 pub(super) fn render(drive: &StatusReport, all: bool) -> String {
     let mut table = Table(String::new());
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
@@ -145,7 +145,7 @@ fn compression(table: &mut Table, drive: &StatusReport) {
             .memory_bytes
             .map_or("cannot be read".to_string(), |it| human::bytes(it) + " of memory");
         let needs = needing(drive, dictionary.id).map_or(String::new(), |bytes| {
-            // An estimate: the map does not say.
+            // An estimate, because the map does not record it.
             format!(", about {} of data need it", human::bytes(bytes))
         });
         table.row(
@@ -208,19 +208,19 @@ fn compression(table: &mut Table, drive: &StatusReport) {
     table.bytes("  now", settling.after_bytes);
 }
 
-/// About how much live data needs a dictionary, if that was looked at.
+/// Returns the estimated live data that needs a dictionary, if it was surveyed.
 fn needing(drive: &StatusReport, id: u16) -> Option<u64> {
     let survey = drive.server.as_ref()?.survey.as_ref()?;
     Some(survey.live.iter().filter(|it| it.dictionary == id).map(|it| it.logical_bytes).sum())
 }
 
-/// How long ago a moment was.
+/// Formats the time elapsed since a moment.
 pub(super) fn ago(unix_seconds: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     format!("{} ago", human::duration(now.saturating_sub(unix_seconds) as f64))
 }
 
-/// The time and its range, or why there is none.
+/// Formats the time to full with its range, or the reason why there is none.
 pub(super) fn time_to_full(told: &TimeToFull) -> String {
     let range = |told: &TimeToFull| {
         let latest = told.latest_seconds.map_or("never".to_string(), human::duration);
@@ -244,7 +244,7 @@ pub(super) fn time_to_full(told: &TimeToFull) -> String {
     }
 }
 
-/// A table of latencies by kind.
+/// Writes a table of latencies by kind of request.
 fn latencies(table: &mut Table, latency: &LatencyReport) {
     let window = human::duration(latency.window_seconds);
     let _ = writeln!(

@@ -16,12 +16,12 @@ use service::{StatusReport, find_drives, shown};
 
 use history::History;
 
-/// Shortest and longest time between two looks.
+/// Range of the update interval, in seconds.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
-/// How soon keys are answered.
+/// Longest wait for a key between checks for new status reports.
 const KEY_POLL: Duration = Duration::from_millis(50);
 
-/// Time between two looks.
+/// Update interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval(Duration);
 
@@ -38,7 +38,7 @@ impl std::str::FromStr for Interval {
     }
 }
 
-/// Watches until somebody has seen enough.
+/// Shows the live view until the user quits.
 pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
@@ -58,13 +58,13 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     watched.and(restored.map_err(Into::into))
 }
 
-/// Looks on a thread of its own: a server that does not answer must not stop the keys.
+/// Requests status in a separate thread, so that a server that does not respond does not block the keyboard.
 fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusReport>> {
     let (sender, looks): (SyncSender<_>, _) = sync_channel(1);
     std::thread::spawn(move || {
         loop {
             let since = Instant::now();
-            // Nobody watches any more.
+            // The view has ended.
             if sender.send(find_drives(path.as_deref())).is_err() {
                 return;
             }
@@ -83,7 +83,7 @@ fn watch(
     loop {
         chosen = chosen.min(history.drives.len().saturating_sub(1));
         terminal.draw(|frame| view::draw(frame, history, chosen))?;
-        // Whatever comes first: a key or a look.
+        // Waits for a key or a status, whichever comes first.
         loop {
             if event::poll(KEY_POLL)? {
                 match answer(&event::read()?) {
@@ -106,7 +106,7 @@ fn watch(
     }
 }
 
-/// What a key means.
+/// Meaning of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Key {
     Quit,
@@ -114,7 +114,8 @@ enum Key {
     Down,
 }
 
-/// What somebody wants; nothing for keys without meaning (the picture is drawn again in any case, as after a resize).
+/// Returns the meaning of an event; `None` for events without meaning. The view is redrawn in any case, such as after a
+/// resize.
 fn answer(event: &Event) -> Option<Key> {
     let Event::Key(key) = event else { return None };
     if key.kind == KeyEventKind::Release {

@@ -1,11 +1,11 @@
-//! The report as CSV: a line a row of the table, full precision, columns as in the scenario.
+//! The report as CSV: one line per row of the table, in full precision, with the columns of the scenario.
 
 use anyhow::Result;
 use tco::BreakEven;
 
 use super::Report;
 
-/// With a head line. An empty cell is a value that does not apply.
+/// Returns the CSV with a header line. A value that does not apply is an empty cell.
 pub(crate) fn csv(report: &Report) -> Result<String> {
     let scenario = &report.scenario;
     let mut out = ::csv::Writer::from_writer(Vec::new());

@@ -1,21 +1,21 @@
-//! The report as a page with charts.
+//! The report as an HTML page with charts.
 
 use report::{BarChart, LineChart, Page, Tornado};
 use tco::{BreakEven, Field, Metric, Scenario, Sweep, SweepRange};
 
 use super::{Report, text};
 
-/// Inputs of a tornado on the page.
+/// Number of inputs in a tornado chart of the page.
 const TORNADO_ROWS_MAX: usize = 12;
-/// Points of a line: enough to look smooth.
+/// Number of points of a line: enough to look smooth.
 const LINE_POINTS: usize = 61;
-/// The page shows a sweep of the ratio even if none was asked for.
+/// Range of the ratio sweep that the page shows by default.
 const RATIO_LOW: f64 = 1.0;
 const RATIO_HIGH: f64 = 4.0;
 
 const COST_AXIS: &str = "US$ per TBe";
 
-/// The page.
+/// Returns the page.
 pub(crate) fn page(report: &Report) -> Page {
     let scenario = &report.scenario;
     let years = scenario.baseline().get(Field::Years);
@@ -79,7 +79,7 @@ pub(crate) fn page(report: &Report) -> Page {
     page.paragraph(&format!("Made by pumice tco, version {}.", env!("CARGO_PKG_VERSION")))
 }
 
-/// CapEx and OpEx of each column by their parts, per TBe.
+/// CapEx and OpEx of each column by kind, per TBe.
 fn cost_bars(scenario: &Scenario) -> BarChart {
     let parts: [(&str, &[Metric]); 6] = [
         ("drives", &[Metric::CapexStorage]),
@@ -106,7 +106,7 @@ fn cost_bars(scenario: &Scenario) -> BarChart {
     chart.stacked().lying()
 }
 
-/// The same range with more points.
+/// Returns the same sweep with more points.
 fn smooth(scenario: &Scenario, sweep: &Sweep) -> Sweep {
     let (low, high) =
         (sweep.values.first().copied().unwrap_or(0.0), sweep.values.last().copied().unwrap_or(0.0));
@@ -116,7 +116,8 @@ fn smooth(scenario: &Scenario, sweep: &Sweep) -> Sweep {
     )
 }
 
-/// A line for each column. The break-even ratio is marked where there is one.
+/// Returns a chart with a line for each column. The break-even ratio is marked if exactly one column has one in the
+/// range.
 fn sweep_lines(report: &Report, sweep: &Sweep) -> LineChart {
     let info = sweep.field.info();
     let unit = match info.unit {
@@ -129,7 +130,7 @@ fn sweep_lines(report: &Report, sweep: &Sweep) -> LineChart {
     for (column, costs) in report.scenario.columns.iter().zip(&sweep.tco_per_tbe) {
         chart = chart.series(&column.name, sweep.values.iter().copied().zip(costs.iter().copied()));
     }
-    // Several marks would stand on each other's names; the table has them all.
+    // Several marks would overlap. The table lists all.
     let columns = report.scenario.columns.iter().zip(&report.compared);
     let marks: Vec<_> = columns
         .filter_map(|(column, compared)| match compared.break_even {

@@ -6,7 +6,7 @@ use tco::{BreakEven, Column, Comparison, Field, Influence, Metric, Origin};
 
 use super::Report;
 
-/// One document with a newline at its end.
+/// Returns one JSON document with a newline at the end.
 pub(crate) fn json(report: &Report) -> Result<String> {
     let scenario = &report.scenario;
     let columns = scenario.columns.iter().zip(&report.compared).zip(&report.tornados);

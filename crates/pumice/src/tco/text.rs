@@ -1,4 +1,4 @@
-//! The report on the terminal.
+//! The report as text for the terminal.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use tco::{Applied, BreakEven, Comparison, Field, Influence, Metric, Origin, Scen
 
 use super::Report;
 
-/// Rows of the tornado on the terminal: what matters less than the tenth hardly matters.
+/// Number of tornado rows on the terminal. Further inputs have little influence.
 const TORNADO_ROWS_MAX: usize = 10;
 /// Length of the longest bar of the tornado, in characters.
 const BAR_CHARS: f64 = 24.0;
 
 const USD: Show = Show::Usd(2);
 
-/// The whole report.
+/// Returns the whole report.
 pub(crate) fn text(report: &Report, tornado: bool) -> String {
     let scenario = &report.scenario;
     let mut out = format!("{}\n\n{}", scenario.title, main_table(report).to_text());
@@ -43,7 +43,7 @@ pub(crate) fn text(report: &Report, tornado: bool) -> String {
     out
 }
 
-/// The fields, for `--fields`.
+/// Returns the list of fields, for `--fields`.
 pub(crate) fn fields() -> String {
     let mut table = Table::new(["field", "unit", "allowed", "default", "what"]);
     for field in Field::ALL {
@@ -66,13 +66,13 @@ pub(crate) fn fields() -> String {
     table.to_text()
 }
 
-/// What the columns are, for tables with a column each.
+/// Returns the header of a table with one column per scenario column.
 fn head(scenario: &Scenario, first: &str) -> Vec<String> {
     let names = scenario.columns.iter().map(|column| column.name.clone());
     [first.to_string()].into_iter().chain(names).collect()
 }
 
-/// All sections and the comparison under one head, so that columns stand in line.
+/// Returns all sections and the comparison as one table, so that the columns line up.
 fn main_table(report: &Report) -> Table {
     let scenario = &report.scenario;
     let mut table = Table::new(head(scenario, "")).right_from(1);
@@ -92,7 +92,7 @@ fn main_table(report: &Report) -> Table {
     table
 }
 
-/// A section of the main table.
+/// Returns a section of the main table.
 pub(crate) fn section_table(scenario: &Scenario, section: &tco::Section) -> Table {
     let mut table = Table::new(head(scenario, section.title)).right_from(1);
     for row in &section.rows {
@@ -101,7 +101,7 @@ pub(crate) fn section_table(scenario: &Scenario, section: &tco::Section) -> Tabl
     table
 }
 
-/// A break-even ratio in words.
+/// Formats a break-even ratio.
 pub(crate) fn break_even_text(break_even: BreakEven) -> String {
     match break_even {
         BreakEven::At(ratio) => Show::Number(2).text(ratio) + ":1",
@@ -111,7 +111,7 @@ pub(crate) fn break_even_text(break_even: BreakEven) -> String {
     }
 }
 
-/// Columns against the baseline; nothing where there is but one.
+/// Returns the comparison of the columns with the baseline; `None` if there is only one column.
 pub(crate) fn comparison_table(report: &Report) -> Option<Table> {
     let rows = comparison_rows(report);
     let mut table = Table::new(head(&report.scenario, &against(report))).right_from(1);
@@ -149,7 +149,7 @@ fn comparison_rows(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-/// A sweep: TCO per TBe of each column at each value.
+/// Returns a sweep: TCO per TBe of each column at each value.
 pub(crate) fn sweep_table(scenario: &Scenario, sweep: &Sweep) -> Table {
     let info = sweep.field.info();
     let mut table = Table::new(head(scenario, &format!("TCO per TBe by {}", info.name))).right_from(0);
@@ -160,12 +160,12 @@ pub(crate) fn sweep_table(scenario: &Scenario, sweep: &Sweep) -> Table {
     table
 }
 
-/// What the tornado shows.
+/// Returns the title of the tornado.
 pub(crate) fn tornado_title(report: &Report) -> String {
     format!("TCO per TBe as each input moves {} % down and up", report.vary_percent)
 }
 
-/// A column's tornado, with bars of characters where asked.
+/// Returns a column's tornado, optionally with bars of characters.
 pub(crate) fn tornado_table(influences: &[Influence], bars: bool) -> Table {
     let mut head = vec!["input", "from", "to", "TCO at from", "TCO at to", "swing"];
     if bars {
@@ -191,7 +191,7 @@ pub(crate) fn tornado_table(influences: &[Influence], bars: bool) -> Table {
     table
 }
 
-/// A measured value, in words.
+/// Describes a measured value.
 fn measured_line(applied: &Applied) -> String {
     let show = applied.field.info().show;
     let (value, before) = (show.text(applied.value), show.text(applied.before));
@@ -203,7 +203,7 @@ fn measured_line(applied: &Applied) -> String {
     )
 }
 
-/// What stands below the tables: what is measured and what is assumed, notes on columns, sources.
+/// Returns the remarks below the tables: measured and assumed values, notes on columns, sources.
 pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
     let scenario = &report.scenario;
     let mut all = Vec::new();
@@ -235,7 +235,7 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
     all
 }
 
-/// Sources of values still in use; one that all columns share is told once.
+/// Returns the sources of values that are still in use. A source shared by all columns is listed once.
 fn sources(scenario: &Scenario) -> Vec<String> {
     let mut lines = Vec::new();
     for field in Field::ALL {
@@ -260,7 +260,7 @@ fn sources(scenario: &Scenario) -> Vec<String> {
     lines
 }
 
-/// The cheapest column and what it costs, in a sentence.
+/// Returns the cheapest column and its cost in one sentence.
 pub(crate) fn verdict(report: &Report) -> String {
     let scenario = &report.scenario;
     let costs: Vec<f64> = scenario.columns.iter().map(|column| tco::evaluate(column).tco_per_tbe()).collect();

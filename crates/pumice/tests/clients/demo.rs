@@ -1,4 +1,4 @@
-//! `pumice demo`: it works, and leaves nothing behind.
+//! `pumice demo` succeeds and leaves nothing behind.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::common::{Outcome, needs};
 use crate::tools;
 
-/// What a demo leaves in its directory for temporary files.
+/// Runs the demo. Returns whether it succeeded, and its output. Fails if it leaves files or mounts behind.
 fn run_demo(interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
     let (success, [out, log]) = run_demo_with(&std::env::var("PATH")?, &[], interrupt_after)?;
     Ok((success, out + &log))
 }
 
-/// The same with another `PATH` and more arguments; standard output and standard error.
+/// Runs the demo with another `PATH` and more arguments. Returns standard output and standard error separately.
 fn run_demo_with(
     path: &str,
     arguments: &[&str],
@@ -63,7 +63,7 @@ fn without_a_mount_it_shows_the_write_amplification_too() -> Outcome {
     if !needs(&["nbdcopy", "tar"]) {
         return Ok(());
     }
-    // No qemu-storage-daemon there: as for a user who may not mount.
+    // Without qemu-storage-daemon, as for a user who cannot mount.
     let programs = tempfile::tempdir()?;
     for program in ["nbdcopy", "tar"] {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;

@@ -1,16 +1,16 @@
-//! `pumice doctor` and a real filesystem above the drive.
+//! `pumice doctor` with a real filesystem on the drive.
 
 use serde_json::Value;
 
 use crate::common::{Drive, Outcome, needs, succeed};
 use crate::disk::Disk;
 
-/// Verdict and line about trimming.
+/// Returns verdict and text of the trimming check.
 fn trim_above(drive: &Drive) -> (String, String) {
     check(drive, "trim-above")
 }
 
-/// Verdict and line of a check.
+/// Returns verdict and text of a check.
 fn check(drive: &Drive, name: &str) -> (String, String) {
     let run = drive.pumice(&["doctor", &drive.file("drive"), "--json"]);
     let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -40,14 +40,14 @@ fn the_filesystem_above_is_found_and_its_mount_options_are_told() -> Outcome {
     disk.mount(&point)?;
     let at = format!("ext4 at {} ({})", point.display(), disk.device());
     let (verdict, found) = trim_above(&drive);
-    // As this machine has the timer or not.
+    // The result depends on whether this machine has the timer.
     assert!(verdict == "warn" || verdict == "ok" && found.contains("fstrim.timer"), "{verdict}: {found}");
     assert!(found.contains(&at), "{found}");
     succeed("mount", &["-o".as_ref(), "remount,discard".as_ref(), point.as_os_str()]);
     let (verdict, found) = trim_above(&drive);
     assert_eq!(verdict, "ok", "{found}");
     assert!(found.contains("discards what is deleted"), "{found}");
-    // What is deleted without a trim stays on the drive.
+    // Data deleted without a trim stays on the drive.
     succeed("mount", &["-o".as_ref(), "remount,nodiscard".as_ref(), point.as_os_str()]);
     let (verdict, found) = check(&drive, "trim-gap");
     assert_eq!(verdict, "ok", "{found}");

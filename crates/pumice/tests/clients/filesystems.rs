@@ -1,4 +1,4 @@
-//! Filesystems on a block device over the drive.
+//! Filesystems on a block device backed by the drive.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,10 +10,10 @@ use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, needs, sample, succeed};
 use crate::disk::Disk;
 
-/// One at a time: they are heavy, and loop devices are the machine's.
+/// Lock that runs these tests one at a time. They use much CPU and I/O, and share the loop devices of the machine.
 pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
-/// Commands for a filesystem.
+/// Commands to create and check a filesystem.
 struct Filesystem {
     make: &'static [&'static str],
     check: &'static [&'static str],
@@ -36,7 +36,7 @@ impl Filesystem {
     }
 }
 
-/// Copies some directories of this machine; the files with what they held.
+/// Copies directories of this machine. Returns the files with their contents.
 fn copy_tree(to: &Path) -> Outcome<Vec<(PathBuf, Vec<u8>)>> {
     const BYTES_MAX: usize = 24 << 20;
     let mut copied = Vec::new();
@@ -68,7 +68,7 @@ fn verify(files: &[(PathBuf, Vec<u8>)]) -> Outcome {
     Ok(())
 }
 
-/// Copy, unmount, mount, compare, delete, trim.
+/// Copies files, remounts, compares, deletes and trims.
 fn copies_and_trims(filesystem: &Filesystem) -> Outcome {
     if !filesystem.usable() {
         return Ok(());
@@ -87,7 +87,7 @@ fn copies_and_trims(filesystem: &Filesystem) -> Outcome {
     disk.mount(&point)?;
     verify(&files)?;
     fs::remove_dir_all(point.join("tree"))?;
-    // XFS frees the space of deleted files in the background: trimming once may come too early.
+    // XFS frees the space of deleted files in the background, so a single trim could be too early.
     wait_until("trimmed space to come back", || {
         rustix::fs::syncfs(File::open(&point).expect("mounted")).expect("synced");
         succeed("fstrim", &[&point]);
@@ -102,7 +102,7 @@ fn copies_and_trims(filesystem: &Filesystem) -> Outcome {
     Ok(())
 }
 
-/// Files that were synced are there after the server was killed in the middle of writing.
+/// Synced files survive a kill of the server during writes.
 fn survives_a_kill(filesystem: &Filesystem) -> Outcome {
     const ROUNDS: u64 = 2;
     if !filesystem.usable() {
@@ -128,7 +128,7 @@ fn survives_a_kill(filesystem: &Filesystem) -> Outcome {
             file.sync_all()?;
             synced.push((path, data));
         }
-        // The files' names are durable when their directory is.
+        // File names are durable only once their directory is synced.
         File::open(&point)?.sync_all()?;
         let stop = Arc::new(AtomicBool::new(false));
         let writer = {

@@ -1,8 +1,8 @@
-//! fio, verifying what it wrote.
+//! fio with verification of its writes.
 
 use crate::common::{Drive, Server, needs, succeed};
 
-/// Whether fio can speak NBD; says so if not.
+/// Whether fio has an nbd engine. Prints a message if not.
 fn usable() -> bool {
     if !needs(&["fio"]) {
         return false;
@@ -14,7 +14,7 @@ fn usable() -> bool {
     knows
 }
 
-/// Runs one workload with verification; `more` are its options.
+/// Runs one workload with verification. `more` are its options.
 fn fio(drive: &Drive, server: &Server, more: &[&str]) {
     let uri = format!("--uri={}", server.uri());
     let folder = format!("--aux-path={}", drive.folder().display());
@@ -34,7 +34,7 @@ fn fio(drive: &Drive, server: &Server, more: &[&str]) {
     succeed("fio", &[&common, more].concat());
 }
 
-/// A small drive, so that cleaning has work.
+/// Creates a small drive, so that cleaning is active.
 fn small() -> Drive {
     Drive::create(&["--size", "64M"])
 }

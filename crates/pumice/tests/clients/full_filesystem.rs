@@ -1,5 +1,6 @@
-//! ext4 on a drive that promises more than it has: filled until nothing fits, emptied, trimmed and filled again, with the
-//! server killed at every stage. What was synced is there, byte for byte, and fsck has nothing left to repair.
+//! ext4 on a drive with a larger logical capacity than physical space. The filesystem is filled until writes fail,
+//! emptied, trimmed and filled again, with the server killed at each stage. Synced files must be intact, and fsck must
+//! have nothing left to repair.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,10 +14,10 @@ use crate::disk::Disk;
 use crate::filesystems::ONE;
 
 const FILE_BYTES: usize = 1 << 20;
-/// More than fit on the drive.
+/// More files than fit on the drive.
 const FILES_MAX: u64 = 400;
 
-/// Where the server is killed.
+/// Stage at which the server is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
     Never,
@@ -32,11 +33,11 @@ struct Host {
     server: Option<Server>,
     disk: Option<Disk>,
     point: PathBuf,
-    /// Files that were synced and not deleted since, by number.
+    /// Numbers of the files that were synced and not deleted since.
     synced: Vec<u64>,
 }
 
-/// What a file holds: nothing that compresses.
+/// Returns the contents of a file, which are incompressible.
 fn contents(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut word = || {
@@ -54,7 +55,7 @@ fn write_synced(path: &Path, number: u64) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Kills a server after a while, from a thread of its own.
+/// Kills a server after a delay, in a separate thread.
 fn kill_after(server: Server, time: Duration) -> JoinHandle<()> {
     spawn(move || {
         sleep(time);
@@ -97,7 +98,7 @@ impl Host {
         self.point.join(format!("file-{number}"))
     }
 
-    /// Files from `first` on until one does not fit, or the drive is gone. Answers how many were synced.
+    /// Writes files from `first` on until one does not fit, or the drive is gone. Returns the number of synced files.
     fn fill(&mut self, first: u64) -> usize {
         let before = self.synced.len();
         for number in first..first + FILES_MAX {
@@ -109,7 +110,7 @@ impl Host {
         self.synced.len() - before
     }
 
-    /// Off and on again, as after any I/O error: the journal is replayed, and fsck repairs what it has to.
+    /// Remounts, as after any I/O error: the journal is replayed, and fsck makes its repairs.
     fn recover(&mut self) -> Outcome {
         self.disk().unmount()?;
         self.fsck()?;
@@ -120,12 +121,12 @@ impl Host {
     fn fsck(&mut self) -> Outcome {
         let run = in_time("e2fsck", &["-f", "-y", self.device()]);
         assert!(run.code.is_some_and(|code| code & !3 == 0), "fsck cannot repair it: {run:?}");
-        // Nothing is left to do.
+        // A second fsck has nothing to repair.
         succeed("e2fsck", &["-f", "-n", self.device()]);
         Ok(())
     }
 
-    /// The server was killed: starts it again.
+    /// Starts the server again after a kill.
     fn restart(&mut self) -> Outcome {
         self.disk = None;
         if let Some(server) = self.server.take() {
@@ -192,7 +193,7 @@ fn fills_and_recovers(killed: Killed) -> Outcome {
     if let Some(killer) = killer {
         killer.join().map_err(|_| "the killer panicked")?;
         host.restart()?;
-        // Those that came back.
+        // Deletes the files that reappeared.
         for number in 0..files as u64 {
             if !host.synced.contains(&number) {
                 let _ = fs::remove_file(host.path(number));

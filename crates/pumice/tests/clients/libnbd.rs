@@ -1,4 +1,4 @@
-//! libnbd from Python: what no client should send.
+//! libnbd from Python: requests that no proper client sends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ const ILLEGAL_REQUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nbd/test
 
 const VERSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/versions.py");
 
-/// Whether Python has the bindings; says so if not.
+/// Whether Python has the bindings. Prints a message if not.
 fn usable() -> bool {
     let found = needs(&[PYTHON]) && in_time(PYTHON, &["-c", "import nbd"]).code == Some(0);
     if !found {
@@ -58,8 +58,8 @@ fn a_flush_on_one_connection_covers_the_others() {
     succeed(PYTHON, &["-c", script, server.uri()]);
 }
 
-/// Four clients write at once, on all workers, while the server is killed again and again: what was flushed is there, and
-/// every block is one that was written.
+/// Four clients write concurrently, on all workers, while the server is killed repeatedly. Flushed data must be intact,
+/// and every block must contain data that was written.
 #[test]
 fn flushed_writes_of_many_clients_survive_kills() -> Outcome {
     const CLIENTS: usize = 4;
@@ -67,7 +67,7 @@ fn flushed_writes_of_many_clients_survive_kills() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    // Small enough that cleaning and checkpoints are under way all the time.
+    // Small enough that cleaning and checkpoints run all the time.
     let drive = Drive::create(&["--size", "32M", "--capacity", "64M"]);
     let state = |client: usize| drive.file(&format!("state-{client}"));
     for round in 0..ROUNDS {

@@ -2,7 +2,7 @@
 
 use crate::common::{Drive, Outcome, needs, sample, succeed};
 
-/// Data, zeros and fills, as large as the drive.
+/// Returns an image of the drive's size with data, zeros and fills.
 fn image(len: usize) -> Vec<u8> {
     let mut image = vec![0; len];
     for (index, chunk) in image.chunks_mut(1 << 20).enumerate() {
@@ -55,7 +55,7 @@ fn overwriting_again_and_again_is_cleaned_up_after() -> Outcome {
     if !needs(&["nbdcopy"]) {
         return Ok(());
     }
-    // Five times the physical size is written to a drive that is three quarters full.
+    // Writes five times the physical size to a drive that is three quarters full.
     let drive = Drive::create(&["--size", "128M", "--codec", "none"]);
     let (data, back) = (drive.file("data"), drive.file("back"));
     let server = drive.serve(&[]);

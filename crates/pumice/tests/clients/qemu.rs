@@ -65,7 +65,7 @@ fn qemu_io_patterns() {
     arguments.push(server.uri());
     let said = succeed("qemu-io", &arguments);
     assert!(!said.contains("Pattern verification failed"), "{said}");
-    // The same after a crash: all of it was flushed.
+    // The data is also intact after a crash, because all of it was flushed.
     server.kill();
     let server = drive.serve(&[]);
     let again = ["read -P 18 1M 512", "read -P 0 64k 64k", "read -P 21 40M 256k", "read -P 0 2M 33M"];

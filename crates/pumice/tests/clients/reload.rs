@@ -1,4 +1,4 @@
-//! Reading the configuration again while clients work.
+//! Reload of the configuration while clients are active.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,7 +9,7 @@ use crate::common::{Drive, Outcome, in_time, needs, sample, succeed};
 const PYTHON: &str = "/usr/bin/python3";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/reload.py");
 
-/// A client that writes and verifies all the time.
+/// A client that writes and verifies continuously.
 struct Worker {
     child: Child,
     input: ChildStdin,
@@ -72,14 +72,14 @@ fn drives_come_and_go_while_another_is_written_to() -> Outcome {
         wait_until("the new export", || in_time("nbdinfo", &["--size", &uri(comes)]).code == Some(0));
         assert_ne!(in_time("nbdinfo", &["--size", &uri(leaves)]).code, Some(0), "{leaves} is gone");
         assert!(stays.count()? > before, "the client of the drive that stays goes on");
-        // The new one works, and keeps what it gets.
+        // The new drive works and stores data correctly.
         let (data, back) = (drive.file("data"), drive.file("back"));
         std::fs::write(&data, sample(round, 64 << 20))?;
         succeed("nbdcopy", &["--flush", &data, &uri(comes)]);
         succeed("nbdcopy", &[&uri(comes), &back]);
         assert!(std::fs::read(&data)? == std::fs::read(&back)?);
         if round == 0 {
-            // Its client got an error, not a wrong answer, and the drive was closed properly.
+            // The client of the removed drive got an error instead of wrong data, and the drive was closed properly.
             let ended = goes.child.wait()?;
             assert_eq!(ended.code(), Some(3));
             wait_until("it is closed", || {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, fails_with, needs, sample, succeed};
 
-/// A drive with 16 MiB of data, closed.
+/// Returns a closed drive with 16 MiB of data.
 fn filled() -> Drive {
     let drive = Drive::create(&["--size", "64M"]);
     let data = drive.file("data");
@@ -36,8 +36,8 @@ fn flipped_bits_in_records_are_found() -> Outcome {
     }
     let drive = filled();
     let file = std::fs::File::options().read(true).write(true).open(drive.path())?;
-    // A place in the middle of the data: sixteen bytes that the sample's blocks share would not be in one piece once
-    // compressed, so any page that holds something will do.
+    // A position in the middle of the data. Any page that is mostly nonzero will do, because in compressed data no
+    // fixed byte pattern could be searched for.
     let mut page = vec![0; 4096];
     let mut at = 8 << 20;
     loop {
@@ -63,7 +63,7 @@ fn flipped_bits_in_records_are_found() -> Outcome {
     Ok(())
 }
 
-/// The JSON that `check` prints, whatever it finds.
+/// Returns exit code and JSON output of `check`, which is printed even if there are faults.
 fn checked(drive: &Drive, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
     let run = drive.pumice(&[&["check", &text(&drive.path()), "--json"], arguments].concat());
     assert!(run.stderr.lines().count() <= 1, "{run:?}");
@@ -82,7 +82,7 @@ fn every_structure_is_reported() {
     assert_eq!(found["closed_properly"], true);
     assert_eq!(found["superblock_copies"].as_array().map(Vec::len), Some(2));
     assert_eq!(found["checkpoint_copies"].as_array().map(Vec::len), Some(4));
-    // 16 MiB in blocks of 4 KiB, in leaves of 2 MiB.
+    // 16 MiB in blocks of 4 KiB, and in leaves of 2 MiB.
     assert_eq!(found["records_count"], 4096);
     assert_eq!(found["records_verified_count"], 4096);
     assert_eq!(found["map_nodes_counts"], serde_json::json!([8, 1, 1, 1]));
@@ -169,7 +169,7 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     assert!(run.stdout.contains("verified: 2048 records") && run.stdout.contains("no faults"), "{run:?}");
     let scrub = drive.status()["server"]["scrub"].clone();
     assert_eq!((&scrub["state"], &scrub["faults_count"]), (&"finished".into(), &0.into()));
-    // One that would take an hour, stopped.
+    // A scrub that would take an hour is stopped.
     let child = std::thread::spawn({
         let (own, path) = (drive.folder().display().to_string(), path.clone());
         move || {
@@ -187,7 +187,7 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     let output = child.join().expect("it ended");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("stopped"));
-    // A sector goes bad under it.
+    // A sector of the backing is damaged.
     let pattern = codec::testdata::random(5, 1 << 20);
     let backing = std::fs::read(drive.path()).expect("read");
     let needle = &pattern[300 * 1024..300 * 1024 + 64];

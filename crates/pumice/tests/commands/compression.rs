@@ -1,4 +1,4 @@
-//! `pumice train`, `pumice settle`, and what a server does to compress better by itself.
+//! `pumice train`, `pumice settle`, and the background recompression of a server.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Server, fails, needs, sample, succeed};
 
-/// Lines of a log as programs write them: each block has much in common with every other.
+/// Returns log lines in which each block has much in common with the others.
 fn log_lines(seed: u64, len: usize) -> Vec<u8> {
     use std::io::Write;
     let random = codec::testdata::random(seed, len / 8);
@@ -66,7 +66,7 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     }
     let drive = Drive::create(&["--size", "128M", "--capacity", "48M"]);
     let path = text(&drive.path());
-    // Off, so that what happens is what is asked for.
+    // Background work is off, so that only requested work happens.
     let server = drive.serve(&["--background-cpu", "0"]);
     let contents = log_lines(1, 24 << 20);
     write(&drive, &server, "data", &contents);
@@ -96,7 +96,7 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     };
     assert!(live("fresh") >= f64::from(24 << 20) && live("settled") == 0.0);
     assert_eq!(drive.status()["compression"]["to_gain_bytes"], Value::Null);
-    // Nothing was written since: what is there is learned from, and brings nothing new.
+    // Nothing was written since: the stored data is sampled and gives no new dictionary.
     let run = drive.pumice(&["train", &path]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("no new dictionary") && run.stdout.contains("of what it holds"), "{run:?}");
@@ -118,12 +118,12 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     let settling = &status["server"]["settling"];
     assert_eq!(settling["settled_bytes"], told["settle"]["settled_bytes"]);
     assert!(number(&settling["cpu_seconds"]) > 0.0, "{settling}");
-    // All of it is done.
+    // All of it is settled.
     let run = drive.pumice(&["settle", &path]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("0 B settled"), "{run:?}");
 
-    // A write that is acknowledged as durable makes what was settled before it durable, too.
+    // A durable write also makes earlier settled data durable.
     write(&drive, &server, "more", &contents[..1 << 20]);
     server.kill();
     let server = drive.serve(&["--background-cpu", "0"]);
@@ -160,7 +160,7 @@ fn a_drive_that_nobody_serves_is_settled_too() {
     holds(&drive, &server, &contents);
 }
 
-/// Nobody serves it, and a server that has just begun has seen nothing: what the drive holds is learned from.
+/// A drive that is not being served, or whose server was just started, is trained on its stored data.
 #[test]
 fn a_drive_is_trained_on_what_it_holds() {
     if !needs(&["nbdcopy"]) {
@@ -179,7 +179,7 @@ fn a_drive_is_trained_on_what_it_holds() {
     assert_eq!((&training["sample"], &training["dictionary_ids"][0]), (&"live".into(), &1.into()), "{told}");
     assert_eq!(training["sample_blocks_count"], 1024, "{told}");
     assert_eq!(told["dictionaries"][0]["in_use"], true);
-    // It is there for the server, and its first training finds nothing better.
+    // The server uses the dictionary, and its first training finds no better one.
     let server = drive.serve(&["--background-cpu", "0"]);
     let told = json(&drive, &["train", &path, "--json"]);
     assert_eq!(told["training"]["sample"], "live");
@@ -197,7 +197,7 @@ fn a_drive_is_trained_on_what_it_holds() {
     assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
 }
 
-/// What was settled without a dictionary is settled again by a run after one has come.
+/// A run settles again what was settled before a dictionary existed.
 #[test]
 fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     if !needs(&["nbdcopy"]) {
@@ -209,7 +209,7 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     let sentences: Vec<Vec<u8>> = (0..800)
         .map(|n| codec::testdata::random(n, 48).into_iter().map(|byte| b'a' + byte % 26).collect())
         .collect();
-    // Less than what would be trained on without being asked.
+    // Less data than automatic training requires.
     let draws = codec::testdata::random(7, 2 * 90_000);
     let draw = |pair: &[u8]| usize::from(u16::from_le_bytes([pair[0], pair[1]])) % sentences.len();
     let contents: Vec<u8> =
@@ -232,7 +232,7 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
 }
 
-/// Ctrl-C: what was settled until then stays, and the drive is closed as it should be.
+/// After Ctrl-C, the settled data is kept and the drive is closed properly.
 #[test]
 fn settling_a_drive_that_nobody_serves_is_interrupted() -> Outcome {
     if !needs(&["nbdcopy", "kill"]) {
@@ -251,7 +251,7 @@ fn settling_a_drive_that_nobody_serves_is_interrupted() -> Outcome {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        // It writes to the backing as soon as it is at it.
+        // Settling writes to the backing as soon as it starts.
         let modified = || std::fs::metadata(drive.path()).and_then(|it| it.modified()).expect("a time");
         let before = modified();
         wait_until("settling", || modified() > before);
@@ -277,7 +277,7 @@ fn a_run_of_settling_is_stopped() {
     let drive = Drive::create(&["--size", "256M", "--capacity", "160M"]);
     let path = text(&drive.path());
     let server = drive.serve(&["--background-cpu", "0"]);
-    // Long enough to be stopped: the strong levels take seconds over it.
+    // Enough data to stop the run: the high levels take seconds for it.
     write(&drive, &server, "data", &sample(3, 128 << 20));
     fails(&drive.pumice(&["settle", &path, "--stop"]), &["no settling run"]);
     let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
@@ -317,7 +317,7 @@ fn a_server_trains_and_settles_by_itself_and_its_share_changes_at_once() {
     wait_until("training", || of("training") != Value::Null);
     assert_eq!((&of("training")["dictionary_ids"][0], &of("training")["asked"]), (&1.into(), &false.into()));
     assert_eq!(number(&of("settling")["background_cpu_percent"]), 100.0);
-    // Nothing is written any more: after half a minute everything may be settled.
+    // Writes have ended. After half a minute all data may be settled.
     wait_until("settling", || number(&of("settling")["settled_bytes"]) >= f64::from(16 << 20));
     wait_until("the end of a pass that finds nothing", || of("settling")["state"] == "resting");
     assert!(number(&of("survey")["records_count"]) > 0.0, "{}", of("survey"));
@@ -345,7 +345,7 @@ fn the_codec_changes_for_new_data_served_or_not() {
     assert!(number(&drive.status()["compression_ratio"]) < 1.0, "what is there stays as it is");
     write(&drive, &server, "data", &contents);
     assert!(number(&drive.status()["compression_ratio"]) > 2.0);
-    // The change is durable at once.
+    // The change is durable immediately.
     server.kill();
     let server = drive.serve(&[]);
     assert_eq!(drive.status()["codec"], "zstd:3");

@@ -1,4 +1,4 @@
-//! `pumice serve` with a configuration file, and reading it again.
+//! `pumice serve` with a configuration file, and its reload.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Server, needs, succeed};
 
-/// Another drive beside the first.
+/// Creates another drive beside the first.
 fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
     let path = drive.folder().join(name);
     let run = drive.pumice(&["create", &text(&path), "--size", size]);
@@ -19,7 +19,7 @@ fn table(path: &Path, more: &str) -> String {
     format!("[[drive]]\npath = \"{}\"\n{more}\n", path.display())
 }
 
-/// The line that offers all drives at one socket.
+/// Returns the lines that offer all drives at one socket.
 fn socket(drive: &Drive, name: &str) -> String {
     format!("[server]\nnbd = [\"unix:{}\"]\n", drive.file(name))
 }
@@ -28,7 +28,7 @@ fn uri(drive: &Drive, name: &str, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", drive.file(name))
 }
 
-/// File names of the drives that are served, without those that are down.
+/// Returns the file names of the drives that are served, without those that are down.
 fn served(drive: &Drive) -> Vec<String> {
     let run = drive.pumice(&["status", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -43,7 +43,7 @@ fn served(drive: &Drive) -> Vec<String> {
     names
 }
 
-/// Reloads and waits until that is over.
+/// Replaces the configuration, reloads it and waits until that is done.
 fn reload(drive: &Drive, server: &Server, config: &str) {
     let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
     let before = over(&drive.log());
@@ -178,7 +178,7 @@ fn a_removed_drive_is_closed_properly_and_its_socket_goes() {
     assert_eq!(drive.status()["state"], "idle");
     assert_eq!(drive.status()["recovery"]["clean"], true);
     drop(idle);
-    // And back again.
+    // Adds the drive again.
     reload(&drive, &server, &(table(&drive.path(), "") + &table(&second, "")));
     assert_eq!(served(&drive), ["drive", "second"]);
     UnixStream::connect(drive.file("drive.nbd")).expect("its socket");
@@ -200,12 +200,12 @@ fn addresses_and_names_change_while_it_runs() {
         succeed("nbdinfo", &["--size", &uri(&drive, socket, export)]).trim().to_string()
     };
     assert_eq!(size("one", "a"), (64 << 20).to_string());
-    // They swap their names, and move.
+    // The drives swap names and move to another socket.
     reload(&drive, &server, &(socket(&drive, "two") + &names("b", "a")));
     assert_eq!(size("two", "a"), (32 << 20).to_string());
     assert_eq!(size("two", "b"), (64 << 20).to_string());
     wait_until("the old socket is gone", || !drive.folder().join("one").exists());
-    // Without an address for all, each has its own.
+    // Without a common address, each drive has its own.
     reload(&drive, &server, &names("b", "a"));
     assert_eq!(size("second.nbd", ""), (32 << 20).to_string());
     assert!(server.stop().success());

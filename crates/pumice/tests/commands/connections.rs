@@ -1,4 +1,4 @@
-//! Clients that hold connections and say nothing, and peers that take too many.
+//! Clients that stay silent, and peers with too many connections.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::common::server::text;
 use crate::common::{Drive, Outcome};
 
-/// Longest wait of a client for an answer.
+/// Read timeout of a client.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A client that has the first export, by the oldest way of asking for it.
+/// A client of the default export, which it selects with the oldest method.
 struct Client<S>(S);
 
 impl<S: Read + Write> Client<S> {
@@ -22,7 +22,7 @@ impl<S: Read + Write> Client<S> {
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting)?;
         assert!(greeting.starts_with(b"NBDMAGIC"), "{greeting:?}");
-        // Fixed newstyle and no zeroes; EXPORT_NAME of the empty name.
+        // Client flags: fixed newstyle and no zeroes. Then EXPORT_NAME with an empty name.
         let asks = [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &0_u32.to_be_bytes()];
         stream.write_all(&asks.concat())?;
         // Size and flags.
@@ -68,7 +68,7 @@ fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
     let server = drive.start(command, 1);
     let mut first = Client::connect(unix(&drive)?)?;
     first.read()?;
-    // All that the server can have, and as many again that wait to be accepted.
+    // As many connections as the server can have, and as many again in the accept queue.
     let mut silent = Vec::new();
     for _ in 0..2 * DESCRIPTORS {
         silent.push(unix(&drive)?);
@@ -82,7 +82,7 @@ fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
     first.read()?;
     let log = drive.log();
     let told = log.lines().filter(|line| line.contains("cannot accept a client")).count();
-    // One in ten seconds, and the test has a minute for each answer.
+    // The server logs one line in ten seconds. The test may take a minute for each response.
     assert!((1..=30).contains(&told), "{told} lines: {log}");
     assert!(log.contains("ulimit -n"), "{log}");
     assert!(log.lines().count() < 50, "{log}");
@@ -101,7 +101,7 @@ fn silent_clients_do_not_use_up_the_places() -> Outcome {
         silent.push(unix(&drive)?);
     }
     let mut clients = Vec::new();
-    // A user of a Unix socket has half of the places.
+    // A user of a Unix socket can have half of the connections.
     for _ in 0..4 {
         let mut client = Client::connect(unix(&drive)?)?;
         client.read()?;
@@ -115,7 +115,7 @@ fn silent_clients_do_not_use_up_the_places() -> Outcome {
     Ok(())
 }
 
-/// A connection to the server from another address of this machine.
+/// Connects to the server from another address of this machine.
 fn tcp(from: Ipv4Addr, to: SocketAddr) -> Outcome<TcpStream> {
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome};
 
-/// The copies that the status of a drive warns of.
+/// Returns the copies that the status of a drive reports.
 fn copies(drive: &Drive, path: &Path) -> Value {
     let run = drive.pumice(&["status", "--json", &text(path)]);
     let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -65,7 +65,7 @@ fn a_change_reaches_the_copy_that_was_named() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let copy = drive.folder().join("copy");
     std::fs::copy(drive.path(), &copy)?;
-    // A socket for both, which is asked first.
+    // An admin socket for both drives. It is queried first.
     let admin = format!("unix:{}", drive.file("-.sock"));
     let server = drive.serve_paths(&[&drive.path(), &copy], &["--admin", &admin]);
     let run = drive.pumice(&["set-capacity", &text(&copy), "96M"]);

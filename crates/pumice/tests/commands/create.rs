@@ -5,7 +5,7 @@ use std::fs::File;
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, pumice};
 
-/// Runs `create` on a file in a new directory; answers exit code and what it said.
+/// Runs `create` on a file in a new directory. Returns exit code and output.
 fn create(
     arguments: &[&str],
     prepare: impl FnOnce(&std::path::Path) -> std::io::Result<()>,
@@ -57,7 +57,7 @@ fn preallocates_and_keeps_the_space() -> Outcome {
     let drive = Drive::create(&["--size", "64M", "--preallocate"]);
     assert!(taken(&drive)? >= 64 << 20);
     assert_eq!(drive.status()["keep_allocated"], true);
-    // Discards everything, unless it is to be kept.
+    // A wipe discards everything, except on a preallocated drive.
     let run = drive.pumice(&["wipe", "--yes", &text(&drive.path())]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("keeps its space"), "{run:?}");
@@ -145,7 +145,7 @@ fn the_smallest_size_is_named_and_works() {
     let run = pumice(&["create", &path, "--size", "24M"]);
     assert!(run.stderr.contains("at least 25.00 MiB"), "{run:?}");
     assert_eq!(pumice(&["create", &path, "--size", "25M"]).code, Some(0));
-    // A mistake of another kind is not one of size.
+    // An error other than the size is reported as such.
     let run = pumice(&["create", &path, "--size", "1M", "--segment", "3M", "--force"]);
     assert!(run.stderr.contains("power of two"), "{run:?}");
 }

@@ -1,4 +1,4 @@
-//! `pumice doctor`: on this machine, and on made-up ones.
+//! `pumice doctor` on this machine and on simulated ones.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, Run, Server, needs, pumice, succeed};
 
-/// A directory that looks like `/` of a machine.
+/// A directory that simulates `/` of a machine.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -30,7 +30,7 @@ impl Machine {
         self
     }
 
-    /// A disk `name` with a partition that `path` lies on.
+    /// Adds a disk `name` with a partition that holds `path`.
     fn disk(&self, name: &str, path: &Path, start_sector: u64, queue: &[(&str, &str)]) {
         for (file, value) in queue {
             self.put(&format!("sys/devices/{name}/queue/{file}"), value);
@@ -43,7 +43,7 @@ impl Machine {
         self.link(&format!("sys/dev/block/{major}:{minor}"), self.0.path().join(&partition));
     }
 
-    /// Runs the doctor on it.
+    /// Runs the doctor on the simulated machine.
     fn doctor(&self, drive: &Drive, path: &Path, more: &[&str]) -> (Run, Value) {
         let root = text(self.0.path());
         let run = drive.pumice(&[&["doctor", &text(path), "--json", "--root", &root], more].concat());
@@ -51,7 +51,7 @@ impl Machine {
         (run, answer)
     }
 
-    /// Verdict and line of one check.
+    /// Returns verdict and text of one check.
     fn check(&self, drive: &Drive, path: &Path, check: &str) -> (String, String) {
         verdict(&self.doctor(drive, path, &[]).1, check)
     }
@@ -174,7 +174,7 @@ fn capacity_is_held_against_the_ratio() {
             &["too little data"],
         );
         let data = drive.file("data");
-        // About two to one.
+        // Data with a ratio of about two to one.
         std::fs::write(&data, crate::common::sample(1, 100 << 20)).expect("written");
         let server = drive.serve(&[]);
         succeed("nbdcopy", &["--flush", &data, server.uri()]);
@@ -290,14 +290,14 @@ fn memory_and_control_groups() {
     assert_verdict(&check(&machine), "fail", &["--map-cache"]);
     let (run, _) = machine.doctor(&drive, &drive.path(), &[]);
     assert_eq!(run.code, Some(1), "{run:?}");
-    // A group's limit counts: of version 1, for a drive that is not served.
+    // The limit of a control group counts: here of version 1, for a drive that is not being served.
     memory(16 << 10, 8 << 10);
     machine.put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/user/session\n0::/");
     machine.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
     assert_verdict(&check(&machine), "ok", &["machine"]);
     machine.put("sys/fs/cgroup/memory/user/memory.limit_in_bytes", &(300 << 20).to_string());
     assert_verdict(&check(&machine), "fail", &["control group of this shell has 300.00 MiB"]);
-    // And of the server in it.
+    // The same for the control group of the server.
     let server = drive.serve(&["--map-cache", "1G"]);
     assert_verdict(&check(&machine), "ok", &["machine", "map cache 1.00 GiB"]);
     machine.put(&format!("proc/{}/cgroup", server.pid()), "0::/system.slice/pumice.service");
@@ -333,7 +333,7 @@ fn limits() {
     assert_verdict(&check("locked-memory"), "ok", &[]);
     machine.put("proc/sys/kernel/osrelease", "6.1.0");
     assert_verdict(&check("locked-memory"), "ok", &["6.1"]);
-    // The server's own limits count where there is one.
+    // If there is a server, its own limits count.
     let server = drive.serve(&[]);
     limits(&server.pid().to_string(), "100", "65536");
     assert_verdict(&check("open-files"), "fail", &["the server"]);
@@ -447,12 +447,12 @@ fn space_that_is_promised() {
     let sparse = Drive::create(&["--size", "64M"]);
     let file = std::fs::File::options().write(true).open(sparse.path()).expect("there");
     assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "warn", &["fallocate"]);
-    // A drive may be longer than any disk that it lies on.
+    // A sparse drive may be larger than the disk that holds it.
     file.set_len(1 << 43).expect("sparse");
     assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "fail", &["8.00 TiB"]);
 }
 
-/// A machine on which a client has made a block device of the drive at the server's socket.
+/// Simulates a machine on which a client has attached the drive from the server's socket as a block device.
 fn with_device(server: &Server, device: &str, client: &str) -> Machine {
     let machine = Machine::new();
     let socket = text(&server.socket());
@@ -504,7 +504,7 @@ fn filesystems_above() {
         machine.put(&format!("sys/class/block/{device}/queue/discard_max_bytes"), "0");
         assert_verdict(&check(&machine), "warn", &["passes no discards"]);
     }
-    // Clients of other drives are not meant.
+    // Clients of other drives do not count.
     let machine = with_device(&server, "nbd0", "nbd-client -unix /run/other /dev/nbd0");
     assert_verdict(&check(&machine), "unknown", &["no block device"]);
 }
@@ -558,7 +558,7 @@ fn space_that_was_freed_and_not_trimmed() {
     assert_verdict(&check(&machine), "unknown", &["no filesystem"]);
     machine.put("proc/self/mountinfo", "5 1 43:0 / /mnt rw - ext4 /dev/nbd0 rw");
     assert_verdict(&check(&machine), "unknown", &["/mnt is not available"]);
-    // The space of this machine's own file system, on a device that is smaller and larger.
+    // The filesystem space is that of this machine, on a device that is first smaller, then larger.
     machine.put("mnt/file", "");
     machine.put("sys/class/block/nbd0/size", "8");
     assert_verdict(

@@ -1,17 +1,17 @@
-//! A configured drive that cannot be opened: it is reported as down everywhere, until a reload opens it.
+//! A configured drive that cannot be opened. It is reported as down everywhere, until a reload opens it.
 
 use serde_json::Value;
 
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, in_time, needs, succeed};
 
-/// A configuration with a drive that is there and one that is not.
+/// Returns a configuration with a missing and an existing drive.
 fn config(drive: &Drive, more: &str) -> String {
     let table = |path: &str| format!("[[drive]]\npath = \"{path}\"\n");
     format!("[server]\n{more}\n{}{}", table(&drive.file("later")), table(&text(&drive.path())))
 }
 
-/// The drives that `pumice status` reports.
+/// Returns the drives that `pumice status` reports.
 fn statuses(drive: &Drive) -> Vec<Value> {
     let run = drive.pumice(&["status", "--json"]);
     let answer: Value = serde_json::from_str(&run.stdout).expect("JSON");
@@ -38,16 +38,16 @@ fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
     let counts = all[1]["server"]["events"]["counts"].as_array().expect("events");
     assert!(counts.contains(&serde_json::json!({"event": "open-failed", "count": 1})), "{counts:?}");
 
-    // By its path, although there is no file; and for people.
+    // Status by the path of a file that does not exist, as text.
     let run = drive.pumice(&["status", &down]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.starts_with(&format!("{down}  down: ")) && run.stdout.contains("SIGHUP"), "{run:?}");
-    // Scripts that read space get no invented numbers.
+    // Scripts that read the space must not get invented numbers.
     let run = drive.pumice(&["capacity"]);
     assert_eq!(run.stdout.lines().count(), 2, "{run:?}");
     assert!(run.stderr.starts_with(&format!("pumice: warning: {down}: down: ")), "{run:?}");
     assert_eq!(drive.pumice(&["capacity", &down]).code, Some(1));
-    // A change does not reach a server that does not have the drive open.
+    // Changes do not reach a server that has not opened the drive.
     let run = drive.pumice(&["set-capacity", &down, "1G"]);
     assert!(run.code == Some(1) && run.stderr.contains("o such file"), "{run:?}");
 
@@ -58,7 +58,7 @@ fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
     wait_until("the command", || hooked().contains("open-failed"));
     assert!(hooked().contains(&format!("open-failed {down} ::not served: ")), "{}", hooked());
 
-    // A reload that fails again is another event; one that opens it ends it.
+    // A second failed reload is another event. A successful one ends the state.
     server.ask_to_reload();
     wait_until("the second attempt", || {
         statuses(&drive)[1]["server"]["events"]["recent"].as_array().map(Vec::len) == Some(2)
@@ -134,7 +134,7 @@ fn without_any_drive_the_command_is_run_before_the_server_ends() {
     assert_eq!(told, format!("open-failed {}\n", drive.file("none")));
 }
 
-/// A file that somebody else has open as a backing.
+/// Opens a file as a backing, as another process would.
 fn in_use(path: &str) -> media::FileMedia {
     media::FileMedia::open(path, true, media::Direct::Off).expect("locked")
 }
@@ -165,7 +165,7 @@ fn a_stop_does_not_wait_for_a_reload() {
     let drive = Drive::create(&["--size", "64M"]);
     let up = format!("[[drive]]\npath = \"{}\"\n", text(&drive.path()));
     let server = drive.serve_config(&up, 1);
-    // Each is waited for for a while.
+    // The server waits a while for each of these drives.
     let mut held = Vec::new();
     let mut config = up;
     for number in 0..FILES {
@@ -186,7 +186,7 @@ fn a_stop_does_not_wait_for_a_reload() {
     assert_eq!(drive.status()["recovery"]["clean"], true);
 }
 
-/// Several are opened at a time.
+/// Several drives are opened concurrently.
 #[test]
 fn drives_are_served_in_the_order_of_the_configuration() {
     if !needs(&["curl"]) {

@@ -1,11 +1,11 @@
-//! Events of a served drive: what its log, its status and the command of `--on-event` tell.
+//! Events of a served drive in its log, its status and the command of `--on-event`.
 
 use std::time::Duration;
 
 use crate::common::server::text;
 use crate::common::{Drive, needs, pumice, succeed};
 
-/// Waits until the status satisfies `until`; the limit of the test's commands ends it.
+/// Polls the status until it satisfies `until`, up to a limit.
 fn wait(drive: &Drive, until: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     for _ in 0..600 {
         let status = drive.status();
@@ -22,7 +22,7 @@ fn count(status: &serde_json::Value, event: &str) -> Option<u64> {
     counts.iter().find(|count| count["event"] == event)?["count"].as_u64()
 }
 
-/// A file of incompressible data, from a generator with a fixed seed.
+/// Returns a file of incompressible data, from a generator with a fixed seed.
 fn random_file(drive: &Drive, mib: usize) -> String {
     let path = drive.file("random");
     std::fs::write(&path, codec::testdata::random(7, mib << 20)).expect("written");
@@ -57,7 +57,7 @@ fn a_drive_that_fills_and_is_trimmed_tells_each_level_once() {
         "closed ",
     ];
     assert_eq!(told.lines().collect::<Vec<_>>(), wanted.map(|event| format!("{event} {path}")));
-    // The same in the log, a JSON object a line.
+    // The log has the same events, as one JSON object per line.
     let log = std::fs::read_to_string(drive.file("log")).expect("a log");
     let lines: Vec<serde_json::Value> = log
         .lines()
@@ -79,7 +79,7 @@ fn a_full_drive_says_so() {
     let command = format!(r#"[ "$PUMICE_EVENT" != out-of-space ] || echo "$PUMICE_MESSAGE" > {out}"#);
     let server = drive.serve(&["--on-event", &command]);
     for mib in 0..60 {
-        // One of these is refused: that is what is wanted.
+        // One of these writes is expected to be refused.
         let part = format!("write -s {random} {mib}M 1M");
         let run = crate::common::in_time("qemu-io", &["-f", "raw", "-c", &part, server.uri()]);
         if run.code != Some(0) {

@@ -1,4 +1,4 @@
-//! Which drive a client gets, while drives and addresses come and go.
+//! The drive that a client gets while drives and addresses change.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,19 +8,20 @@ use std::time::Duration;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Server};
 
-/// Longest wait of a client for an answer.
+/// Read timeout of a client.
 const LIMIT: Duration = Duration::from_secs(60);
 const FIRST: &str = "64M";
 const FIRST_BYTES: u64 = 64 << 20;
 const SECOND: &str = "32M";
 const SECOND_BYTES: u64 = 32 << 20;
 
-/// The size of the export that a client gets by this name; `None`: nobody listens, or there is no such export.
+/// Returns the size of the export that a client gets by this name; `None` if nothing listens or there is no such
+/// export.
 fn size(socket: &Path, name: &str) -> Option<u64> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(LIMIT)).ok()?;
     stream.read_exact(&mut [0; 18]).ok()?;
-    // Fixed newstyle and no zeroes; EXPORT_NAME.
+    // Client flags: fixed newstyle and no zeroes. Then EXPORT_NAME.
     let asks = [
         &3_u32.to_be_bytes()[..],
         b"IHAVEOPT",
@@ -45,7 +46,7 @@ fn table(path: &Path, more: &str) -> String {
     format!("[[drive]]\npath = \"{}\"\n{more}\n", path.display())
 }
 
-/// Reloads and waits until that is over.
+/// Replaces the configuration, reloads it and waits until that is done.
 fn reload(drive: &Drive, server: &Server, config: &str) {
     let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
     let before = over(&drive.log());
@@ -61,18 +62,18 @@ fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     let socket = drive.folder().join("all");
     let server_table = format!("[server]\nnbd = [\"unix:{}\"]\n", text(&socket));
     let config = server_table.clone() + &table(&first, "") + &table(&second, "");
-    // The first one is down.
+    // The first drive is down.
     let server = drive.serve_config(&config, 1);
     assert_eq!(size(&socket, "drive"), Some(SECOND_BYTES));
     assert_eq!(size(&socket, ""), None, "another drive in its place");
     create(&drive, "first", FIRST);
     reload(&drive, &server, &config);
     assert_eq!(size(&socket, ""), Some(FIRST_BYTES));
-    // It goes down again: a reload opens it anew for its other settings, and cannot.
+    // The first drive goes down again: a reload with other settings reopens it, which fails.
     let away = drive.folder().join("away");
     std::fs::rename(&first, &away).expect("renamed");
     let changed = server_table.clone() + &table(&first, "write-cache = false") + &table(&second, "");
-    // As soon as no client is left.
+    // A drive is reopened only while it has no client.
     wait_until("it is down", || {
         reload(&drive, &server, &changed);
         size(&socket, "first").is_none()
@@ -81,7 +82,7 @@ fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     std::fs::rename(&away, &first).expect("renamed");
     reload(&drive, &server, &changed);
     assert_eq!((size(&socket, ""), size(&socket, "first")), (Some(FIRST_BYTES), Some(FIRST_BYTES)));
-    // Another one is first if the file says so, and that is told.
+    // The order in the file decides which drive is first. A change is logged.
     reload(&drive, &server, &(server_table + &table(&second, "") + &table(&first, "write-cache = false")));
     assert_eq!(size(&socket, ""), Some(SECOND_BYTES));
     assert!(drive.log().contains("clients that ask for no name get another drive"), "{}", drive.log());
@@ -111,16 +112,16 @@ fn an_address_passes_from_drive_to_drive() {
     let at = |socket: &Path| format!("nbd = [\"unix:{}\"]", text(socket));
     let server = drive.serve_config(&table(&drive.path(), &at(&one)), 1);
     assert_eq!(size(&one, ""), Some(SECOND_BYTES));
-    // To a drive that comes in its place.
+    // The address moves to a drive that replaces the first.
     reload(&drive, &server, &table(&other, &at(&one)));
     assert_eq!(size(&one, ""), Some(FIRST_BYTES), "{}", drive.log());
-    // To one that comes beside it.
+    // The address moves to a drive that is added.
     reload(&drive, &server, &(table(&drive.path(), &at(&one)) + &table(&other, &at(&two))));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
-    // They swap.
+    // The drives swap their addresses.
     reload(&drive, &server, &(table(&drive.path(), &at(&two)) + &table(&other, &at(&one))));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(FIRST_BYTES), Some(SECOND_BYTES)), "{}", drive.log());
-    // To the server, and back.
+    // The address moves to the server, and back.
     let both = table(&drive.path(), "") + &table(&other, &at(&two));
     reload(&drive, &server, &(format!("[server]\n{}\n", at(&one)) + &both));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
@@ -130,7 +131,7 @@ fn an_address_passes_from_drive_to_drive() {
     assert!(!two.exists());
     let log = drive.log();
     assert!(!log.contains("not listening") && !log.contains("not taken"), "{log}");
-    // Nobody's any more, and somebody's at once again.
+    // The address is dropped, and used again at the next reload.
     reload(&drive, &server, &table(&drive.path(), &at(&two)));
     reload(&drive, &server, &table(&drive.path(), &at(&one)));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), None), "{}", drive.log());

@@ -1,4 +1,4 @@
-//! A drive in a file that could still grow, on a filesystem that has no room for it.
+//! A drive in a sparse file on a filesystem that runs out of space.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, fails, in_time, needs, sample, succeed};
 
-/// Takes all the space there is.
+/// Fills the filesystem with a file.
 fn fill(path: &str) -> Outcome {
     let mut file = File::create(path)?;
     for block in [vec![1; 1 << 20], vec![1; 4096]] {
@@ -27,7 +27,7 @@ fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
         eprintln!("skipped: no filesystem can be mounted");
         return Ok(());
     }
-    // Unmounted also after a panic.
+    // Unmounts even after a panic.
     let result = std::panic::catch_unwind(|| {
         on_a_full_filesystem(&drive, &mounted).map_err(|error| error.to_string())
     });
@@ -47,7 +47,7 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     std::fs::write(&image, sample(5, 8 << 20))?;
     let server = drive.serve_paths(&[path.as_ref()], &[]);
     succeed("nbdcopy", &["--flush", &image, server.uri()]);
-    // Opened again it has to roll its log forward, and to write.
+    // Reopening the drive must roll the log forward, which writes.
     server.kill();
     let filler = format!("{mounted}/filler");
     fill(&filler)?;
@@ -73,7 +73,8 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     while_it_is_served(drive, &path, &image, &filler)
 }
 
-/// The file system runs full under a server: hosts are told that there is no space, and the drive goes on once there is room.
+/// The filesystem runs out of space while the drive is served. Hosts get an out-of-space error, and the drive continues
+/// once space is available.
 fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> Outcome {
     let server = drive.serve_paths(&[path.as_ref()], &[]);
     fill(filler)?;
@@ -95,7 +96,7 @@ fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> O
     });
     succeed("nbdcopy", &["--flush", image, server.uri()]);
     wait_until("the event", || drive.log().contains("under the drive is full"));
-    // Stopped while it waits for room, it does not wait on.
+    // A server that waits for space must not delay a stop.
     fill(filler)?;
     let copied = in_time("nbdcopy", &["--flush", "--destination-is-zero", &more, server.uri()]);
     assert!(copied.code != Some(0), "{copied:?}");

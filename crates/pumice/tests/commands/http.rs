@@ -1,4 +1,4 @@
-//! `pumice serve --http`: what monitoring gets of a real server.
+//! `pumice serve --http`: monitoring of a real server.
 
 use crate::common::server::text;
 use crate::common::{Drive, in_time, needs, succeed};
@@ -75,7 +75,7 @@ fn nothing_can_be_changed() {
             }
         }
     }
-    // Nor by what is asked for.
+    // No path changes anything either.
     for path in ["wipe", "status?command=wipe", "status/wipe", "admin", "..%2fadmin"] {
         let arguments = ["-s", "--max-time", "20", "-w", "%{http_code}", "-o", "/dev/null"];
         let code = succeed("curl", &[&arguments[..], &[&format!("{base}{path}")]].concat());

@@ -1,4 +1,4 @@
-//! What is installed beside the program: manual pages, completions, the unit of systemd; and `make install`.
+//! Installed files other than the program: manual pages, completions, the systemd unit; and `make install`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::common::server::text;
 use crate::common::{Outcome, fails, in_time, needs, pumice, succeed};
 
-/// A file of the project.
+/// Returns the path of a file of the project.
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The commands that `pumice --help` lists, but `help`, which has no page.
+/// Returns the commands listed by `pumice --help`, except `help`, which has no page.
 fn commands() -> Vec<String> {
     let help = succeed(env!("CARGO_BIN_EXE_pumice"), &["--help"]);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -80,7 +80,7 @@ fn completions_that_the_shells_take() -> Outcome {
             succeed(shell, &["-n", &text(&script)]);
         }
     }
-    // What the tabulator key does in bash.
+    // Simulates the tab key in bash.
     let asks = format!(
         "source {}; COMP_WORDS=(pumice set-ca); COMP_CWORD=1; _pumice pumice set-ca pumice; echo ${{COMPREPLY[@]}}",
         text(&folder.path().join("bash"))
@@ -95,7 +95,7 @@ fn completions_that_the_shells_take() -> Outcome {
     Ok(())
 }
 
-/// The values of a key of a unit.
+/// Returns the values of a key in a systemd unit.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
@@ -105,9 +105,9 @@ fn the_unit_fits_the_program() -> Outcome {
     let unit = fs::read_to_string(project("deploy/systemd/pumice.service"))?;
     assert_eq!(values(&unit, "ExecStart"), ["/usr/bin/pumice serve --config /etc/pumice/pumice.toml"]);
     assert_eq!(values(&unit, "Type"), ["notify"]);
-    // A panic ends the server by SIGABRT, which `on-failure` restarts after.
+    // A panic ends the server by SIGABRT; `on-failure` restarts it.
     assert_eq!(values(&unit, "Restart"), ["on-failure"]);
-    // Where `pumice status` looks for servers first, and where the example's sockets and drives lie.
+    // The directory that `pumice status` searches first, and the directories of the sockets and drives in the example.
     let runtime = format!("/run/{}", values(&unit, "RuntimeDirectory").join(" "));
     if std::env::var_os("PUMICE_RUNTIME_DIR").is_none() {
         assert_eq!(service::runtime_dirs().first(), Some(&PathBuf::from(&runtime)));
@@ -134,11 +134,11 @@ fn systemd_takes_the_unit() -> Outcome {
         return Ok(());
     }
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
-    // It does notice mistakes.
+    // The verification detects errors.
     fs::write(&path, unit.replace("Type=notify", "Type=notfy"))?;
     let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());
     assert!(run.stderr.contains("notfy"), "{run:?}");
-    // Exposure of at most 2.0 on its scale of 0 to 10.
+    // Exposure of at most 2.0 on a scale of 0 to 10.
     fs::write(&path, &unit)?;
     let security = ["security", "--offline=true", "--threshold=20", "--no-pager"];
     let run = in_time("systemd-analyze", &[&security[..], &[&text(&path)]].concat());
@@ -185,11 +185,11 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
     assert!(!at("etc").exists(), "nobody's configuration is touched");
     let said = succeed(&text(&at("opt/x/bin/pumice")), &["--version"]);
     assert!(said.starts_with("pumice "), "{said}");
-    // A program that is not built.
+    // The program was not built.
     let run = install(&["PROGRAM=/nonexistent/pumice"]);
     assert_ne!(run.code, Some(0));
     assert!((run.stdout.clone() + &run.stderr).contains("make build"), "{run:?}");
-    // And away again.
+    // Uninstalls again.
     let dest = format!("DESTDIR={}", text(folder.path()));
     succeed("make", &["-s", "-C", &text(&root), "uninstall", &dest, "PREFIX=/opt/x"]);
     let left = succeed("find", &[&text(folder.path()), "!", "-type", "d"]);
@@ -245,7 +245,7 @@ fn packages_hold_what_make_install_installs() -> Outcome {
     Ok(())
 }
 
-/// Instructions of the image's definition, with their arguments; those continued are one.
+/// Returns the instructions of a container definition with their arguments. Continued lines are joined.
 fn instructions(definition: &str) -> Vec<(String, String)> {
     let joined = definition.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -257,7 +257,7 @@ fn instructions(definition: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Where an image can be built it is; elsewhere its definition is looked over.
+/// Builds the image where that is possible. Elsewhere only checks its definition.
 #[test]
 fn a_container_image() -> Outcome {
     let definition = project("deploy/container/Containerfile");
@@ -279,7 +279,7 @@ fn a_container_image() -> Outcome {
             );
         }
     }
-    // Versions are named, the server is not root, and what it runs is a command of this program.
+    // Versions are explicit, the server is not root, and its command is one of this program.
     assert!(of("FROM").iter().all(|image| image.contains(':') && !image.contains(":latest")));
     assert_eq!(of("USER"), ["pumice"]);
     let [entry] = of("ENTRYPOINT")[..] else { return Err("one entry point".into()) };

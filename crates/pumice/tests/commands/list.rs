@@ -38,7 +38,7 @@ fn a_line_for_each_drive_of_the_servers() {
     assert!(lines[1..3].iter().all(|line| line.rfind("online") == state), "{list:?}");
     assert_eq!(lines[3].rfind("down"), state, "{list:?}");
     assert_eq!(drive.pumice(&["list", "--no-header"]).stdout.lines().count(), 3);
-    // The address leads to the drive, and is in the status, too.
+    // The address leads to the drive and is also in the status.
     assert!(server.uris().contains(&socket(&first)));
     assert_eq!(drive.status()["server"]["nbd_uris"], serde_json::json!([socket(&first)]));
     assert!(server.stop().success());

@@ -1,4 +1,4 @@
-//! Drives on loop devices: the device and its file are the same bytes, and one server may have them.
+//! Drives on loop devices. The device and its file hold the same bytes, so only one server may use them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, fails, fails_with, in_time, needs, succeed};
 
-/// A loop device that goes away with the test.
+/// A loop device, detached when the test ends.
 struct LoopDevice(String);
 
 impl LoopDevice {
-    /// `None` where none can be made, which it says.
+    /// Attaches the drive's file. Returns `None` and prints a message if no loop device can be created.
     fn attach(drive: &Drive) -> Option<LoopDevice> {
         if !needs(&["losetup"]) {
             return None;
@@ -18,7 +18,7 @@ impl LoopDevice {
         LoopDevice::of(&text(&drive.path()), &[])
     }
 
-    /// The same, of any file and with more arguments of `losetup`.
+    /// Attaches any file, with more arguments for `losetup`.
     fn of(path: &str, arguments: &[&str]) -> Option<LoopDevice> {
         let run = in_time("losetup", &[&["--find", "--show", path], arguments].concat());
         if run.code != Some(0) {
@@ -39,7 +39,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whether mount namespaces can be made.
+/// Whether mount namespaces can be created. Prints a message if not.
 fn may_unshare() -> bool {
     let may = needs(&["unshare"]) && in_time("unshare", &["--mount", "true"]).code == Some(0);
     if !may {
@@ -89,7 +89,7 @@ fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
         assert!(std::fs::read(drive.path()).expect("readable") == before);
     };
     refuse(&["losetup --detach"]);
-    // What is on the device is of no concern: a file system in place of the drive.
+    // The contents of the device do not matter: here a filesystem replaces the drive.
     succeed("mkfs.ext4", &["-q", &device.0]);
     let point = drive.file("mnt");
     std::fs::create_dir(&point)?;
@@ -105,7 +105,7 @@ fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
     Ok(())
 }
 
-/// A file system on one loop device, and other loop devices of its file.
+/// A filesystem on one loop device, and other loop devices of the same file.
 #[test]
 fn a_second_loop_device_of_a_file_is_not_overwritten_under_the_first() -> Outcome {
     if !needs(&["mkfs.ext4", "mount", "umount"]) {
@@ -130,7 +130,7 @@ fn a_second_loop_device_of_a_file_is_not_overwritten_under_the_first() -> Outcom
         fails(run, &["in use", &first.0, "mounted at", &point]);
     }
     succeed("mkfs.ext4", &["-q", "-F", &first.0, "16M"]);
-    // Beyond what the first one has.
+    // A device for bytes that the first one does not have.
     drop(first);
     let first = LoopDevice::of(&path, &["--sizelimit", "16M"]).expect("a smaller one");
     let behind = LoopDevice::of(&path, &["--offset", "32M"]).expect("one behind it");
@@ -148,7 +148,7 @@ fn a_loop_device_whose_file_is_out_of_sight_is_only_read() -> Outcome {
     if !may_unshare() {
         return Ok(());
     }
-    // The socket, outside what the mount hides.
+    // The socket is outside of the directory hidden by the mount.
     let outside = tempfile::tempdir()?;
     let nbd = format!("unix:{}", text(&outside.path().join("nbd")));
     let hide = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";

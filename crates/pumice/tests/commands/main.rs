@@ -1,4 +1,4 @@
-//! The commands, as a user types them.
+//! The commands as used on the command line.
 
 #[path = "../common/mod.rs"]
 mod common;

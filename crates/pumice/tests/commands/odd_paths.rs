@@ -1,4 +1,4 @@
-//! A drive at a path that is not UTF-8: it is served and shown like any other, and does not hide the others.
+//! A drive whose path is not UTF-8. It is served and shown like any other, and does not hide the others.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::common::server::text;
 use crate::common::{Drive, Run, fails, in_time, needs, succeed};
 
-/// Bytes that are no text, and a character that speaks to terminals.
+/// Invalid UTF-8, and a terminal control character.
 const NAME: &[u8] = b"dr\xff\x1bive";
 const SHOWN: &str = "dr\\xff\\u{1b}ive";
 const ENCODED: &str = "dr%FF%1Bive";
 
-/// `pumice` with arguments that are not text, on the servers of this drive.
+/// Runs `pumice` with arguments that are not UTF-8, on the servers of this drive.
 fn pumice(drive: &Drive, arguments: &[&OsStr]) -> Run {
     let own = OsString::from(format!("PUMICE_RUNTIME_DIR={}", drive.folder().display()));
     in_time("env", &[&[own.as_os_str(), env!("CARGO_BIN_EXE_pumice").as_ref()], arguments].concat())
@@ -50,7 +50,7 @@ fn a_path_that_is_not_text_is_shown_escaped_and_hides_no_other_drive() {
     assert!(by_path.stdout.starts_with(&format!("{folder}/{SHOWN}  online")), "{by_path:?}");
     let capacity = drive.pumice(&["capacity", "--no-header"]);
     assert!(capacity.stdout.contains(&format!("\t{encoded}\n")), "{capacity:?}");
-    // A change reaches it.
+    // Changes reach the drive.
     let grown = pumice(&drive, &["set-capacity".as_ref(), odd.as_os_str(), "64M".as_ref()]);
     assert_eq!(grown.code, Some(0), "{grown:?}");
     assert!(!grown.stdout.contains('\x1b'), "{grown:?}");

@@ -1,4 +1,4 @@
-//! `pumice serve --offload`, with a library that stands in for libqatzip.
+//! `pumice serve --offload` with a test library in place of libqatzip.
 
 use crate::common::server::text;
 use crate::common::{Drive, needs, succeed};

@@ -1,4 +1,4 @@
-//! Bad input, command by command: one line that says what is wrong, the right exit code, and nothing changed.
+//! Invalid input for every command: one line that describes the error, the right exit code, and no changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, Run, in_time, sample};
 
-/// Every file below a directory with its contents; of what is no file, that it is there.
+/// Returns every entry below a directory with its contents; empty contents for entries other than files.
 fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("a directory").flatten() {
@@ -21,7 +21,7 @@ fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// A drive, and beside it things that are none.
+/// Creates a drive with other files and objects beside it.
 fn surroundings() -> Outcome<Drive> {
     let drive = Drive::create(&["--size", "32M"]);
     fs::write(drive.file("text"), sample(3, 100_000))?;
@@ -38,7 +38,7 @@ fn surroundings() -> Outcome<Drive> {
     Ok(drive)
 }
 
-/// Runs it from the drive's directory, with variables.
+/// Runs `pumice` in the drive's directory with environment variables.
 fn pumice_with(drive: &Drive, variables: &[&str], arguments: &[&str]) -> Run {
     let folder = text(drive.folder());
     let own = format!("PUMICE_RUNTIME_DIR={folder}");
@@ -46,7 +46,7 @@ fn pumice_with(drive: &Drive, variables: &[&str], arguments: &[&str]) -> Run {
     in_time("env", &[&fixed, variables, &[env!("CARGO_BIN_EXE_pumice")], arguments].concat())
 }
 
-/// It failed with this code, in one line that says so much and cannot be mistaken for output.
+/// Expects a failure with this code and one line on standard error that contains `says` and no control characters.
 fn refused(run: &Run, code: i32, says: &str, what: &dyn std::fmt::Debug) {
     assert_eq!(run.code, Some(code), "{what:?}: {run:?}");
     assert!(run.stderr.starts_with("pumice: ") && run.stderr.contains(says), "{what:?}: {says}: {run:?}");
@@ -93,7 +93,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
     let before = everything(drive.folder());
     for (path, says) in paths {
         for command in commands {
-            // What a drive that was cut short still has is told as a list of faults.
+            // For a truncated drive, `check` lists what is left as faults instead.
             if command[0] == "check" && path == "short" {
                 continue;
             }

@@ -16,7 +16,7 @@ fn a_client_that_connects_again_sees_the_new_capacity() {
     succeed("qemu-io", &["-f", "raw", "-c", "write -P 7 99M 1M", server.uri()]);
     let run = drive.pumice(&["set-capacity", &path, "300M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    // 300 MiB on 64 MiB, and 1 MiB of data says nothing about its ratio yet.
+    // 300 MiB on 64 MiB; 1 MiB of data is too little to estimate the ratio.
     assert!(run.stderr.contains("warning: 300.00 MiB") && run.stderr.contains("too little"), "{run:?}");
     assert_eq!(size(), (300 << 20).to_string());
     let reads = ["-f", "raw", "-c", "read -P 7 99M 1M", "-c", "write -P 8 299M 1M", server.uri()];
@@ -54,7 +54,7 @@ fn data_that_compresses_too_little_for_the_capacity_is_warned_of() {
     succeed("nbdcopy", &[&drive.file("random"), server.uri()]);
     let run = drive.pumice(&["set-capacity", &text(&drive.path()), "512M"]);
     assert_eq!(run.code, Some(0));
-    // With the map or without it: an idle drive writes a checkpoint.
+    // An idle drive writes a checkpoint, so the map may be included or not.
     let ratio = ["1.00:1", "0.99:1"].iter().any(|ratio| run.stderr.contains(&format!("has shown {ratio}")));
     let enough = ["109", "110"].iter().any(|mib| run.stderr.contains(&format!("enough for {mib}.")));
     assert!(ratio && enough, "{run:?}");

@@ -28,7 +28,7 @@ fn every_socket_is_for_its_owner_only() -> Outcome {
     let own = format!("PUMICE_RUNTIME_DIR={}", text(&runtime));
     let nbd = format!("unix:{}", drive.file("nbd"));
     let admin = format!("unix:{}", drive.file("admin"));
-    // Whatever the umask.
+    // Independent of the umask.
     command.args(["sh", "-c", "umask 0; exec env \"$@\"", "sh", &own, env!("CARGO_BIN_EXE_pumice")]);
     command.args(["serve", &text(&drive.path()), "--nbd", &nbd, "--admin", &admin]);
     let server = drive.start(command, 1);
@@ -84,7 +84,7 @@ fn a_client_that_stays_does_not_keep_the_server() -> Outcome {
     Ok(())
 }
 
-/// As `timeout` sends them. Two kinds, because equal ones that wait become one.
+/// Two signals at once, as `timeout` sends them. They are of different kinds, because equal pending signals are merged.
 #[test]
 fn two_signals_in_one_instant_are_one() -> Outcome {
     use rustix::process::{Pid, Signal, kill_process};
@@ -242,7 +242,7 @@ fn what_is_no_drive_is_refused() -> Outcome {
     Ok(())
 }
 
-/// A pipe that nobody reads and that has no room left, and its other end.
+/// Returns a full pipe that is not being read, and its other end.
 fn full_pipe() -> std::io::Result<(std::io::PipeReader, std::os::fd::OwnedFd)> {
     let (unread, pipe) = std::io::pipe()?;
     let pipe = std::os::fd::OwnedFd::from(pipe);
@@ -276,7 +276,8 @@ fn a_limit_on_the_size_of_files_ends_no_server() -> Outcome {
     Ok(())
 }
 
-/// Whether a server answers there. Until its drives are open one can connect, and waits.
+/// Whether a server greets clients at the socket. Before its drives are open, a client can connect but gets no
+/// greeting.
 fn greets(socket: &str) -> bool {
     let mut greeting = [0; 8];
     UnixStream::connect(socket).is_ok_and(|mut client| client.read_exact(&mut greeting).is_ok())
@@ -302,7 +303,7 @@ fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("running");
         wait_until("ended", ended);
     }));
-    // Whatever happened, it does not outlive the test.
+    // The server must not outlive the test.
     let _ = server.borrow_mut().kill();
     let status = server.borrow_mut().wait()?;
     if let Err(why) = checked {
@@ -312,7 +313,7 @@ fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
     Ok(())
 }
 
-/// A full disk under the log, and a pipe that nobody reads.
+/// The log is on a full disk, or on a pipe that is not being read.
 #[test]
 fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
     let full_disk = std::fs::File::options().write(true).open("/dev/full")?;
@@ -329,7 +330,7 @@ fn a_log_that_cannot_be_written_stops_no_server() -> Outcome {
     Ok(())
 }
 
-/// From the client that sent it down to the pack that it went out in.
+/// The log shows a request from the client to the pack that contains it.
 #[test]
 fn a_request_can_be_followed_in_the_log() {
     if !needs(&["qemu-io"]) {
@@ -354,7 +355,7 @@ fn a_request_can_be_followed_in_the_log() {
     lines_with(&["checkpoint committed"]);
 }
 
-/// More lines wait than there is room for.
+/// More lines are waiting than fit in the buffer.
 #[test]
 fn a_stuck_log_does_not_keep_a_server_from_ending() -> Outcome {
     let (_unread, pipe) = full_pipe()?;

@@ -3,7 +3,7 @@
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, needs, succeed};
 
-/// Keys that scripts may count on.
+/// Keys that scripts may rely on.
 const KEYS: &[&str] = &[
     "path",
     "state",
@@ -70,7 +70,7 @@ fn for_people() {
     assert!(run.stdout.contains("64.00 MiB") && run.stdout.contains("67108864"), "{}", run.stdout);
 }
 
-/// Served, and not: neither is longer than a screen, and sizes have one kind of units.
+/// Whether served or not, the summary fits on a screen and uses one kind of units.
 #[test]
 fn a_summary_unless_all_is_asked_for() {
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
@@ -87,7 +87,7 @@ fn a_summary_unless_all_is_asked_for() {
         for text in [&run.stdout, &all] {
             assert!(!text.contains(" GB") && !text.contains(" MB"), "{text}");
         }
-        // What the summary says is said by the whole, too, but for the time that passes.
+        // The full listing contains every line of the summary, apart from elapsed times.
         let word = |line: &str| line.split(':').next().map(str::to_string);
         let words: Vec<Option<String>> = all.lines().map(word).collect();
         assert!(run.stdout.lines().all(|line| words.contains(&word(line))), "{}\n{all}", run.stdout);
@@ -125,7 +125,7 @@ fn begins_with_the_lines_that_administrators_know() {
     ] {
         assert_eq!(value(word), wanted, "{word} in {}", run.stdout);
     }
-    // Whatever this machine tells of its disks: something is said.
+    // There is a value, whatever this machine reports about its disks.
     for word in ["Drive Type", "Temperature", "Power Consumption"] {
         assert!(!value(word).is_empty(), "{word} in {}", run.stdout);
     }
@@ -161,7 +161,7 @@ fn a_damaged_drive_warns() {
     succeed("qemu-io", &["-f", "raw", "-c", "write -P 3 0 1M", "-c", "flush", server.uri()]);
     server.kill();
     assert_eq!(drive.status()["critical_warning"]["bits"], 0);
-    // Both copies of slot 0, which has the checkpoint of the opening: what was written since knows of it.
+    // Both copies of slot 0 with the checkpoint of the opening. Later writes refer to it.
     let file = std::fs::File::options().write(true).open(drive.path()).expect("there");
     let geometry = layout::Geometry::new(64 << 20, None).expect("valid");
     for at in [0, 1].map(|copy| geometry.checkpoint_offset(0, copy)) {
@@ -213,7 +213,7 @@ fn without_a_path_only_what_is_served() {
     assert_eq!(all(&drive)["drives"], serde_json::json!([]));
     let server = drive.serve(&[]);
     assert_eq!(all(&drive)["drives"].as_array().map(Vec::len), Some(1));
-    // Its admin socket stays behind, and is nobody's.
+    // The admin socket is left behind without a server.
     server.kill();
     assert_eq!(all(&drive)["drives"], serde_json::json!([]));
     let left = std::fs::read_dir(drive.folder()).expect("there").flatten();
@@ -229,7 +229,7 @@ fn a_further_admin_socket() {
     assert_eq!(answer.drives.len(), 1);
 }
 
-/// A server has bound it, and will listen in a moment: it holds the lock of the directory until then.
+/// A server has bound the socket but does not listen yet. It holds the lock of the directory until then.
 #[test]
 fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {
     use rustix::fs::{FlockOperation, flock};
@@ -242,7 +242,7 @@ fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {
     rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
     assert_eq!(drive.status()["state"], "idle");
     assert!(path.exists());
-    // One that was left behind.
+    // Now the socket is stale.
     drop(guard);
     assert_eq!(drive.status()["state"], "idle");
     assert!(!path.exists());

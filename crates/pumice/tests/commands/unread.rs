@@ -1,4 +1,4 @@
-//! Commands whose output cannot be written, or that nobody reads.
+//! Commands whose output cannot be written or is not read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::common::server::text;
 use crate::common::{Drive, Outcome};
 
-/// Exit code and standard error of a command whose standard output is full, or closed by its reader.
+/// Returns exit code and standard error of a command whose standard output is full or closed.
 fn run(arguments: &[&str], full: bool) -> Outcome<(Option<i32>, String)> {
     let stdout = match full {
         true => Stdio::from(File::options().write(true).open("/dev/full")?),
@@ -21,7 +21,7 @@ fn run(arguments: &[&str], full: bool) -> Outcome<(Option<i32>, String)> {
     Ok((output.status.code(), String::from_utf8(output.stderr)?))
 }
 
-/// The exit code says what became of the drive. That it cannot be printed is a warning.
+/// The exit code reflects the change to the drive. A failure to print it is a warning.
 #[test]
 fn what_was_done_is_done() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
@@ -59,7 +59,7 @@ fn faults_that_nobody_reads_are_faults() -> Outcome {
     let path = text(&drive.path());
     assert_eq!(run(&["check", &path], true)?.0, Some(3));
     assert_eq!(run(&["check", &path], false)?.0, Some(0));
-    // A copy of the superblock.
+    // Damages one copy of the superblock.
     File::options().write(true).open(drive.path())?.write_all_at(&[0; 4096], 0)?;
     for full in [true, false] {
         let (code, stderr) = run(&["check", &path], full)?;

@@ -1,4 +1,4 @@
-//! `pumice status --watch`, on a terminal that `script` makes.
+//! `pumice status --watch` on a terminal provided by `script`.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -29,11 +29,11 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     std::thread::spawn(move || {
         let mut part = [0; 4096];
         while let Ok(count @ 1..) = stdout.read(&mut part) {
-            // A test that has seen enough reads no more.
+            // Fails when the test stops reading.
             let _ = sender.send(part[..count].to_vec());
         }
     });
-    // Cells that stay are not written again, so words may come in pieces: those of the first picture do not.
+    // Unchanged cells are not written again, so later words may be incomplete. Those of the first screen are complete.
     let mut screen = Vec::new();
     while !String::from_utf8_lossy(&screen).contains("q quits") {
         screen.extend(seen.recv_timeout(Duration::from_secs(30)).map_err(|_| "nothing to see")?);

@@ -20,7 +20,7 @@ fn everything_goes_but_identity_and_wear() {
     let path = text(&drive.path());
     let before = drive.status();
     assert_eq!(before["logical_used_bytes"], 8 << 20);
-    // Not without being told twice.
+    // Requires a confirmation.
     fails(&drive.pumice(&["wipe", &path]), &["--yes"]);
     assert_eq!(drive.status()["logical_used_bytes"], 8 << 20);
     let run = drive.pumice(&["wipe", &path, "--yes"]);

@@ -1,4 +1,4 @@
-//! Drives, servers and clients for the tests that drive the real program. Every wait has a limit.
+//! Drives, servers and clients for tests of the real program. Every wait has a limit.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 pub(crate) mod run;
@@ -7,10 +7,10 @@ pub(crate) mod server;
 pub(crate) use run::{Run, fails, fails_with, in_time, needs, pumice, succeed};
 pub(crate) use server::{Drive, Server};
 
-/// What every test answers.
+/// Result type of all tests.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// Bytes that differ from place to place and compress about two to one; the same for the same seed.
+/// Returns bytes that differ from place to place and compress about two to one. The same seed gives the same bytes.
 pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 16);

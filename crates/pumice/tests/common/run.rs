@@ -1,9 +1,9 @@
-//! Running programs with a limit on their time.
+//! Execution of programs with a time limit.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// How a program ended and what it printed.
+/// Exit code and output of a program.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// Exit code; `None` if a signal ended it.
@@ -12,10 +12,10 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Seconds any program may take.
+/// Time limit for any program, in seconds.
 const LIMIT_SECONDS: &str = "180";
 
-/// Runs a program to its end, under `timeout`.
+/// Runs a program to its end under `timeout`.
 pub(crate) fn in_time<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Run {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments).stdin(Stdio::null());
@@ -26,7 +26,7 @@ pub(crate) fn in_time<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Run {
     run
 }
 
-/// What a program prints; it must succeed.
+/// Returns the standard output of a program, which must succeed.
 pub(crate) fn succeed<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> String {
     let run = in_time(program, arguments);
     let said: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
@@ -34,7 +34,7 @@ pub(crate) fn succeed<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> String
     run.stdout
 }
 
-/// Runs `pumice`, without whatever configuration this machine has.
+/// Runs `pumice` without the configuration of this machine.
 pub(crate) fn pumice<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
     let mut all: Vec<&OsStr> =
         vec!["PUMICE_CONFIG=/nonexistent/pumice.toml".as_ref(), env!("CARGO_BIN_EXE_pumice").as_ref()];
@@ -42,7 +42,7 @@ pub(crate) fn pumice<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
     in_time("env", &all)
 }
 
-/// Whether programs are installed; says which one is not, in a line that `make test` counts.
+/// Whether programs are installed. Prints the first missing one in a line that `make test` counts.
 pub(crate) fn needs(programs: &[&str]) -> bool {
     for program in programs {
         let known = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -54,12 +54,12 @@ pub(crate) fn needs(programs: &[&str]) -> bool {
     true
 }
 
-/// A command that must have failed, with one line that says all of this.
+/// Expects a failure with exit code 1 and one line that contains all of `says`.
 pub(crate) fn fails(run: &Run, says: &[&str]) {
     fails_with(1, run, says);
 }
 
-/// The same, with another exit code.
+/// Expects a failure with this exit code and one line that contains all of `says`.
 pub(crate) fn fails_with(code: i32, run: &Run, says: &[&str]) {
     assert_eq!(run.code, Some(code), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");

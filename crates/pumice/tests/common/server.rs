@@ -1,4 +1,4 @@
-//! A drive in a directory of its own, and servers of it.
+//! A drive in a temporary directory, and its servers.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,16 +11,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::run::{Run, in_time};
 
-/// Longest wait for a server to be ready, or to stop.
+/// Longest wait for a server to become ready or to stop.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A new drive; gone when dropped.
+/// A new drive, deleted when dropped.
 pub(crate) struct Drive {
     folder: tempfile::TempDir,
 }
 
 impl Drive {
-    /// Creates it with these arguments of `pumice create`.
+    /// Creates a drive with these arguments of `pumice create`.
     pub(crate) fn create(arguments: &[&str]) -> Drive {
         let drive = Drive { folder: tempfile::tempdir().expect("a temporary directory") };
         let path = drive.path();
@@ -29,28 +29,28 @@ impl Drive {
         drive
     }
 
-    /// Its directory, for files of the test.
+    /// Directory of the drive, usable for files of the test.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Of the backing.
+    /// Path of the backing.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder().join("drive")
     }
 
-    /// A file beside it.
+    /// Path of a file beside the drive.
     pub(crate) fn file(&self, name: &str) -> String {
         text(&self.folder().join(name))
     }
 
-    /// Runs `pumice` so that it sees the servers of this drive only.
+    /// Runs `pumice` with access to the servers of this drive only.
     pub(crate) fn pumice(&self, arguments: &[&str]) -> Run {
         let own = format!("PUMICE_RUNTIME_DIR={}", self.folder().display());
         in_time("env", &[&[&own, env!("CARGO_BIN_EXE_pumice")], arguments].concat())
     }
 
-    /// Its status as JSON.
+    /// Returns the status as JSON.
     pub(crate) fn status(&self) -> serde_json::Value {
         let run = self.pumice(&["status", &text(&self.path()), "--json"]);
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -58,20 +58,20 @@ impl Drive {
         answer["drives"][0].take()
     }
 
-    /// Serves it, with more arguments of `pumice serve`; ready on return.
+    /// Serves the drive with more arguments of `pumice serve`. The server is ready on return.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         let path = self.path();
         self.serve_paths(&[path.as_path()], arguments)
     }
 
-    /// Serves some drives.
+    /// Serves the given drives.
     pub(crate) fn serve_paths(&self, paths: &[&Path], arguments: &[&str]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
         command.arg("serve").args(paths).args(arguments);
         self.start(command, paths.len().max(1))
     }
 
-    /// Serves what a configuration says, which is written to `pumice.toml` beside the drive; ready when it has told
+    /// Writes a configuration to `pumice.toml` beside the drive and serves it. The server is ready when it has printed
     /// `count` addresses.
     pub(crate) fn serve_config(&self, config: &str, count: usize) -> Server {
         self.write_config(config);
@@ -80,12 +80,12 @@ impl Drive {
         self.start(command, count)
     }
 
-    /// Replaces the configuration.
+    /// Replaces the configuration file.
     pub(crate) fn write_config(&self, config: &str) {
         std::fs::write(self.file("pumice.toml"), config).expect("written");
     }
 
-    /// What the servers logged so far. A thread of theirs writes it: read until nothing more comes.
+    /// Returns the log of the servers so far. A thread of the server writes it, so it is read until it stops growing.
     pub(crate) fn log(&self) -> String {
         let read = || std::fs::read_to_string(self.folder().join("log")).unwrap_or_default();
         let mut log = read();
@@ -99,13 +99,13 @@ impl Drive {
         }
     }
 
-    /// Starts a server; ready when it has told `count` addresses.
+    /// Starts a server. It is ready when it has printed `count` addresses.
     pub(crate) fn start(&self, command: Command, count: usize) -> Server {
         let log = File::options().create(true).append(true).open(self.folder().join("log")).expect("a log");
         self.start_logging_to(command, count, log.into())
     }
 
-    /// The same, with its log somewhere else.
+    /// Starts a server with its log at another destination.
     pub(crate) fn start_logging_to(&self, mut command: Command, count: usize, log: Stdio) -> Server {
         let child = command
             .env("PUMICE_RUNTIME_DIR", self.folder())
@@ -120,7 +120,7 @@ impl Drive {
     }
 }
 
-/// A running server; killed when dropped.
+/// A running server, killed when dropped.
 pub(crate) struct Server {
     child: Child,
     uris: Vec<String>,
@@ -128,13 +128,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits for `count` lines that say where it serves.
+    /// Waits for `count` lines with addresses.
     fn wait_ready(&mut self, count: usize, log: &Path) {
         let stdout = self.child.stdout.take().expect("piped");
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // A test that has ended reads no more.
+                // Fails when the test has ended.
                 let _ = sender.send(line);
             }
         });
@@ -150,17 +150,17 @@ impl Server {
         }
     }
 
-    /// The first URI it told.
+    /// The first URI that the server printed.
     pub(crate) fn uri(&self) -> &str {
         &self.uris[0]
     }
 
-    /// Of its metrics.
+    /// URL of the metrics.
     pub(crate) fn http(&self) -> &str {
         self.http.as_deref().expect("it was asked to")
     }
 
-    /// All of them.
+    /// All URIs that the server printed.
     pub(crate) fn uris(&self) -> &[String] {
         &self.uris
     }
@@ -170,34 +170,34 @@ impl Server {
         PathBuf::from(self.uri().split_once("?socket=").expect("a Unix socket").1)
     }
 
-    /// Process number.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it was ours");
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub(crate) fn ask_to_stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP.
     pub(crate) fn ask_to_reload(&self) {
         kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits until the server ends.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.ask_to_stop();
         self.wait()
     }
 
-    /// Waits for the end.
+    /// Waits until the server ends.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let since = Instant::now();
         while since.elapsed() < LIMIT {
@@ -212,13 +212,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Ended already is as good.
+        // The server may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until `ready`.
+/// Waits until `ready` returns true.
 pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let since = Instant::now();
     while !ready() {
@@ -227,7 +227,7 @@ pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// A path as text; those of the tests are plain.
+/// Returns a path as text. Paths in tests are UTF-8.
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("a plain path").to_string()
 }

@@ -1,4 +1,4 @@
-//! What the command prints and refuses.
+//! Output and errors of the command.
 
 use std::fs;
 use std::io::Write;
@@ -95,7 +95,7 @@ fn samples_with_an_interval() {
             ["estimate", "low", "high"].map(|it| row["stored"][it].as_f64().expect("a number"));
         assert!((high - value).max(value - low) <= 0.0401, "{row}");
     }
-    // At most 1130 samples of 32 KiB; the half that varies less than all that can be takes fewer.
+    // At most 1130 samples of 32 KiB. Half of the data varies less than the worst case, so fewer samples suffice.
     assert!(report["read"]["bytes"].as_u64().expect("bytes") < 30 << 20, "{}", report["read"]);
     let again = json(&[&[text(&path).as_str()], &arguments[..]].concat());
     assert_eq!(again["codecs"][0]["stored"], report["codecs"][0]["stored"]);
@@ -121,7 +121,7 @@ fn standard_input() {
 fn a_page_that_is_one_file() {
     let folder = folder();
     let page = folder.path().join("report.html");
-    // A name that would be markup if it were not escaped.
+    // A name that would be markup without escaping.
     fs::write(folder.path().join("<script>.txt"), sample(2, 1 << 20)).expect("written");
     let run = pumice(&["scan", &text(folder.path()), "--html", &text(&page)]);
     assert_eq!(run.code, Some(0), "{run:?}");
@@ -167,7 +167,7 @@ fn a_page_that_cannot_be_written_is_refused_before_anything_is_read() {
     let folder = folder();
     let root = text(folder.path());
     for page in ["/nonexistent/report.html", root.as_str(), "/proc/report.html"] {
-        // The source is not there: whichever mistake is reported was found first.
+        // The source does not exist. The reported error is the one found first.
         let run = pumice(&["scan", "/nonexistent", "--html", page]);
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(run.stderr.starts_with(&format!("pumice: cannot write {page}: ")), "{run:?}");

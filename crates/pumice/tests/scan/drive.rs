@@ -1,4 +1,4 @@
-//! What is predicted, held against a drive that is served and written to by a client.
+//! The prediction compared with a served drive that a client has written to.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} of {value}"))
 }
 
-/// An image with data, zeros and holes.
+/// Returns an image with data, zeros and holes.
 fn image() -> Vec<u8> {
     let mut bytes = sample(1, 20 << 20);
     bytes.resize(30 << 20, 0);
@@ -35,9 +35,9 @@ fn an_image_copied_to_a_drive() {
     let path = drive.file("image");
     fs::write(&path, image()).expect("written");
     let server = drive.serve(&[]);
-    // Zeros are written as such, as a filesystem would.
+    // Zeros are written explicitly, as a filesystem does.
     succeed("nbdcopy", &["--allocated", "--sparse=0", &path, server.uri()]);
-    // The same through NBD: the drive's own export is scanned while it is served. Unwritten blocks are holes there.
+    // The drive's own NBD export is scanned while it is served. Unwritten blocks are holes there.
     let export = json(&[server.uri(), "--full"]);
     server.stop();
     let status = drive.status();

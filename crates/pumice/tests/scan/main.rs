@@ -1,4 +1,4 @@
-//! `pumice scan` and `pumice plan`, as a user types them.
+//! `pumice scan` and `pumice plan` on the command line.
 
 #[path = "../common/mod.rs"]
 mod common;

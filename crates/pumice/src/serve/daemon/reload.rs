@@ -1,9 +1,9 @@
-//! Reading the configuration again and bringing the server to it.
+//! Reload of the configuration.
 
 use super::*;
 
 impl Daemon {
-    /// Reads the configuration again. If anything in it is wrong, that is logged and nothing changes.
+    /// Reads the configuration again and applies it. If it has an error, logs the error and changes nothing.
     pub(super) async fn reload(&mut self) {
         let Some(file) = self.source.file.clone() else {
             tracing::warn!("nothing to read again: this server was started without a configuration file");
@@ -18,14 +18,14 @@ impl Daemon {
         }
     }
 
-    /// Whatever can be found wrong without touching what is served. Binds the new addresses, too, and answers those of drives
-    /// that are not open yet.
+    /// Makes all checks that are possible without affecting served drives. Also binds the new addresses. Returns the
+    /// bound addresses of drives that are not open yet.
     fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
         let mut config = self.source.load()?;
         let nbd = config.server.nbd_config()?;
         self.keep_what_needs_a_restart(&mut config);
         let bound = self.endpoints.bind(&addresses(&config)?, &self.nbd)?;
-        // Of drives that stay: at once.
+        // Drives that stay accept clients at their new addresses immediately.
         let mut wanted = Vec::new();
         for address in &config.server.nbd {
             wanted.push((absolute(address)?, self.common.clone()));
@@ -45,7 +45,7 @@ impl Daemon {
         Ok((config, nbd, bound))
     }
 
-    /// What cannot change while the server runs stays as it is, and is told.
+    /// Keeps settings that cannot change while the server runs, and logs a warning for each.
     fn keep_what_needs_a_restart(&self, config: &mut Config) {
         let (now, new) = (&self.config.server, &mut config.server);
         let told =
@@ -65,13 +65,13 @@ impl Daemon {
     }
 
     async fn apply(&mut self, mut config: Config, nbd: ServerConfig, bound: Vec<Bound>) {
-        // Certificates may have been renewed, in the same files.
+        // Certificates may have been renewed in the same files.
         self.common.renew_tls(nbd.tls.clone());
         self.open.iter().for_each(|open| open.own.renew_tls(nbd.tls.clone()));
         if matches!((&self.nbd.tls, &nbd.tls), (nbd::TlsPolicy::Required(_), nbd::TlsPolicy::Required(_))) {
             self.nbd.tls = nbd.tls;
         }
-        // Drives that go first: what comes may take their names.
+        // Removed drives are closed first, because new ones may use their names.
         while let Some(at) = self.open.iter().position(|open| find(&config, open).is_none()) {
             self.close_logged(at).await;
         }
@@ -101,7 +101,7 @@ impl Daemon {
         self.config = config;
     }
 
-    /// Listens where a server and its drives as they are shall be reached.
+    /// Listens at the addresses of the given server settings and the open drives.
     pub(super) async fn listen_as(&mut self, server: &Server, bound: Vec<Bound>) {
         match self.wanted(server) {
             Ok(wanted) => self.listen(bound, &wanted).await,
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Listens where it should, and nowhere else. One address that cannot be had does not cost the others.
+    /// Listens at the wanted addresses only. A failure of one address does not affect the others.
     async fn listen(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) {
         self.endpoints.retain(wanted).await;
         let told = |error| tracing::error!("not listening: {}", one_line(&error));
@@ -134,14 +134,14 @@ impl Daemon {
 
     async fn open_logged(&mut self, config: DriveConfig, own: Option<Exports>) {
         match self.open_unless_stopped(config.clone(), own).await {
-            // Closing what is open comes next.
+            // The caller closes open drives next.
             None => {}
             Some(Ok(())) => self.retain_down(|path| path != config.path),
             Some(Err(error)) => self.down(&config, &error),
         }
     }
 
-    /// Says when clients that ask for no name get another drive than before.
+    /// Logs a warning if clients that request no name get another drive than before.
     fn tell_of_first(&self, config: &Config) {
         let shared = !self.config.server.nbd.is_empty() && !config.server.nbd.is_empty();
         if let (true, Some(before), Some(now)) = (shared, self.config.drives.first(), config.drives.first())
@@ -152,11 +152,11 @@ impl Daemon {
         }
     }
 
-    /// Offers drives under their new names; clients that have them by the old ones are disconnected.
+    /// Offers drives under their new names and disconnects clients of the old names.
     fn rename(&mut self, config: &Config) {
         let named = |open: &Open| find(config, open).map(|new| new.name.clone());
         let renamed = |open: &&mut Open| named(open).is_some_and(|name| name != open.config.name);
-        // All old names first: drives may swap them.
+        // Withdraws all old names first, because drives may swap names.
         for open in self.open.iter().filter(|open| named(open).is_some_and(|name| name != open.config.name)) {
             withdraw(&self.common, open);
         }
@@ -181,14 +181,15 @@ fn find<'a>(config: &'a Config, open: &Open) -> Option<&'a DriveConfig> {
 }
 
 impl Open {
-    /// Clients that have chosen this drive.
+    /// Number of clients that have selected this drive.
     fn clients(&self, common: &Exports) -> usize {
         let of = |exports: &Exports| exports.find(&self.config.name).map_or(0, |export| export.sessions());
         of(common) + of(&self.own)
     }
 
-    /// Takes over new settings: those that can change while the drive is open at once; whether the drive must be opened
-    /// again for the others. It is not while somebody uses it: those settings stay as they are, and are told.
+    /// Applies new settings. Settings that can change on an open drive take effect immediately. Returns true if the
+    /// drive must be reopened for the others. If clients are connected, the drive is not reopened: these settings are
+    /// kept, and a warning is logged.
     fn change(&mut self, new: &mut DriveConfig, common: &Exports) -> bool {
         let path = shown(&new.path);
         self.config.nbd.clone_from(&new.nbd);

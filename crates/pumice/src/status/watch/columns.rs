@@ -1,4 +1,4 @@
-//! Columns of the table of drives: which of them fit, and what is in them.
+//! Columns of the drive table: selection by width, and contents.
 
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Cell;
@@ -7,12 +7,12 @@ use service::{DriveState, StatusReport};
 use super::history::Watched;
 use crate::human;
 
-/// Columns that a border takes.
+/// Width of the borders.
 pub(super) const BORDERS: u16 = 2;
-/// Width of names that all columns may leave.
+/// Smallest width left for names.
 const NAME_MIN_WIDTH: u16 = 24;
 
-/// A column of the table of drives, beside the name.
+/// A column of the drive table, in addition to the name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Column {
     State,
@@ -35,7 +35,8 @@ impl Column {
         Column::Full,
     ];
 
-    /// Those that leave room for names: on a narrow terminal without those that the detail below shows as well.
+    /// Returns the columns that leave enough width for names. On a narrow terminal, columns whose values are also in
+    /// the detail view are omitted.
     pub(super) fn fitting(width: u16) -> Vec<Column> {
         let mut columns = Column::ALL.to_vec();
         for dispensable in [Column::WriteLatency, Column::Ratio, Column::Full] {
@@ -106,7 +107,7 @@ fn state_style(drive: &Watched) -> Style {
     })
 }
 
-/// Of the warning levels, red from the highest on.
+/// Returns the colour for the used space by the warning levels: red from the highest level on.
 pub(super) fn space_style(report: &StatusReport) -> Style {
     let levels =
         report.server.as_ref().map(|server| server.events.warn_at_percent.as_slice()).unwrap_or_default();

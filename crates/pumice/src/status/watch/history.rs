@@ -1,30 +1,30 @@
-//! What was seen of drives over the last minutes: rates are differences between looks.
+//! Drives over the last minutes. Rates are differences between successive status reports.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use service::StatusReport;
 
-/// Looks that are remembered, for the charts.
+/// Number of rates kept for the charts.
 pub(super) const POINTS: usize = 240;
 
-/// What hosts did between two looks, a second.
+/// Host activity between two status reports, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) read_bytes: f64,
     pub(super) written_bytes: f64,
     pub(super) reads: f64,
     pub(super) writes: f64,
-    /// To the backing.
+    /// Bytes written to the backing.
     pub(super) physical_written_bytes: f64,
 }
 
-/// A drive and how it was.
+/// A drive and its history.
 pub(super) struct Watched {
     pub(super) report: StatusReport,
-    /// Newest last; one less than there were looks.
+    /// Rates, newest last: one fewer than status reports.
     pub(super) rates: VecDeque<Rates>,
-    /// No server told of it at the last look.
+    /// Whether no server reported the drive in the last update.
     pub(super) gone: bool,
 }
 
@@ -34,7 +34,7 @@ impl Watched {
         self.rates.back().copied().unwrap_or_default()
     }
 
-    /// Takes a further look.
+    /// Adds a status report.
     fn look(&mut self, report: StatusReport) {
         self.gone = false;
         match rates(&self.report, &report) {
@@ -44,14 +44,14 @@ impl Watched {
                 }
                 self.rates.push_back(rates);
             }
-            // Another server has it now: what it counts has begun anew.
+            // The drive has another server, whose counters started at 0.
             None => self.rates.clear(),
         }
         self.report = report;
     }
 }
 
-/// Rates between two looks at the same server.
+/// Returns the rates between two status reports of the same server.
 fn rates(before: &StatusReport, after: &StatusReport) -> Option<Rates> {
     let (first, second) = (before.server.as_ref()?, after.server.as_ref()?);
     let seconds = second.uptime_seconds - first.uptime_seconds;
@@ -68,14 +68,14 @@ fn rates(before: &StatusReport, after: &StatusReport) -> Option<Rates> {
     })
 }
 
-/// All drives that were seen.
+/// All drives seen.
 #[derive(Default)]
 pub(super) struct History {
     pub(super) drives: Vec<Watched>,
 }
 
 impl History {
-    /// Takes a further look at all drives. Those not told of any more stay, as gone.
+    /// Adds the status reports of all drives. Drives that are no longer reported stay, marked as gone.
     pub(super) fn look(&mut self, reports: Vec<StatusReport>) {
         self.drives.iter_mut().for_each(|drive| drive.gone = true);
         for report in reports {

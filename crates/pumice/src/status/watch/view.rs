@@ -1,4 +1,4 @@
-//! The picture: all drives in a table, and the chosen one in detail.
+//! The live view: all drives in a table, and the selected one in detail.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,12 +14,12 @@ use crate::status::names::{names, tail};
 use crate::status::table::{ago, time_to_full};
 
 const HELP: &str = " q quits, up and down choose a drive ";
-/// Lines of a drive in detail without its charts.
+/// Height of the detail view without its charts, in lines.
 const FACTS_HEIGHT: u16 = 9;
-/// Lines of latencies with their header.
+/// Height of the latency table with its header, in lines.
 const LATENCY_HEIGHT: u16 = 5;
 
-/// Draws everything.
+/// Draws the view.
 pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
     let rows = history.drives.len() as u16;
     let [list, detail, help] = Layout::vertical([
@@ -59,7 +59,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, history: &History, chosen: usize
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// A drive of which only the reason is known.
+/// Draws a drive that could not be opened, of which only the reason is known.
 fn draw_down(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
     let reason = report.state_reason.clone().unwrap_or_default();
     let text = vec![
@@ -100,7 +100,7 @@ fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
     frame.render_widget(Paragraph::new(told), events);
 }
 
-/// Facts, a line each.
+/// Returns the facts of a drive, one per line.
 fn lines(drive: &Watched) -> Vec<Line<'static>> {
     let (report, now) = (&drive.report, drive.now());
     let fact = |name: &str, text: String| {
@@ -152,7 +152,7 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
     ]
 }
 
-/// What settling does, has gained, and may gain.
+/// Describes settling: state, space gained, and space still to gain.
 fn settling(report: &StatusReport) -> String {
     let compression = &report.compression;
     let to_gain = compression.to_gain_bytes.map_or("unknown".to_string(), human::bytes);
@@ -171,7 +171,7 @@ fn settling(report: &StatusReport) -> String {
     )
 }
 
-/// How many there are, and how the last training went.
+/// Describes the dictionaries: their number, and the result of the last training.
 fn dictionaries(report: &StatusReport) -> String {
     let all = &report.compression.dictionaries;
     let in_use = all.iter().filter(|dictionary| dictionary.in_use).count();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// What stands on a terminal of that size, a line each.
+    /// Returns the contents of a terminal of this size as text.
     fn screen(width: u16, height: u16, history: &History, chosen: usize) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
         terminal.draw(|frame| draw(frame, history, chosen)).expect("drawn");

@@ -17,7 +17,7 @@ use crate::option_reply as reply;
 use crate::protocol::*;
 use crate::request::Session;
 
-/// Longest data of an option that is parsed, in bytes. Twice the longest legal INFO query.
+/// Longest data of an option that is parsed, in bytes: any export name with thousands of information requests.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest data of an option that is skipped, in bytes; more closes the connection.
 const SKIPPED_BYTES_MAX: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! `pumice tco`: what storage costs over its life, for each TB that users can store.
+//! `pumice tco`: total cost of ownership of storage, per TB that users can store.
 
 mod csv;
 mod html;

@@ -3,8 +3,8 @@
 //!
 //! This is the predictable plug-in empirical Bernstein confidence sequence (I. Waudby-Smith and A. Ramdas, *Estimating
 //! means of bounded random variables by betting*, Journal of the Royal Statistical Society B 86, 2024, theorem 2). For
-//! values x from 0 to 1, with weights l in (0, 1) and guesses m of the mean that depend on earlier samples only, the mean
-//! is within
+//! values x from 0 to 1, with weights l in (0, 1) and guesses m of the mean that depend on earlier samples only, the
+//! mean is within
 //!
 //! ```text
 //! (sum of l x) / (sum of l)  +-  (ln(2 / d) + sum of (x - m)^2 (-ln(1 - l) - l)) / (sum of l)

@@ -71,7 +71,7 @@ pub enum MeasuredError {
     Json {
         /// The file.
         file: String,
-        /// What is wrong, with the line.
+        /// Description of the error, with the line.
         problem: String,
     },
     /// A key is missing or has an invalid value.

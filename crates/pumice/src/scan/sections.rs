@@ -61,7 +61,7 @@ fn bound(bound: Bound) -> &'static str {
     }
 }
 
-/// Returns lines on what was scanned, and how.
+/// Returns lines that describe the data and the scan.
 pub(super) fn head(report: &Report) -> Vec<String> {
     let (data, read) = (&report.data, &report.read);
     let files = data.files_count.max(1);

@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Listens at the wanted addresses only. A failure of one address does not affect the others.
+    /// Listens at the given addresses only. A failure of one address does not affect the others.
     async fn listen(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) {
         self.endpoints.retain(wanted).await;
         let told = |error| tracing::error!("not listening: {}", one_line(&error));

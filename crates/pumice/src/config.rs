@@ -96,20 +96,17 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Selects the configuration file: the named one, or the default one if no drive is named. Returns `None` if no
-    /// drive is named and the default file does not exist.
+    /// Selects the configuration file: the named one, or, if no drive is named, the one in the environment or the
+    /// default one. Returns `None` if none of these is named and the default file does not exist.
     pub(crate) fn find(named: Option<&Path>, overrides: Overrides) -> Result<Option<Source>> {
         let file = match named {
             Some(file) => Some(absolute(file)?),
             None if !overrides.paths.is_empty() => None,
-            None => {
-                let named = std::env::var_os(DEFAULT_PATH_VARIABLE).filter(|name| !name.is_empty());
-                let default = named.map_or_else(|| PathBuf::from(DEFAULT_PATH), PathBuf::from);
-                if !default.exists() {
-                    return Ok(None);
-                }
-                Some(default)
-            }
+            None => match std::env::var_os(DEFAULT_PATH_VARIABLE).filter(|name| !name.is_empty()) {
+                Some(named) => Some(absolute(Path::new(&named))?),
+                None if Path::new(DEFAULT_PATH).exists() => Some(PathBuf::from(DEFAULT_PATH)),
+                None => return Ok(None),
+            },
         };
         Ok(Some(Source { file, overrides }))
     }
@@ -188,11 +185,12 @@ fn short_name(path: &Path) -> String {
     name.to_str().map_or_else(|| service::shown(Path::new(name)).to_string(), str::to_string)
 }
 
-/// Names the drives by their full paths if two of them would have the same name.
+/// If two drives would have the same name, names those by their full paths that were not given a name.
 fn tell_apart(drives: &mut [DriveConfig]) {
     let mut seen = std::collections::HashSet::new();
     if !drives.iter().all(|drive| seen.insert(drive.name.clone())) {
-        drives.iter_mut().for_each(|drive| drive.name = service::path_text(&drive.path));
+        let unnamed = drives.iter_mut().filter(|drive| drive.name == short_name(&drive.path));
+        unnamed.for_each(|drive| drive.name = service::path_text(&drive.path));
     }
 }
 

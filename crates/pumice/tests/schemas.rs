@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::server::text;
+use common::server::{text, wait_until};
 use common::{Drive, Outcome, Run, needs, sample, succeed};
 use serde_json::{Value, json};
 
@@ -73,7 +73,16 @@ fn check_settle_and_train() -> Outcome {
     valid("check", &json("check", &["--deep"]));
     valid("settle", &json("settle", &[]));
     valid("train", &json("train", &[]));
+    // With the results of the scrub, the settling run and the training.
+    let status = json("status", &[]);
+    let served = &serde_json::from_str::<Value>(&status.stdout)?["drives"][0]["server"];
+    for work in ["scrub", "training"] {
+        assert!(served[work].is_object(), "{work}: {served:#}");
+    }
+    assert!(served["settling"]["run"].is_object(), "{served:#}");
+    valid("status", &status);
     assert!(server.stop().success());
+    valid("status", &json("status", &[]));
     valid("check", &json("check", &[]));
     valid("check", &json("check", &["--deep"]));
     valid("settle", &json("settle", &[]));
@@ -100,6 +109,26 @@ fn check_settle_and_train() -> Outcome {
     let run = json("check", &[]);
     assert!(run.stdout.contains("\"opened\": false"), "{run:?}");
     valid("check", &run);
+    Ok(())
+}
+
+#[test]
+fn status_of_copies_and_of_a_drive_that_is_down() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let (copy, missing) = (drive.file("copy"), drive.file("missing"));
+    std::fs::copy(drive.path(), &copy)?;
+    let table = |path: &str| format!("[[drive]]\npath = \"{path}\"\n");
+    let _server =
+        drive.serve_config(&[&text(&drive.path()), &copy, &missing].map(|path| table(path)).concat(), 2);
+    let mut answer = Value::Null;
+    // Copies are looked for every five seconds.
+    wait_until("the copy is found", || {
+        answer = serde_json::from_str(&drive.pumice(&["status", "--json"]).stdout).expect("JSON");
+        answer["drives"][0]["copies"][0].is_object()
+    });
+    let states: Vec<_> = answer["drives"].as_array().ok_or("drives")?.iter().map(|it| &it["state"]).collect();
+    assert_eq!(states, ["online", "online", "down"]);
+    validate("status", &answer);
     Ok(())
 }
 

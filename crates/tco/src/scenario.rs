@@ -184,8 +184,8 @@ impl Scenario {
         if let Some(wanted) = column.filter(|wanted| !self.columns.iter().any(|c| c.name == *wanted)) {
             return Err(SetError::Column { name: wanted.to_string(), known: self.column_names() });
         }
-        let mut changed = false;
-        for found in self.columns.iter_mut().filter(|c| column.is_none_or(|wanted| c.name == wanted)) {
+        let (mut columns, mut changed) = (self.columns.clone(), false);
+        for found in columns.iter_mut().filter(|c| column.is_none_or(|wanted| c.name == wanted)) {
             if found.takes(field) {
                 found.inputs.insert(field, Input { value, origin: Origin::Set });
                 changed = true;
@@ -196,12 +196,12 @@ impl Scenario {
             let column = column.unwrap_or("any column").to_string();
             return Err(SetError::Useless { field: name, column, why });
         }
-        if let Some((column, (field, expected))) =
-            self.columns.iter().find_map(|c| Some((c, c.contradiction()?)))
+        if let Some((column, (field, expected))) = columns.iter().find_map(|c| Some((c, c.contradiction()?)))
         {
             let found = format!("{} in {}", column.get(field), column.name);
             return Err(SetError::Value { field: field.info().name, expected: expected.to_string(), found });
         }
+        self.columns = columns;
         Ok(())
     }
 

@@ -266,7 +266,9 @@ fn values_from_the_command_line() {
     assert!(matches!(s.set(Some("two"), Field::Ratio, 3.0), Err(SetError::Column { .. })));
     assert!(matches!(s.set(None, Field::Ratio, 0.5), Err(SetError::Value { .. })));
     assert!(matches!(s.set(Some("cloud"), Field::Servers, 3.0), Err(SetError::Useless { .. })));
+    let before = s.clone();
     assert!(matches!(s.set(None, Field::Servers, 0.0), Err(SetError::Value { .. })));
+    assert_eq!(s, before, "a refused value is not kept");
 }
 
 #[test]

@@ -185,6 +185,13 @@ fn paths_alone_are_told_apart() {
 }
 
 #[test]
+fn names_given_in_the_file_stay_when_paths_are_told_apart() {
+    let paths = ["/srv/two", "/srv/a/drive", "/srv/b/drive"].map(PathBuf::from).to_vec();
+    let config = load_with(ALL, Overrides { paths, ..Overrides::default() }).expect("three drives");
+    assert_eq!(config.names(), ["second", "/srv/a/drive", "/srv/b/drive"]);
+}
+
+#[test]
 fn errors_name_file_line_field_and_what_was_expected() {
     // The invalid line, which is the third line in a drive's table, and the expected parts of the error.
     let in_drive = [

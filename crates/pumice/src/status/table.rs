@@ -47,7 +47,7 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
         let pid = drive.server.as_ref().map_or(0, |server| server.pid);
         let _ = writeln!(
             table.0,
-            "  The server (process {pid}) could not open the drive. It tries again at a reload (SIGHUP)."
+            "  The server (process {pid}) could not open the drive. A reload (SIGHUP) tries again."
         );
         return table.0;
     }

@@ -215,7 +215,16 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         assert!(everything(drive.folder()) == before, "{arguments:?} changed something");
     }
     refused(&pumice_with(&drive, &["PUMICE_IO=bogus"], &["serve", "drive"]), 2, "bogus", &"PUMICE_IO");
-    refused(&pumice_with(&drive, &[], &["serve"]), 2, "no drive to serve", &"no path");
+    refused(
+        &pumice_with(&drive, &[], &["serve"]),
+        1,
+        "/nonexistent/pumice.toml: cannot read",
+        &"PUMICE_CONFIG",
+    );
+    if !Path::new("/etc/pumice/pumice.toml").exists() {
+        let run = pumice_with(&drive, &["PUMICE_CONFIG="], &["serve"]);
+        refused(&run, 2, "no drive to serve", &"no path");
+    }
     assert!(everything(drive.folder()) == before);
     drop(listening);
     Ok(())

@@ -37,11 +37,13 @@ impl Daemon {
                 }
             }
         }
-        if config.server.options.http != self.config.server.options.http {
-            let http = self.bind_http(&config.server)?;
+        let moves = config.server.options.http != self.config.server.options.http;
+        let http = moves.then(|| self.bind_http(&config.server)).transpose()?;
+        let bound = self.endpoints.accept(bound, &wanted)?;
+        // Nothing fails from here on.
+        if let Some(http) = http {
             self.http = http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         }
-        let bound = self.endpoints.accept(bound, &wanted)?;
         Ok((config, nbd, bound))
     }
 

@@ -64,7 +64,7 @@ fn draw_down(frame: &mut Frame<'_>, area: Rect, report: &StatusReport) {
     let reason = report.state_reason.clone().unwrap_or_default();
     let text = vec![
         Line::from(format!("not opened: {reason}")),
-        Line::from("The server tries again at a reload (SIGHUP)."),
+        Line::from("A reload of the server (SIGHUP) tries again."),
     ];
     let block = Block::bordered()
         .title(format!(" {} ", tail(&report.path, usize::from(area.width.saturating_sub(4)))));

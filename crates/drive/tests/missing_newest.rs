@@ -346,6 +346,28 @@ fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
     assert!(matches!(&error, Error::Damaged(why) if why.contains("knows checkpoint")), "{error}");
 }
 
+/// The newest checkpoint is lost in both copies, and the first pack that refers to it is damaged. A pack behind
+/// that one refers to it too.
+#[test]
+fn a_lost_checkpoint_is_missed_although_the_first_pack_is_damaged() {
+    let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    let drive = tasks.open(&media, |_| {});
+    let number = drive.status().checkpoint_number;
+    media.attempts.lock().clear();
+    // All in one segment.
+    for block in 0..4 {
+        tasks.run(drive.write(block * BLOCK, &contents(block, 1), true)).expect("write");
+    }
+    drop(drive);
+    let first = media.attempts.lock().first().expect("packs").start;
+    let (mut page, _) = tasks.run(media.read(first, IoBuf::zeroed(BLOCK as usize)));
+    page[512..].fill(0x55);
+    tasks.run(media.write(first, Arc::new(page))).expect("write");
+    copies(&geometry, number).iter().for_each(|copy| overwrite(&media, &tasks, copy.start));
+    let error = error_of_opening(&media, &tasks);
+    assert!(matches!(&error, Error::Damaged(why) if why.contains("knows checkpoint")), "{error}");
+}
+
 /// An opening was killed between the two copies of its checkpoint. The next opening could not read the copy
 /// that was written, and was killed too. The third must not use that copy in place of what the second wrote.
 #[test]

@@ -5,8 +5,7 @@
 //! there.
 
 use std::io;
-use std::net;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{self, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;

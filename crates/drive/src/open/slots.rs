@@ -306,8 +306,11 @@ pub(crate) async fn read_copy<M: Media>(
 /// The same where the slot holds the one before in one copy only: the medium may have taken one copy of the next one, which
 /// went bad, and not the other.
 ///
+/// If such a first pack is damaged behind its header, any pack behind it in its segment says the same.
+///
 /// What remains undetectable: that the newest checkpoint is bad in both copies, or in the one that the medium took, and so
-/// is every first pack of a segment opened since; and that neither write reached the medium although the backing said so.
+/// is the header of every first pack of a segment opened since; and that neither write reached the medium although the
+/// backing said so.
 /// A header of the next number with a damaged table behind it proves nothing: a power cut leaves that too.
 pub(crate) async fn find_successor<M: Media>(
     media: &M,
@@ -333,7 +336,7 @@ pub(crate) async fn find_successor<M: Media>(
 /// Which packs [`first_packs`] looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Search {
-    /// One that is whole.
+    /// One that is whole, or a whole one behind it in its segment.
     OneWhole,
     /// All, also such as are torn or damaged behind their first page.
     All,
@@ -361,9 +364,14 @@ pub(crate) async fn first_packs<M: Media>(
             if search == Search::All {
                 return Some(header);
             }
-            let bytes = read_pages(media, start, header.len as usize).await.ok()?;
-            let place = Place { uuid, segment, generation: header.generation, offset: 0 };
-            decode_pack(&bytes, place, |_, _| {}).is_ok().then_some(header)
+            let segment = Segment { media, uuid, geometry, number: segment, generation: header.generation };
+            for offset in (0..geometry.segment_bytes).step_by(PAGE_BYTES) {
+                let found = segment.whole_pack_at(offset).await.filter(&wanted);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            None
         };
         found.extend(join_all(some.iter().map(|segment| look(*segment))).await.into_iter().flatten());
         if search == Search::OneWhole && !found.is_empty() {
@@ -371,4 +379,29 @@ pub(crate) async fn first_packs<M: Media>(
         }
     }
     Ok(found)
+}
+
+/// A filling of a segment.
+struct Segment<'a, M> {
+    media: &'a M,
+    uuid: &'a [u8; 16],
+    geometry: Geometry,
+    number: u32,
+    generation: u32,
+}
+
+impl<M: Media> Segment<'_, M> {
+    /// Returns the header of the pack that begins at `offset`, if it is whole.
+    async fn whole_pack_at(&self, offset: u32) -> Option<PackHeader> {
+        let start = self.geometry.segment_offset(self.number) + u64::from(offset);
+        let page = read_pages(self.media, start, PAGE_BYTES).await.ok()?;
+        let header = PackHeader::decode(&page[..PACK_HEADER_BYTES]).ok()?;
+        let room = self.geometry.segment_bytes - offset;
+        if header.uuid != *self.uuid || header.len > room || header.len as usize > PACK_HARD_BYTES {
+            return None;
+        }
+        let bytes = read_pages(self.media, start, header.len as usize).await.ok()?;
+        let place = Place { uuid: self.uuid, segment: self.number, generation: self.generation, offset };
+        decode_pack(&bytes, place, |_, _| {}).ok()
+    }
 }

@@ -4,7 +4,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
-use service::{DriveState, StatusAnswer, StatusReport, Warning, shown};
+use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
 use crate::metrics;
 

@@ -1,6 +1,6 @@
 //! What each metric is called and means. `docs/monitoring.md` lists them; a test holds the two together.
 
-use service::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport, Warning};
+use status::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport, Warning};
 
 use crate::exposition::{Exposition, Label, Type};
 
@@ -166,7 +166,7 @@ const SINGLES: &[Single] = singles! {
 
 /// Metrics of some drives, in the text format of Prometheus.
 pub fn render(drives: &[StatusReport]) -> String {
-    let all: Vec<_> = drives.iter().map(|drive| (drive, service::path_text(&drive.path))).collect();
+    let all: Vec<_> = drives.iter().map(|drive| (drive, status::path_text(&drive.path))).collect();
     // Of a drive that is down only the state is known.
     let up: Vec<_> = all.iter().filter(|(drive, _)| drive.state != DriveState::Down).cloned().collect();
     let (all, drives): (&Drives<'_>, &Drives<'_>) = (&all, &up);
@@ -238,8 +238,8 @@ fn warnings(out: &mut Exposition, drives: &Drives<'_>) {
     );
     for (drive, path) in drives {
         for warning in Warning::ALL {
-            let labels: [Label<'_>; 2] = [("drive", path), ("warning", warning.name())];
-            out.sample(&labels, flag(drive.critical_warning.has(warning)));
+            let labels: [Label<'_>; 2] = [("drive", path), ("warning", warning.as_str())];
+            out.sample(&labels, flag(drive.critical_warning.has(*warning)));
         }
     }
 }
@@ -263,7 +263,7 @@ fn estimates(out: &mut Exposition, drives: &Drives<'_>) {
 }
 
 fn live(out: &mut Exposition, drives: &Drives<'_>) {
-    type Of = fn(&service::LiveReport) -> u64;
+    type Of = fn(&status::LiveReport) -> u64;
     let families: [(&str, &str, Of); 2] = [
         ("pumice_live_logical_bytes", "Live data by storage format, in logical bytes.", |it| {
             it.logical_bytes
@@ -288,7 +288,7 @@ fn live(out: &mut Exposition, drives: &Drives<'_>) {
 }
 
 fn written(out: &mut Exposition, drives: &Drives<'_>) {
-    type Of = fn(&service::WrittenReport) -> u64;
+    type Of = fn(&status::WrittenReport) -> u64;
     let families: [(&str, &str, Of); 2] = [
         (
             "pumice_compressed_logical_bytes_total",
@@ -322,7 +322,7 @@ fn written(out: &mut Exposition, drives: &Drives<'_>) {
 }
 
 fn survey(out: &mut Exposition, drives: &Drives<'_>) {
-    type Of = fn(&service::SurveyedReport) -> u64;
+    type Of = fn(&status::SurveyedReport) -> u64;
     let families: [(&str, &str, Of); 2] = [
         (
             "pumice_estimated_live_logical_bytes",
@@ -355,7 +355,7 @@ fn survey(out: &mut Exposition, drives: &Drives<'_>) {
 }
 
 fn devices(out: &mut Exposition, drives: &Drives<'_>) {
-    type Of = fn(&service::DeviceReport) -> Option<f64>;
+    type Of = fn(&status::DeviceReport) -> Option<f64>;
     let families: [(&str, &str, Of); 5] = [
         (
             "pumice_backing_temperature_celsius",
@@ -422,7 +422,7 @@ fn events(out: &mut Exposition, drives: &Drives<'_>) {
     out.family("pumice_events_total", Type::Counter, "Events since the drive was opened.");
     for (server, path) in drives.iter().filter_map(|(drive, path)| Some((drive.server.as_ref()?, path))) {
         for count in &server.events.counts {
-            out.sample(&[("drive", path), ("event", &count.event)], count.count as f64);
+            out.sample(&[("drive", path), ("event", count.event.as_str())], count.count as f64);
         }
     }
 }

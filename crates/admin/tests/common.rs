@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-use service::{
+use status::{
     BackingReport, BucketReport, CompressionReport, DeviceReport, DriveState, EventCount, EventsReport,
     KindReport, LatencyReport, LiveKind, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport,
     SurveyedReport, TimeToFull, WearReport, WrittenReport,
@@ -35,7 +35,7 @@ pub fn full_report(path: &str) -> StatusReport {
         trim: kind,
     };
     let events = EventsReport {
-        counts: vec![EventCount { event: "opened".into(), count: 1 }],
+        counts: vec![EventCount { event: status::EventKind::Opened, count: 1 }],
         ..EventsReport::default()
     };
     StatusReport {

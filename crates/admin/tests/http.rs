@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admin::{HttpServer, Limits, Reports};
-use service::{DriveState, ServerReport, StatusReport};
+use status::{DriveState, ServerReport, StatusReport};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -115,7 +115,7 @@ fn tells_what_it_has() -> Outcome {
     let status = server.get("/status")?;
     assert_code(&status, 200);
     let (_, body) = status.split_once("\r\n\r\n").ok_or("no body")?;
-    let answer: service::StatusAnswer = serde_json::from_str(body)?;
+    let answer: status::StatusAnswer = serde_json::from_str(body)?;
     assert_eq!(answer.drives[0].path, PathBuf::from("/srv/a"));
     let root = server.get("/")?;
     assert_code(&root, 200);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use common::{families, full_report, needs, project, series};
-use service::StatusReport;
+use status::StatusReport;
 
 /// What `promtool check metrics` says; nothing if all is well.
 fn check(text: &str) -> Result<String, std::io::Error> {

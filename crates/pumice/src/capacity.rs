@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{DriveState, StatusReport, path_text, shown};
+use status::{DriveState, StatusReport, path_text, shown};
 
-use crate::{status, usage};
+use crate::usage;
 
 /// Unit of the report, independent of the sector size of the drive.
 const SECTOR_BYTES: u64 = 512;
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let drives = status::find(args.path.as_deref())?;
+    let drives = crate::status::find(args.path.as_deref())?;
     if args.path.is_none() {
         for down in service::find_drives(None).iter().filter(|drive| drive.state == DriveState::Down) {
             let why = down.state_reason.as_deref().unwrap_or("no reason given");

@@ -182,7 +182,7 @@ impl DriveConfig {
 fn short_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     // Different file names give different export names, even if they are not UTF-8.
-    name.to_str().map_or_else(|| service::shown(Path::new(name)).to_string(), str::to_string)
+    name.to_str().map_or_else(|| status::shown(Path::new(name)).to_string(), str::to_string)
 }
 
 /// If two drives would have the same name, names those by their full paths that were not given a name.
@@ -190,7 +190,7 @@ fn tell_apart(drives: &mut [DriveConfig]) {
     let mut seen = std::collections::HashSet::new();
     if !drives.iter().all(|drive| seen.insert(drive.name.clone())) {
         let unnamed = drives.iter_mut().filter(|drive| drive.name == short_name(&drive.path));
-        unnamed.for_each(|drive| drive.name = service::path_text(&drive.path));
+        unnamed.for_each(|drive| drive.name = status::path_text(&drive.path));
     }
 }
 
@@ -222,7 +222,7 @@ impl Config {
             }
         }
         for (at, drive) in self.drives.iter().enumerate() {
-            let path = service::shown(&drive.path);
+            let path = status::shown(&drive.path);
             let earlier = &self.drives[..at];
             if earlier.iter().any(|other| target(&other.path) == target(&drive.path)) {
                 bail!("{path} is listed twice");
@@ -230,7 +230,7 @@ impl Config {
             if let Some(other) = earlier.iter().find(|other| other.name == drive.name) {
                 bail!(
                     "{path} and {} are both named {:?}; give one of them another name",
-                    service::shown(&other.path),
+                    status::shown(&other.path),
                     drive.name
                 );
             }

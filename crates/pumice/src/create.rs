@@ -9,7 +9,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
-use service::{IoChoice, path_text, run_here};
+use service::{IoChoice, run_here};
+use status::path_text;
 
 use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;

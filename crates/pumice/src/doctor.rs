@@ -13,14 +13,15 @@ mod processors;
 pub(crate) mod root;
 mod trim;
 
-use service::path_text;
+use status::path_text;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use service::{StatusReport, find_served};
+use service::find_served;
+use status::StatusReport;
 
 use crate::output::print_json;
 use crate::size::Size;

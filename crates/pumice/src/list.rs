@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use report::Table;
-use service::{DriveState, StatusReport, find_drives, shown};
+use service::find_drives;
+use status::{DriveState, StatusReport, shown};
 
 use crate::human;
 use crate::status::out_of_space;
@@ -79,7 +80,7 @@ fn cells(drive: &StatusReport) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use service::ServerReport;
+    use status::ServerReport;
 
     #[test]
     fn an_aligned_line_for_each_drive() {

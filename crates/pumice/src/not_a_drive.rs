@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use media::{AnyMedia, Direct, FileMedia};
-use service::{IoChoice, ServiceError, run_here, shown};
+use service::{IoChoice, ServiceError, run_here};
+use status::shown;
 
 use crate::signatures;
 

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use service::{IoChoice, StatusReport, path_text, run_here, shown};
+use service::{IoChoice, run_here};
+use status::{StatusReport, path_text, shown};
 
 use crate::human;
 use crate::output::{print_json, tell_of};

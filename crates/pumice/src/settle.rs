@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{
-    Change, RunState, ServedDrive, SettleRunReport, StatusReport, change, find_served, path_text, shown,
-};
+use service::{Change, ServedDrive, change, find_served};
+use status::{RunState, SettleRunReport, StatusReport, path_text, shown};
 
 use crate::alone::with_drive;
 use crate::human;

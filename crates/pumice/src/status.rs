@@ -9,9 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use service::{
-    IoChoice, ServiceError, StatusAnswer, StatusReport, find_drives, find_served, inspect_status, run_here,
-};
+use service::{IoChoice, ServiceError, find_drives, find_served, inspect_status, run_here};
+use status::{StatusAnswer, StatusReport};
 
 use crate::output::print_json;
 

@@ -4,10 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{
-    Change, CompressionReport, SampleSource, StatusReport, TrainingReport, change, find_served, path_text,
-    shown,
-};
+use service::{Change, change, find_served};
+use status::{CompressionReport, SampleSource, StatusReport, TrainingReport, path_text, shown};
 
 use crate::alone::with_drive;
 use crate::output::{print_json, tell_of};

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use drive::WipeOptions;
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{IoChoice, SpaceAfterWipe, path_text, run_here, shown};
+use service::{IoChoice, SpaceAfterWipe, run_here};
+use status::{path_text, shown};
 
 use crate::in_use;
 use crate::output::{print_json, tell_of};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::path_text::shown;
+use status::shown;
 
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]

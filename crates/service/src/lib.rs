@@ -16,17 +16,15 @@
 mod admission;
 mod control;
 mod error;
-mod path_text;
 mod serving;
 mod upkeep;
 mod watch;
 
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
-pub use control::admin::{AdminSocket, Change, StatusAnswer, ask_status, change, find_drives, find_served};
+pub use control::admin::{AdminSocket, Change, ask_status, change, find_drives, find_served};
 pub use control::resize::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
 pub use control::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use error::ServiceError;
-pub use path_text::{Shown, parse_path, path_text, shown};
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::gate::Gate;
@@ -34,24 +32,9 @@ pub use serving::open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, i
 pub use serving::requests::Requests;
 pub use serving::served::ServedDrive;
 pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
-pub use serving::workers::{IoBackend, IoChoice, Workers, run_here};
+pub use serving::workers::{IoChoice, Workers, run_here};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
-pub use watch::backing::{BackingReport, DeviceReport, devices_under, disks_under};
-pub use watch::compression::{
-    CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
-    SurveyedReport, TrainingReport, WrittenReport,
-};
-pub use watch::copies::CopyReport;
-pub use watch::events::{EventCount, EventKind, EventsReport, RecentEvent, WarnAt};
-pub use watch::growth::TimeToFull;
-pub use watch::health::{CriticalWarning, Warning};
+pub use watch::backing::{devices_under, disks_under};
+pub use watch::events::WarnAt;
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;
-pub use watch::offload_report::OffloadReport;
-pub use watch::report::{
-    BucketReport, CacheReport, CleaningReport, ErrorReport, KindReport, LatencyReport, RecoveryReport,
-    RequestReport, ScrubReport, ServerReport, StatusReport, WearReport,
-};
-pub use watch::states::{
-    DriveState, LiveKind, NoTime, RunState, SampleSource, ScrubState, SettlingState, WearSource,
-};

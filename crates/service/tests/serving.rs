@@ -83,7 +83,7 @@ fn workers_carry_requests() -> Outcome {
 #[test]
 fn plain_system_calls_do_as_well() -> Outcome {
     served(IoChoice::Plain, async |workers, drive, _| {
-        assert_eq!(drive.report().server.ok_or("no server")?.io_backend, "plain");
+        assert_eq!(drive.report().server.ok_or("no server")?.io_backend, status::IoBackend::Plain);
         write_and_read_on_every_worker(workers, drive).await
     })
 }

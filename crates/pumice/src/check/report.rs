@@ -1,6 +1,6 @@
 //! Output of `pumice check`.
 
-use service::path_text;
+use status::path_text;
 use std::io::{self, Write};
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use service::{Change, ScrubReport, StatusReport, change, path_text};
+use service::{Change, change};
+use status::{ScrubReport, StatusReport, path_text};
 
 use super::{Args, Faults};
 use crate::human;
@@ -34,7 +35,7 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     bar.set_style(ProgressStyle::with_template(
         "{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
     )?);
-    while report.state == service::ScrubState::Running {
+    while report.state == status::ScrubState::Running {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);
         std::thread::sleep(POLL);

@@ -6,7 +6,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use service::{StatusReport, ask_status};
+use service::ask_status;
+use status::StatusReport;
 
 use super::tools::{command, kill, run, terminate, wait_until};
 

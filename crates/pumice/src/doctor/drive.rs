@@ -1,6 +1,6 @@
 //! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
-use service::StatusReport;
+use status::StatusReport;
 
 use super::finding::Finding;
 use super::{Patient, Target};

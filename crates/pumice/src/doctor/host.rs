@@ -38,7 +38,7 @@ fn io_uring(patient: &Patient) -> Finding {
         }
     };
     match (run_here(IoChoice::Uring, |_| async {}), served_by) {
-        (Ok(()), Some(server)) if server.io_backend != "io_uring" => Finding::warn(
+        (Ok(()), Some(server)) if server.io_backend != status::IoBackend::Uring => Finding::warn(
             check,
             "allowed here, but the server does without",
             "it was started with --io plain, or may not",

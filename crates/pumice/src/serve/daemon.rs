@@ -11,7 +11,8 @@ use admin::{HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
-use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers, shown};
+use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers};
+use status::shown;
 use tokio::task::JoinSet;
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
@@ -202,7 +203,7 @@ impl Daemon {
         own: Option<Exports>,
     ) -> Result<()> {
         let direct = drive.report().server.is_some_and(|server| server.direct_io);
-        let io = self.workers.backend().name();
+        let io = self.workers.backend().as_str();
         tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");
         let offer = || {
             let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;

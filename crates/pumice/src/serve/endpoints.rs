@@ -10,7 +10,8 @@ use nbd::{
     TlsPolicy,
 };
 use parking_lot::RwLock;
-use service::{ServedDrive, Workers, shown};
+use service::{ServedDrive, Workers};
+use status::shown;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 

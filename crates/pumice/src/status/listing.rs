@@ -2,7 +2,7 @@
 //! of ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational
 //! Storage Drives*, 2022, figure 6), where they apply here. `docs/status.md` describes each line.
 
-use service::{DriveState, StatusReport};
+use status::{DriveState, StatusReport};
 
 use super::table::time_to_full;
 use crate::human;
@@ -72,7 +72,7 @@ fn drive_type(drive: &StatusReport) -> String {
         })
         .collect();
     match disks.is_empty() {
-        true => drive.backing.kind.clone(),
+        true => drive.backing.kind.to_string(),
         false => format!("{} on {}", drive.backing.kind, disks.join(", ")),
     }
 }
@@ -104,7 +104,7 @@ fn percentage_used(drive: &StatusReport) -> String {
 
 fn device_status(drive: &StatusReport) -> String {
     if drive.critical_warning.bits != 0 {
-        return format!("Warning: {}", drive.critical_warning.names.join(", "));
+        return format!("Warning: {}", drive.critical_warning);
     }
     match drive.state {
         DriveState::Online | DriveState::Idle | DriveState::ReadOnly | DriveState::Closed => {
@@ -127,14 +127,14 @@ fn compression_ratio(ratio: f64) -> String {
 fn critical_warning(drive: &StatusReport) -> String {
     match drive.critical_warning.bits {
         0 => "0".to_string(),
-        bits => format!("{bits:#x} ({})", drive.critical_warning.names.join(", ")),
+        bits => format!("{bits:#x} ({})", drive.critical_warning),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use service::{BackingReport, CriticalWarning, DeviceReport, WearReport};
+    use status::{BackingReport, CriticalWarning, DeviceReport, WearReport};
 
     fn line(drive: &StatusReport, word: &str) -> String {
         lines(drive).into_iter().find(|(name, _)| *name == word).map(|(_, value)| value).expect(word)
@@ -168,7 +168,7 @@ mod tests {
                 ..WearReport::default()
             },
             backing: BackingReport {
-                kind: "file".into(),
+                kind: status::BackingKind::File,
                 temperature_celsius: Some(38.2),
                 power_watts: Some(12.0),
                 devices: vec![DeviceReport {
@@ -210,7 +210,7 @@ mod tests {
             state: DriveState::Poisoned,
             critical_warning: CriticalWarning {
                 bits: 0xc,
-                names: vec!["reliability".into(), "read-only".into()],
+                names: vec![status::Warning::Reliability, status::Warning::ReadOnly],
             },
             ..StatusReport::default()
         };

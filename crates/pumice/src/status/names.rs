@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use service::shown;
+use status::shown;
 
 /// Mark in place of the removed beginning.
 const CUT: char = '\u{2026}';

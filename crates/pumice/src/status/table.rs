@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use service::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull, shown};
+use status::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull, shown};
 
 use super::listing;
 use crate::human;
@@ -81,7 +81,7 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
         for uri in &server.nbd_uris {
             table.text("NBD", uri);
         }
-        table.text("I/O", &server.io_backend);
+        table.text("I/O", server.io_backend.as_str());
         table.text("page cache", if server.direct_io { "bypassed" } else { "used" });
         if let Some(rate) = server.throttle_bytes_per_second {
             table.text("writes slowed down to", &format!("{}/s", human::bytes(rate)));

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::{StatusReport, find_drives, shown};
+use service::find_drives;
+use status::{StatusReport, shown};
 
 use history::History;
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use socket_file::SocketFile;
+use status::{DriveState, StatusAnswer, StatusReport, path_text};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -25,11 +26,8 @@ use tokio::task::JoinSet;
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
 use crate::error::ServiceError;
-use crate::path_text::path_text;
 use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::served::ServedDrive;
-use crate::watch::report::StatusReport;
-use crate::watch::states::DriveState;
 use log_limit::LogLimit;
 
 /// Longest request line taken.
@@ -91,13 +89,6 @@ pub enum Change {
     StopSettle,
     /// Trains a dictionary; the answer comes when that is done.
     Train,
-}
-
-/// Answer to a status request, and what `pumice status --json` prints.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct StatusAnswer {
-    /// A report a drive.
-    pub drives: Vec<StatusReport>,
 }
 
 #[derive(Serialize, Deserialize)]

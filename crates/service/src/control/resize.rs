@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use drive::{Drive, Spawner, WipeOptions, Wiped};
 use media::{Allocation, AnyMedia, Media};
+use status::StatusReport;
 
 use crate::control::admin::{Change, change, find_served};
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::serving::open::{OpenSettings, inspect, open, open_media};
-use crate::watch::report::StatusReport;
+use crate::watch::report::report;
 
 /// Sets the logical capacity of the drive at `path`, served or not. Answers how the drive is then.
 ///
@@ -28,7 +29,7 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
     changed.and(closed)?;
-    Ok(report(path, &drive, &media).await)
+    Ok(report_of(path, &drive, &media).await)
 }
 
 /// Compresses what is written to the drive at `path` from now on by another policy, served or not. Answers the codec that it
@@ -52,7 +53,7 @@ pub async fn set_codec(
     let changed = drive.set_codec(policy).await.map_err(failed);
     let closed = drive.close().await.map_err(failed);
     changed.and(closed)?;
-    Ok((before.to_string(), report(path, &drive, &media).await))
+    Ok((before.to_string(), report_of(path, &drive, &media).await))
 }
 
 /// Sets the physical size of the drive at `path`, served or not; a file is made longer first.
@@ -74,12 +75,12 @@ pub async fn set_size(
     let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
     let closed = drive.close().await.map_err(failed);
     changed.and(closed)?;
-    Ok(report(path, &drive, &media).await)
+    Ok(report_of(path, &drive, &media).await)
 }
 
-/// Of a drive that was opened here.
-async fn report(path: &Path, drive: &Drive<AnyMedia>, media: &AnyMedia) -> StatusReport {
-    StatusReport::new(path, &drive.status(), drive, keeps_allocated(media).await)
+/// Reports a drive that was opened here.
+async fn report_of(path: &Path, drive: &Drive<AnyMedia>, media: &AnyMedia) -> StatusReport {
+    report(path, &drive.status(), drive, keeps_allocated(media).await)
 }
 
 pub(crate) fn allocation(preallocate: bool) -> Allocation {

@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use status::{DriveState, EventKind, NoTime, ServerReport, StatusReport, TimeToFull, shown};
 
-use crate::path_text::shown;
-use crate::watch::events::{Event, EventKind, EventLog};
+use crate::watch::events::{Event, EventLog};
 use crate::watch::hook::Hook;
 use crate::watch::monitor::MonitorSettings;
-use crate::watch::report::{ServerReport, StatusReport};
-use crate::watch::states::{DriveState, NoTime};
 
 /// A drive that could not be opened, and why.
 pub struct DownDrive {
@@ -59,7 +57,7 @@ impl DownDrive {
             available_bytes: 0,
             level_percent: None,
         };
-        tracing::error!(drive = %path, event = event.kind.name(), "{}", event.message);
+        tracing::error!(drive = %path, event = event.kind.as_str(), "{}", event.message);
         let mut memory = self.memory.lock();
         memory.reason = reason.to_string();
         memory.events.add(&event);
@@ -89,7 +87,7 @@ impl DownDrive {
             state: DriveState::Down,
             state_reason: Some(memory.reason.clone()),
             program_version: env!("CARGO_PKG_VERSION").to_string(),
-            time_to_full: crate::watch::growth::TimeToFull::unknown(NoTime::NotServed),
+            time_to_full: TimeToFull::unknown(NoTime::NotServed),
             server: Some(server),
             ..StatusReport::default()
         }

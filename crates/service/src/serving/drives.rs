@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+use status::StatusReport;
 
 use crate::serving::down::DownDrive;
 use crate::serving::served::ServedDrive;
 use crate::watch::monitor::MonitorSettings;
-use crate::watch::report::StatusReport;
 
 /// The list as somebody sees it who does not keep it, and so keeps no drive that is closed.
 #[derive(Clone)]

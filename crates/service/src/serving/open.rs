@@ -9,12 +9,13 @@ use media::{AnyMedia, Direct, FileMedia, MediaError};
 use offload::Offload;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
+use status::StatusReport;
 
 use crate::admission::throttle::ThrottleSettings;
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::watch::monitor::MonitorSettings;
-use crate::watch::report::StatusReport;
+use crate::watch::report::idle_report;
 
 /// How long a backing that is in use is tried again, and how often.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -154,5 +155,5 @@ pub async fn inspect_status(
 ) -> Result<StatusReport, ServiceError> {
     let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    Ok(StatusReport::idle(&path, &drive, keeps_allocated(&media).await, accept_damage))
+    Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
 }

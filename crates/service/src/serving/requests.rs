@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::watch::latency::{Kind, Latencies};
 use device::DeviceError;
+use status::RequestReport;
+
+use crate::watch::latency::{Kind, Latencies};
 
 /// Requests of a served drive since it was opened, and whether new ones are taken.
 #[derive(Default)]
@@ -99,6 +101,20 @@ impl Requests {
     /// Requests begun and not ended.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Reports the counts.
+    pub(crate) fn report(&self) -> RequestReport {
+        RequestReport {
+            in_flight_count: self.in_flight(),
+            reads_count: self.reads.load(Ordering::Relaxed),
+            writes_count: self.writes.load(Ordering::Relaxed),
+            flushes_count: self.flushes.load(Ordering::Relaxed),
+            trims_count: self.trims.load(Ordering::Relaxed),
+            extents_count: self.extents.load(Ordering::Relaxed),
+            errors_count: self.errors.load(Ordering::Relaxed),
+            no_space_count: self.no_space.load(Ordering::Relaxed),
+        }
     }
 
     /// Refuses new requests from now on.

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use drive::Trained;
 use media::{Allocation, AnyMedia};
 use offload::Offload;
+use status::{IoBackend, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
 use crate::control::resize::grow;
 use crate::error::ServiceError;
-use crate::path_text::shown;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
 use crate::serving::open::{Helpers, OpenSettings, open};
 use crate::serving::requests::Requests;
-use crate::serving::workers::{IoBackend, Workers};
+use crate::serving::workers::Workers;
 use crate::upkeep::background::Background;
 use crate::upkeep::compute::Meter;
 use crate::upkeep::improve::Improver;
 use crate::upkeep::scrub::Scrubber;
 use crate::watch::monitor::Monitor;
-use crate::watch::offload_report::OffloadReport;
-use crate::watch::report::{ServerReport, StatusReport};
+use crate::watch::offload_report::offload_report;
+use crate::watch::report::report;
 use device::{Device, DeviceError, Extent, Geometry};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
@@ -133,21 +133,18 @@ impl ServedDrive {
     /// What the drive tells about itself.
     pub fn report(&self) -> StatusReport {
         let status = self.gate.drive.status();
-        let mut report = StatusReport::new(&self.path, &status, &self.gate.drive, self.keep_allocated);
+        let mut report = report(&self.path, &status, &self.gate.drive, self.keep_allocated);
         report.server = Some(ServerReport {
             pid: std::process::id(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             nbd_uris: self.nbd_uris.lock().clone(),
-            io_backend: self.backend.name().to_string(),
+            io_backend: self.backend,
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
-            requests: (&*self.gate.requests).into(),
+            requests: self.gate.requests.report(),
             scrub: self.scrubber.report(),
-            offload: self
-                .offload
-                .as_ref()
-                .map(|(name, offload)| OffloadReport::new(name, offload.statistics())),
+            offload: self.offload.as_ref().map(|(name, offload)| offload_report(name, offload.statistics())),
             training: self.improver.training_report(),
             settling: self.improver.settling_report(),
             survey: self.improver.survey_report(),

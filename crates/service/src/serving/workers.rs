@@ -13,6 +13,7 @@ use std::thread;
 use drive::Spawner;
 use media::{UringGuard, UringReactor};
 use offload::Offload;
+use status::IoBackend;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -34,25 +35,6 @@ pub enum IoChoice {
     Uring,
     /// System calls on helper threads.
     Plain,
-}
-
-/// How the backing is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoBackend {
-    /// One ring a worker.
-    Uring,
-    /// System calls on helper threads.
-    Plain,
-}
-
-impl IoBackend {
-    /// As status tells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            IoBackend::Uring => "io_uring",
-            IoBackend::Plain => "plain",
-        }
-    }
 }
 
 thread_local! {

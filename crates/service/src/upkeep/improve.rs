@@ -17,18 +17,19 @@ use drive::{Drive, Error, Settle, SettleStep, Trained};
 use layout::BLOCK_BYTES;
 use media::{AnyMedia, Media};
 use parking_lot::Mutex;
+use status::{
+    EventKind, RunState, SettleRunReport, SettlingReport, SettlingState, SurveyReport, TrainingReport, shown,
+};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::path_text::shown;
 use crate::serving::requests::Requests;
 use crate::serving::workers::Workers;
 use crate::upkeep::compute::{Meter, thread_time};
 use crate::upkeep::pause::{rest, rest_after};
-use crate::watch::compression::{SettleRunReport, SettlingReport, SurveyReport, TrainingReport};
-use crate::watch::events::{EventKind, Tell};
-use crate::watch::states::{RunState, SettlingState};
+use crate::watch::compression::training_report;
+use crate::watch::events::Tell;
 
 /// How often it is looked whether there is something to do.
 const LOOK: Duration = Duration::from_secs(1);
@@ -304,7 +305,7 @@ impl<M: Media> Shared<M> {
     async fn train(&self, asked: bool) -> Result<Trained, Error> {
         let trained = self.timed(self.drive.train()).await;
         if let Ok(trained) = &trained {
-            self.memory.lock().training = Some(TrainingReport::new(trained, asked, unix_seconds()));
+            self.memory.lock().training = Some(training_report(trained, asked, unix_seconds()));
             match trained.ids.len() {
                 0 => {
                     tracing::info!(drive = %shown(&self.path), outcome = trained.outcome, "no new dictionary");

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use drive::{Drive, Spawner};
 use media::AnyMedia;
 use parking_lot::Mutex;
+use status::{ScrubReport, ScrubState, shown};
 use tokio::sync::watch;
 
-use crate::path_text::shown;
 use crate::upkeep::pause::rest_unless_stopped;
-use crate::watch::report::ScrubReport;
-use crate::watch::states::ScrubState;
 
 /// Bytes of records a second, unless told otherwise: little beside what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;

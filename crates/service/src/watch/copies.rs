@@ -6,23 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use status::{CopyReport, DriveState, shown};
 
 use crate::control::admin::{ask_status, same_file};
 use crate::control::runtime_dir::{runtime_dirs, trusted};
-use crate::path_text::shown;
-use crate::watch::states::DriveState;
-
-/// A drive with the same id that is served, too.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CopyReport {
-    /// Of its backing, absolute.
-    #[serde(with = "crate::path_text::as_text")]
-    pub path: PathBuf,
-    /// Of its server.
-    pub pid: u32,
-}
 
 /// Looks for copies of a drive from time to time.
 pub(crate) struct Copies {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use status::{EventCount, EventKind, EventsReport, RecentEvent};
 
 use crate::watch::error_counts::{ErrorCounts, Rising};
 
@@ -21,71 +21,6 @@ const REMEMBERED: usize = 16;
 
 /// Where those who do things with a drive tell of them: a kind, and one line for people.
 pub(crate) type Tell = Box<dyn Fn(EventKind, String) + Send + Sync>;
-
-/// Kinds of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventKind {
-    /// The drive takes requests.
-    Opened,
-    /// It takes none any more.
-    Closed,
-    /// Physical space in use has reached a level.
-    SpaceWarning,
-    /// It has fallen below that level again.
-    SpaceWarningOver,
-    /// Writes are refused for want of physical space.
-    OutOfSpace,
-    /// They are taken again.
-    SpaceBack,
-    /// A write or sync of the backing failed: read-only from now on.
-    Poisoned,
-    /// Records were read that are not what was written.
-    CorruptRecord,
-    /// A dictionary was trained, and new records are compressed with it.
-    DictionaryAdopted,
-    /// A write to a segment failed: it is set aside, the drive goes on without it.
-    BadSegment,
-    /// A segment holds records that cannot be read: it is set aside.
-    DamagedSegment,
-    /// The drive could not be opened.
-    OpenFailed,
-}
-
-impl EventKind {
-    /// All of them.
-    pub const ALL: [EventKind; 12] = [
-        EventKind::Opened,
-        EventKind::Closed,
-        EventKind::SpaceWarning,
-        EventKind::SpaceWarningOver,
-        EventKind::OutOfSpace,
-        EventKind::SpaceBack,
-        EventKind::Poisoned,
-        EventKind::CorruptRecord,
-        EventKind::DictionaryAdopted,
-        EventKind::BadSegment,
-        EventKind::DamagedSegment,
-        EventKind::OpenFailed,
-    ];
-
-    /// As logs, metrics and hooks call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            EventKind::Opened => "opened",
-            EventKind::Closed => "closed",
-            EventKind::SpaceWarning => "space-warning",
-            EventKind::SpaceWarningOver => "space-warning-over",
-            EventKind::OutOfSpace => "out-of-space",
-            EventKind::SpaceBack => "space-back",
-            EventKind::Poisoned => "poisoned",
-            EventKind::CorruptRecord => "corrupt-record",
-            EventKind::DictionaryAdopted => "dictionary-adopted",
-            EventKind::BadSegment => "bad-segment",
-            EventKind::DamagedSegment => "damaged-segment",
-            EventKind::OpenFailed => "open-failed",
-        }
-    }
-}
 
 /// Levels of physical space in use at which there is an event, in percent, rising. As text: `80,90,95`, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -315,40 +250,6 @@ impl Watcher {
     }
 }
 
-/// Events of a drive since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EventsReport {
-    /// Levels of physical space in use at which there is an event, percent.
-    pub warn_at_percent: Vec<u8>,
-    /// How often each kind happened; every kind is there.
-    pub counts: Vec<EventCount>,
-    /// The latest, oldest first.
-    pub recent: Vec<RecentEvent>,
-}
-
-/// How often a kind of event happened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct EventCount {
-    pub event: String,
-    pub count: u64,
-}
-
-/// An event that is remembered.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct RecentEvent {
-    pub event: String,
-    /// Since 1970.
-    pub unix_seconds: u64,
-    pub message: String,
-    pub used_percent: f64,
-    pub level_percent: Option<u8>,
-}
-
 /// Remembers events.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
@@ -358,12 +259,14 @@ pub(crate) struct EventLog {
 
 impl EventLog {
     pub(crate) fn add(&mut self, event: &Event) {
-        self.counts[event.kind as usize] += 1;
+        if let Some(count) = self.counts.get_mut(event.kind as usize) {
+            *count += 1;
+        }
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
         }
         self.recent.push_back(RecentEvent {
-            event: event.kind.name().to_string(),
+            event: event.kind,
             unix_seconds: unix_seconds(event.at),
             message: event.message.clone(),
             used_percent: event.used_percent,
@@ -372,13 +275,10 @@ impl EventLog {
     }
 
     pub(crate) fn report(&self, warn_at: &WarnAt) -> EventsReport {
-        let count = |kind: EventKind| EventCount {
-            event: kind.name().to_string(),
-            count: self.counts[kind as usize],
-        };
+        let count = |&kind: &EventKind| EventCount { event: kind, count: self.counts[kind as usize] };
         EventsReport {
             warn_at_percent: warn_at.0.clone(),
-            counts: EventKind::ALL.map(count).to_vec(),
+            counts: EventKind::ALL.iter().map(count).collect(),
             recent: self.recent.iter().cloned().collect(),
         }
     }
@@ -523,8 +423,9 @@ mod tests {
         log.add(&seen(0).event(EventKind::Closed, "y".into()));
         let report = log.report(&WarnAt::default());
         assert_eq!(report.counts.len(), EventKind::ALL.len());
-        let count = |name: &str| report.counts.iter().find(|it| it.event == name).map(|it| it.count);
-        assert_eq!((count("space-warning"), count("closed"), count("opened")), (Some(100), Some(1), Some(0)));
+        let count = |kind: EventKind| report.counts.iter().find(|it| it.event == kind).map(|it| it.count);
+        assert_eq!(count(EventKind::SpaceWarning), Some(100));
+        assert_eq!((count(EventKind::Closed), count(EventKind::Opened)), (Some(1), Some(0)));
         assert_eq!(report.recent.len(), REMEMBERED);
         assert_eq!(report.recent.last().map(|event| event.message.as_str()), Some("y"));
     }

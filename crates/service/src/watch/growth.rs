@@ -7,9 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::watch::states::NoTime;
+use status::{NoTime, TimeToFull};
 
 /// Time between looks.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -22,31 +20,6 @@ const WINDOWS: [Duration; 4] = [
 ];
 /// The window that is the present, as soon as so much was seen.
 const PRESENT: Duration = WINDOWS[1];
-
-/// When physical space will be used up; [`None`] wherever there is nothing to tell. All from now on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TimeToFull {
-    /// At the present rate.
-    pub seconds: Option<f64>,
-    /// At the fastest growth of any window: the earliest.
-    pub soonest_seconds: Option<f64>,
-    /// At the slowest growth of any window: the latest; `None` if in some window space did not grow.
-    pub latest_seconds: Option<f64>,
-    /// The present rate: growth of the physical space in use.
-    pub growth_bytes_per_second: Option<f64>,
-    /// What the present rate was taken over.
-    pub window_seconds: Option<f64>,
-    /// Why there is no time.
-    pub reason: Option<NoTime>,
-}
-
-impl TimeToFull {
-    /// No time, and why.
-    pub(crate) fn unknown(reason: NoTime) -> TimeToFull {
-        TimeToFull { reason: Some(reason), ..TimeToFull::default() }
-    }
-}
 
 /// Space at one time. Bytes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use status::{EventKind, shown};
 use tokio::process::Command;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::path_text::shown;
-use crate::watch::events::{Event, EventKind, unix_seconds};
+use crate::watch::events::{Event, unix_seconds};
 
 /// A command that takes longer is killed, with all that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ impl Sender {
     pub(crate) fn tell(&self, event: &Event) {
         if self.0.try_send(event.clone()).is_err() {
             tracing::warn!(
-                event = event.kind.name(),
+                event = event.kind.as_str(),
                 "too many events wait for the command of --on-event: it is not run for this one"
             );
         }
@@ -68,7 +68,7 @@ impl Hook {
             while let Some(event) = queue.recv().await {
                 let _turn = TURN.lock().await;
                 if let Err(why) = run(&told, &event).await {
-                    let (drive, event) = (shown(&told.drive), event.kind.name());
+                    let (drive, event) = (shown(&told.drive), event.kind.as_str());
                     tracing::warn!(%drive, event, %why, "the command of --on-event failed");
                 }
             }
@@ -98,7 +98,7 @@ fn environment(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
     // Of a drive that is not open nothing is known.
     let known = |text: String| if event.kind == EventKind::OpenFailed { String::new() } else { text };
     vec![
-        ("PUMICE_EVENT", event.kind.name().into()),
+        ("PUMICE_EVENT", event.kind.as_str().into()),
         ("PUMICE_DRIVE", told.drive.clone().into()),
         ("PUMICE_ID", told.id.clone().into()),
         ("PUMICE_TIME", unix_seconds(event.at).to_string().into()),

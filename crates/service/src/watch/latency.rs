@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
+use status::{BucketReport, KindReport, LatencyReport};
 
 /// Kinds of requests that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Kind {
 }
 
 /// Number of [`Kind`]s.
-pub(crate) const KINDS: usize = 4;
+const KINDS: usize = 4;
 /// Smallest and largest latency told apart; what lies outside counts as the nearest. In nanoseconds.
 const LOWEST_NANOSECONDS: u64 = 16;
 const HIGHEST_NANOSECONDS: u64 = 100_000_000_000;
@@ -63,7 +64,7 @@ struct Shard(Mutex<[Timed; KINDS]>);
 
 /// What is known of one kind of requests.
 #[derive(Clone)]
-pub(crate) struct Timed {
+struct Timed {
     histogram: Histogram<u64>,
     sum_nanoseconds: u64,
 }
@@ -81,48 +82,54 @@ impl Timed {
         self.sum_nanoseconds = self.sum_nanoseconds.saturating_add(nanoseconds);
     }
 
-    /// Requests counted.
-    pub(crate) fn count(&self) -> u64 {
-        self.histogram.len()
-    }
-
-    /// Sum of all latencies.
-    pub(crate) fn sum_seconds(&self) -> f64 {
-        self.sum_nanoseconds as f64 / 1e9
-    }
-
-    /// The latency that so many percent of the requests did not exceed; 0 where there was none.
-    pub(crate) fn percentile_seconds(&self, percent: f64) -> f64 {
-        self.histogram.value_at_percentile(percent) as f64 / 1e9
-    }
-
-    /// The longest.
-    pub(crate) fn max_seconds(&self) -> f64 {
-        self.histogram.max() as f64 / 1e9
-    }
-
-    /// Bounds in seconds, and how many requests took no longer, to the precision of the histogram.
-    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+    /// Requests that took at most as long as each bound, to the precision of the histogram.
+    fn buckets(&self) -> Vec<BucketReport> {
         let mut recorded = self.histogram.iter_recorded().peekable();
-        let mut sum = 0;
+        let mut count = 0;
         let mut bucket = |bound: &u64| {
             while let Some(value) = recorded.next_if(|value| value.value_iterated_to() <= *bound) {
-                sum += value.count_since_last_iteration();
+                count += value.count_since_last_iteration();
             }
-            (*bound as f64 / 1e9, sum)
+            BucketReport { le_seconds: seconds(*bound), count }
         };
         BUCKETS_NANOSECONDS.iter().map(&mut bucket).collect()
     }
+
+    fn report(&self) -> KindReport {
+        let count = self.histogram.len();
+        let known = |nanoseconds: u64| (count > 0).then_some(seconds(nanoseconds));
+        let percentile = |percent: f64| known(self.histogram.value_at_percentile(percent));
+        KindReport {
+            count,
+            sum_seconds: seconds(self.sum_nanoseconds),
+            p50_seconds: percentile(50.0),
+            p90_seconds: percentile(90.0),
+            p99_seconds: percentile(99.0),
+            p999_seconds: percentile(99.9),
+            max_seconds: known(self.histogram.max()),
+            buckets: self.buckets(),
+        }
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
 }
 
 /// Histograms of all kinds, at one time.
 #[derive(Clone)]
-pub(crate) struct Snapshot(pub(crate) [Timed; KINDS]);
+pub(crate) struct Snapshot([Timed; KINDS]);
 
 impl Snapshot {
     /// Nothing counted.
     pub(crate) fn empty() -> Snapshot {
         Snapshot(std::array::from_fn(|_| Timed::new()))
+    }
+
+    /// Reports what was counted in a time of this length.
+    pub(crate) fn report(&self, window: Duration) -> LatencyReport {
+        let [read, write, flush, trim] = self.0.each_ref().map(Timed::report);
+        LatencyReport { window_seconds: window.as_secs_f64(), read, write, flush, trim }
     }
 
     /// What was counted after `earlier`.
@@ -195,21 +202,21 @@ mod tests {
     }
 
     /// Within the two digits that are kept.
-    fn about(found: f64, wanted: f64) -> bool {
-        (found - wanted).abs() <= wanted * 0.01
+    fn about(found: Option<f64>, wanted: f64) -> bool {
+        found.is_some_and(|found| (found - wanted).abs() <= wanted * 0.01)
     }
 
     #[test]
     fn percentiles_of_what_was_recorded() {
         let latencies = Latencies::new(2);
         (1..=1000).for_each(|n| latencies.record(Kind::Write, micros(n)));
-        let writes = &latencies.snapshot().0[Kind::Write as usize];
-        assert_eq!(writes.count(), 1000);
-        assert!(about(writes.percentile_seconds(50.0), 500e-6), "{}", writes.percentile_seconds(50.0));
-        assert!(about(writes.percentile_seconds(99.9), 999e-6));
-        assert!(about(writes.max_seconds(), 1000e-6));
-        assert!((writes.sum_seconds() - 0.5005).abs() < 1e-9);
-        assert_eq!(latencies.snapshot().0[Kind::Read as usize].count(), 0);
+        let LatencyReport { window_seconds, read, write, .. } = latencies.snapshot().report(micros(1500));
+        assert_eq!((window_seconds, write.count), (1500e-6, 1000));
+        assert!(about(write.p50_seconds, 500e-6), "{write:?}");
+        assert!(about(write.p999_seconds, 999e-6), "{write:?}");
+        assert!(about(write.max_seconds, 1000e-6), "{write:?}");
+        assert!((write.sum_seconds - 0.5005).abs() < 1e-9);
+        assert_eq!((read.count, read.p50_seconds, read.max_seconds), (0, None, None));
     }
 
     #[test]
@@ -219,14 +226,17 @@ mod tests {
             latencies.record(Kind::Read, micros(took));
         }
         let buckets = latencies.snapshot().0[Kind::Read as usize].buckets();
-        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{buckets:?}");
-        let up_to = |bound: f64| buckets.iter().find(|(le, _)| *le == bound).map(|(_, count)| *count);
+        assert!(
+            buckets.is_sorted_by(|a, b| a.le_seconds < b.le_seconds && a.count <= b.count),
+            "{buckets:?}"
+        );
+        let up_to = |bound: f64| buckets.iter().find(|it| it.le_seconds == bound).map(|bucket| bucket.count);
         assert_eq!(up_to(2e-6), Some(1));
         assert_eq!(up_to(5e-6), Some(2));
         assert_eq!(up_to(200e-6), Some(4));
         assert_eq!(up_to(1.0), Some(5));
         assert_eq!(up_to(10.0), Some(5), "a minute is in no bucket but the count");
-        assert!(buckets.iter().all(|(_, count)| *count <= 6));
+        assert!(buckets.iter().all(|bucket| bucket.count <= 6));
     }
 
     #[test]
@@ -234,9 +244,9 @@ mod tests {
         let latencies = Latencies::new(1);
         latencies.record(Kind::Flush, Duration::ZERO);
         latencies.record(Kind::Flush, Duration::MAX);
-        let flushes = &latencies.snapshot().0[Kind::Flush as usize];
-        assert_eq!(flushes.count(), 2);
-        assert!(flushes.max_seconds() >= 99.0 && flushes.max_seconds() < 200.0);
+        let flush = latencies.snapshot().report(Duration::ZERO).flush;
+        assert_eq!(flush.count, 2);
+        assert!(flush.max_seconds.is_some_and(|seconds| (99.0..200.0).contains(&seconds)), "{flush:?}");
     }
 
     #[test]
@@ -245,12 +255,12 @@ mod tests {
         let record = |count: u64| (0..count).for_each(|n| latencies.record(Kind::Trim, micros(n + 1)));
         std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(|| record(50)))));
         let before = latencies.snapshot();
-        assert_eq!(before.0[Kind::Trim as usize].count(), 300);
+        assert_eq!(before.report(Duration::ZERO).trim.count, 300);
         latencies.record(Kind::Trim, micros(9000));
         let since = latencies.snapshot().since(&before);
-        let trims = &since.0[Kind::Trim as usize];
-        assert_eq!(trims.count(), 1);
-        assert!(about(trims.percentile_seconds(50.0), 9e-3));
-        assert!(about(trims.sum_seconds(), 9e-3));
+        let trim = since.report(Duration::ZERO).trim;
+        assert_eq!(trim.count, 1);
+        assert!(about(trim.p50_seconds, 9e-3), "{trim:?}");
+        assert!(about(Some(trim.sum_seconds), 9e-3), "{trim:?}");
     }
 }

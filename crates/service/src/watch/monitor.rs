@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use drive::{Drive, State, Status};
 use media::AnyMedia;
 use parking_lot::Mutex;
+use status::{BackingReport, CopyReport, EventKind, StatusReport, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::path_text::shown;
 use crate::serving::requests::Requests;
-use crate::watch::backing::{BackingReport, Prober};
-use crate::watch::copies::{Copies, CopyReport};
+use crate::watch::backing::Prober;
+use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
-use crate::watch::events::{Event, EventKind, EventLog, Seen, Tell, WarnAt, Watcher};
+use crate::watch::events::{Event, EventLog, Seen, Tell, WarnAt, Watcher};
 use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
-use crate::watch::report::{LatencyReport, StatusReport, limit_bytes, used_ratio};
+use crate::watch::report::{assess, limit_bytes, used_ratio};
 
 /// How often events are looked for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -179,17 +179,17 @@ impl Monitor {
         let now = watched.requests.latencies.snapshot();
         let memory = watched.memory.lock();
         report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
-        report.assess(memory.backing.clone(), memory.watcher.warn_at());
+        assess(report, memory.backing.clone(), memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
         report.time_to_full = memory.growth.predict(&sample(at, status), limits(status));
         let Some(server) = &mut report.server else { return };
         server.events = memory.events.report(memory.watcher.warn_at());
         let earlier = memory.latencies.iter().rev().find(|(then, _)| at.saturating_sub(*then) >= RECENT);
         server.latency_recent = match earlier {
-            Some((then, before)) => LatencyReport::new(at - *then, &now.since(before)),
-            None => LatencyReport::new(at, &now),
+            Some((then, before)) => now.since(before).report(at - *then),
+            None => now.report(at),
         };
-        server.latency = LatencyReport::new(at, &now);
+        server.latency = now.report(at);
     }
 }
 
@@ -272,7 +272,7 @@ fn limits(status: &Status) -> Limits {
 
 /// One line an event.
 fn log(path: &Path, event: &Event) {
-    let (drive, name, message) = (shown(path), event.kind.name(), &event.message);
+    let (drive, name, message) = (shown(path), event.kind.as_str(), &event.message);
     let used = (event.used_percent * 100.0).round() / 100.0;
     let level = event.level_percent;
     match event.kind {
@@ -283,7 +283,7 @@ fn log(path: &Path, event: &Event) {
         | EventKind::DictionaryAdopted => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::SpaceWarning | EventKind::BadSegment => {
+        EventKind::SpaceWarning | EventKind::BadSegment | EventKind::Unknown => {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::OpenFailed

@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Cell;
-use service::{DriveState, StatusReport};
+use status::{DriveState, StatusReport};
 
 use super::history::Watched;
 use crate::human;

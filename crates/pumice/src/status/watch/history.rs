@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use service::StatusReport;
+use status::StatusReport;
 
 /// Number of rates kept for the charts.
 pub(super) const POINTS: usize = 240;
@@ -92,7 +92,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use service::ServerReport;
+    use status::ServerReport;
 
     fn report(path: &str, seconds: f64, written: u64) -> StatusReport {
         StatusReport {

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
-use service::{DriveState, KindReport, RunState, StatusReport, shown};
+use status::{DriveState, KindReport, RunState, StatusReport, shown};
 
 use super::columns::{BORDERS, Column, latency, percent, rate, ratio, space_style};
 use super::history::{History, Rates, Watched};
@@ -135,7 +135,7 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
     };
     let mut warnings = match report.critical_warning.bits {
         0 => "none".to_string(),
-        bits => format!("{bits:#x} {}", report.critical_warning.names.join(", ")),
+        bits => format!("{bits:#x} {}", report.critical_warning),
     };
     if let Some(copy) = report.copies.first() {
         warnings = format!("{warnings}; a copy (same id) is served: {}", shown(&copy.path));
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use service::{EventsReport, LatencyReport, RecentEvent, ServerReport, TimeToFull};
+    use status::{EventsReport, LatencyReport, RecentEvent, ServerReport, TimeToFull};
 
     fn report(path: &str, seconds: u32, used: f64) -> StatusReport {
         let writes = KindReport { count: 5, p99_seconds: Some(0.0012), ..KindReport::default() };

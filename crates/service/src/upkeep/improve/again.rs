@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use drive::{Error, Settle};
 use media::Media;
+use status::{SettlingState, shown};
 use tokio::time::Instant;
 
 use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
-use crate::path_text::shown;
-use crate::watch::compression::SurveyReport;
-use crate::watch::states::SettlingState;
+use crate::watch::compression::survey_report;
 
 /// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
 const GAIN_MIN: f64 = 1.03;
@@ -87,6 +86,6 @@ impl<M: Media> Shared<M> {
         }
         pass.surveyed = written;
         let survey = self.timed(self.drive.survey(SURVEY_RECORDS)).await;
-        self.memory.lock().survey = Some(SurveyReport::new(&survey, unix_seconds()));
+        self.memory.lock().survey = Some(survey_report(&survey, unix_seconds()));
     }
 }

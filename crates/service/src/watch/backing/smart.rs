@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::DeviceReport;
+use status::DeviceReport;
 
 /// A disk that takes longer to answer tells nothing.
 const TIMEOUT: Duration = Duration::from_secs(5);

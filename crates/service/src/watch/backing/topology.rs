@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::DeviceReport;
+use status::{BackingKind, DeviceReport};
 
 /// Layers (partition, device mapper, RAID, loop) followed at most.
 const DEPTH_MAX: usize = 16;
@@ -18,13 +18,13 @@ pub(super) struct Topology<'a> {
 
 impl Topology<'_> {
     /// Whether `path` is a file or a block device, and the disks under it as their directories in sysfs.
-    pub(super) fn disks_under(&self, path: &Path) -> (&'static str, Vec<PathBuf>) {
+    pub(super) fn disks_under(&self, path: &Path) -> (BackingKind, Vec<PathBuf>) {
         let mut disks = Vec::new();
-        let Ok(metadata) = std::fs::metadata(path) else { return ("unknown", disks) };
+        let Ok(metadata) = std::fs::metadata(path) else { return (BackingKind::Unknown, disks) };
         let (kind, number) = if metadata.file_type().is_block_device() {
-            ("block device", metadata.rdev())
+            (BackingKind::BlockDevice, metadata.rdev())
         } else {
-            ("file", metadata.dev())
+            (BackingKind::File, metadata.dev())
         };
         self.descend(number, 0, &mut disks);
         (kind, disks)

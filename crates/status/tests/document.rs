@@ -1,16 +1,18 @@
-//! `docs/status.md` lists the keys of the status, their types and whether they may be null: exactly those there are.
+//! `docs/status.md` and `docs/schema/status.json` list exactly the keys of a report, with their types and whether they may
+//! be null.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use service::{
+use status::{
     BucketReport, CopyReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport,
     KindReport, LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport,
     SettleRunReport, SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport,
-    TrainingReport,
+    TrainingReport, Warning,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/status.json");
 
 /// A report with one element in every array, and nothing known that may be unknown.
 fn sample() -> StatusReport {
@@ -19,11 +21,11 @@ fn sample() -> StatusReport {
         copies: vec![CopyReport::default()],
         ..StatusReport::default()
     };
-    report.critical_warning = CriticalWarning { names: vec![String::new()], ..CriticalWarning::default() };
+    report.critical_warning = CriticalWarning { names: vec![Warning::Unknown], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
     report.compression.dictionaries = vec![DictionaryReport::default()];
     report.compression.live = vec![LiveReport::default()];
-    report.compression.written = vec![service::WrittenReport::default()];
+    report.compression.written = vec![status::WrittenReport::default()];
     let latency = LatencyReport {
         read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
         ..LatencyReport::default()
@@ -89,6 +91,45 @@ fn documented() -> BTreeMap<String, String> {
     rows.collect()
 }
 
+/// Keys and types of the schema.
+fn in_schema() -> BTreeMap<String, String> {
+    let schema: Value =
+        serde_json::from_str(&std::fs::read_to_string(SCHEMA).expect("a schema")).expect("JSON");
+    let mut keys = BTreeMap::new();
+    let mut left = vec![(String::new(), &schema["$defs"]["drive"])];
+    while let Some((path, node)) = left.pop() {
+        if let Some(definition) = node["$ref"].as_str() {
+            let name = definition.strip_prefix("#/$defs/").expect("a definition");
+            left.push((path, &schema["$defs"][name]));
+            continue;
+        }
+        let kind = match &node["type"] {
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+            kind => kind.as_str().expect("a type").to_string(),
+        };
+        if kind == "array" {
+            left.push((format!("{path}[]"), &node["items"]));
+            continue;
+        }
+        for (key, below) in node["properties"].as_object().into_iter().flatten() {
+            left.push((if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, below));
+        }
+        if !path.is_empty() {
+            keys.insert(path, kind);
+        }
+    }
+    keys
+}
+
+#[test]
+fn the_schema_has_the_documented_keys() {
+    let mut in_schema = in_schema();
+    in_schema.retain(|key, _| !described_elsewhere(key));
+    let mut documented = documented();
+    documented.retain(|key, _| !described_elsewhere(key));
+    assert_eq!(in_schema, documented);
+}
+
 /// Described once for all: the other kinds of requests, and the same latencies over another time.
 fn described_elsewhere(key: &str) -> bool {
     key.starts_with("server.latency_recent.")
@@ -131,19 +172,19 @@ fn every_key_is_documented_with_its_type() {
 fn what_may_be_null_has_the_type_that_is_documented() {
     let mut report = sample();
     report.state_reason = Some("x".into());
-    report.wear = service::WearReport {
+    report.wear = status::WearReport {
         endurance_bytes: Some(1),
         percentage_used: Some(1.0),
-        source: Some(service::WearSource::Device),
+        source: Some(status::WearSource::Device),
         ..report.wear
     };
-    report.time_to_full = service::TimeToFull {
+    report.time_to_full = status::TimeToFull {
         seconds: Some(1.0),
         soonest_seconds: Some(1.0),
         latest_seconds: Some(1.0),
         growth_bytes_per_second: Some(1.0),
         window_seconds: Some(1.0),
-        reason: Some(service::NoTime::Full),
+        reason: Some(status::NoTime::Full),
     };
     let device = DeviceReport {
         name: "x".into(),
@@ -159,8 +200,8 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         smart_passed: Some(true),
         critical_warning: Some(1),
     };
-    report.backing = service::BackingReport {
-        kind: "file".into(),
+    report.backing = status::BackingReport {
+        kind: status::BackingKind::File,
         temperature_celsius: Some(1.0),
         power_watts: Some(1.0),
         percentage_used: Some(1.0),

@@ -1,4 +1,4 @@
-//! Paths as text. A path is bytes; JSON, logs and terminals take text only.
+//! Paths as text. A path is a sequence of bytes; JSON, logs and terminals need text.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,48 +6,31 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Begins the text of a path that is not UTF-8. No absolute path begins like this.
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+/// Prefix of the text of a path that is not UTF-8. No absolute path has this prefix.
 const SCHEME: &str = "file://";
+/// Bytes that are encoded in a URI: all but the unreserved characters of RFC 3986, and the slash.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// The path as text for programs, from which [`parse_path`] makes the same path again: itself if it is UTF-8, otherwise a
-/// `file://` URI with percent-encoding (RFC 3986).
+/// Returns the path as text for programs. [`parse_path`] returns the same path again. A path that is UTF-8 is its own
+/// text, any other is a `file://` URI with percent-encoding (RFC 3986).
 pub fn path_text(path: &Path) -> String {
-    if let Some(text) = path.to_str() {
-        return text.to_string();
+    match path.to_str() {
+        Some(text) => text.to_string(),
+        None => format!("{SCHEME}{}", percent_encode(path.as_os_str().as_bytes(), ENCODED)),
     }
-    let mut text = SCHEME.to_string();
-    for byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
-            text.push(char::from(*byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    text
 }
 
-/// The path of a text made by [`path_text`].
+/// Returns the path of a text made by [`path_text`].
 pub fn parse_path(text: &str) -> PathBuf {
-    let Some(mut rest) = text.strip_prefix(SCHEME).map(str::as_bytes) else { return text.into() };
-    let mut bytes = Vec::with_capacity(rest.len());
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    loop {
-        rest = match rest {
-            [] => return OsString::from_vec(bytes).into(),
-            [b'%', high, low, after @ ..] if digit(*high).is_some() && digit(*low).is_some() => {
-                bytes.push(digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0));
-                after
-            }
-            [byte, after @ ..] => {
-                bytes.push(*byte);
-                after
-            }
-        };
+    match text.strip_prefix(SCHEME) {
+        Some(encoded) => OsString::from_vec(percent_decode_str(encoded).collect()).into(),
+        None => text.into(),
     }
 }
 
-/// The path as text for people: bytes that are not UTF-8 as `\xff`, control characters as `\n` or `\u{1b}`.
+/// Displays the path for people: bytes that are not UTF-8 as `\xff`, control characters as `\n` or `\u{1b}`.
 pub fn shown(path: &Path) -> Shown<'_> {
     Shown(path)
 }
@@ -108,7 +91,7 @@ mod tests {
             assert_eq!(path_text(path), text);
             assert_eq!(parse_path(text), path, "{text}");
         }
-        // Whatever somebody else writes there is a path of some kind.
+        // Any other text is some path.
         for odd in ["file://", "file:///a%", "file:///a%4", "file:///a%zz", "file:///\u{e9}%C3"] {
             parse_path(odd);
         }

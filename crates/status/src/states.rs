@@ -1,7 +1,6 @@
-//! States in the status, by the names that JSON has for them.
+//! States and kinds in a status report, with their names in JSON.
 //!
-//! A name that this program does not know (of a newer server) is read as `Unknown`, so that the rest of the status can be
-//! shown.
+//! An unknown name, of a newer server, is read as `Unknown`, so that the rest of the report can be shown.
 
 use std::fmt;
 
@@ -13,13 +12,16 @@ macro_rules! states {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub enum $name {
             $($(#[$doc])* #[serde(rename = $text)] $variant,)+
-            /// Of a newer program.
+            /// Known to a newer program only, or not available.
             #[default]
             #[serde(other, rename = "unknown")]
             Unknown,
         }
 
         impl $name {
+            /// All values but `Unknown`.
+            pub const ALL: &[$name] = &[$($name::$variant,)+];
+
             /// The name in JSON.
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -36,6 +38,7 @@ macro_rules! states {
         }
     };
 }
+pub(crate) use states;
 
 states! {
     /// State of a drive.
@@ -147,24 +150,66 @@ states! {
     }
 }
 
+states! {
+    /// Kind of a backing.
+    BackingKind {
+        /// A file.
+        File = "file",
+        /// A block device.
+        BlockDevice = "block device",
+    }
+}
+
+states! {
+    /// How a server does I/O.
+    IoBackend {
+        /// One ring per worker thread.
+        Uring = "io_uring",
+        /// System calls on helper threads.
+        Plain = "plain",
+    }
+}
+
+states! {
+    /// Kind of an event.
+    EventKind {
+        /// The drive accepts requests.
+        Opened = "opened",
+        /// It accepts none any more.
+        Closed = "closed",
+        /// Physical space in use reached a level of `--warn-at`.
+        SpaceWarning = "space-warning",
+        /// It fell below that level.
+        SpaceWarningOver = "space-warning-over",
+        /// Writes are refused for lack of physical space.
+        OutOfSpace = "out-of-space",
+        /// Writes are accepted again.
+        SpaceBack = "space-back",
+        /// A write or sync of the backing failed. The drive is read-only from now on.
+        Poisoned = "poisoned",
+        /// Reads found records that differ from what was written.
+        CorruptRecord = "corrupt-record",
+        /// A dictionary was trained, and new records are compressed with it.
+        DictionaryAdopted = "dictionary-adopted",
+        /// A write to a segment failed, and the segment was set aside.
+        BadSegment = "bad-segment",
+        /// A segment holds records that cannot be read, and was set aside.
+        DamagedSegment = "damaged-segment",
+        /// The drive could not be opened.
+        OpenFailed = "open-failed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_in_json_are_those_that_are_printed() {
-        let states = [
-            DriveState::Online,
-            DriveState::ReadOnly,
-            DriveState::Poisoned,
-            DriveState::Closed,
-            DriveState::Idle,
-            DriveState::Damaged,
-            DriveState::Down,
-        ];
-        for state in states {
+        for state in DriveState::ALL {
             assert_eq!(serde_json::to_value(state).expect("JSON"), state.as_str());
-            assert_eq!(serde_json::from_value::<DriveState>(state.as_str().into()).expect("a state"), state);
+            let name = state.as_str().into();
+            assert_eq!(serde_json::from_value::<DriveState>(name).expect("a state"), *state);
         }
         assert_eq!(serde_json::to_value(NoTime::CapacityFirst).expect("JSON"), "capacity first");
         assert_eq!(format!("{:>10}|", DriveState::ReadOnly), " read-only|");

@@ -1,0 +1,36 @@
+//! Status reports of drives: what servers answer, and what the command line and monitoring print.
+//!
+//! Serialized as JSON, the reports are a stable interface: fields are added, never renamed or removed. `docs/status.md`
+//! describes each, `docs/schema/status.json` is their schema. Sizes are in bytes unless a name says otherwise. The
+//! service makes the reports; this crate knows no drive.
+
+#![forbid(unsafe_code)]
+
+mod backing;
+mod compression;
+mod events;
+mod path_text;
+mod report;
+mod server;
+mod states;
+mod warning;
+
+pub use backing::{BackingReport, DeviceReport};
+pub use compression::{
+    CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
+    SurveyedReport, TrainingReport, WrittenReport,
+};
+pub use events::{EventCount, EventsReport, RecentEvent};
+pub use path_text::{Shown, parse_path, path_text, shown};
+pub use report::{
+    CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, StatusAnswer, StatusReport,
+    TimeToFull, WearReport,
+};
+pub use server::{
+    BucketReport, KindReport, LatencyReport, OffloadReport, RequestReport, ScrubReport, ServerReport,
+};
+pub use states::{
+    BackingKind, DriveState, EventKind, IoBackend, LiveKind, NoTime, RunState, SampleSource, ScrubState,
+    SettlingState, WearSource,
+};
+pub use warning::{CriticalWarning, Warning};

@@ -1,0 +1,145 @@
+//! The part of a status report that only a served drive has: server, requests, latencies and tasks.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compression::{SettlingReport, SurveyReport, TrainingReport};
+use crate::events::EventsReport;
+use crate::states::{IoBackend, ScrubState};
+
+/// The server that has the drive.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ServerReport {
+    pub pid: u32,
+    /// Time since the drive was opened.
+    pub uptime_seconds: f64,
+    pub threads: usize,
+    /// NBD URIs at which clients find the drive.
+    pub nbd_uris: Vec<String>,
+    pub io_backend: IoBackend,
+    /// Rate to which writes are slowed down; `None` while they are not.
+    pub throttle_bytes_per_second: Option<u64>,
+    /// I/O bypasses the page cache.
+    pub direct_io: bool,
+    pub requests: RequestReport,
+    /// Since the drive was opened.
+    pub latency: LatencyReport,
+    /// Of the last minute, or since the drive was opened if that is less.
+    pub latency_recent: LatencyReport,
+    pub events: EventsReport,
+    /// The running scrub, or the last one since the drive was opened.
+    pub scrub: Option<ScrubReport>,
+    /// The last training since the drive was opened.
+    pub training: Option<TrainingReport>,
+    pub settling: SettlingReport,
+    /// The last survey since the drive was opened.
+    pub survey: Option<SurveyReport>,
+    /// The device that compresses, if there is one.
+    pub offload: Option<OffloadReport>,
+}
+
+/// A scrub: all records of a served drive are read and verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ScrubReport {
+    pub state: ScrubState,
+    pub started_unix_seconds: u64,
+    pub finished_unix_seconds: Option<u64>,
+    /// Its rate, in bytes of records.
+    pub bytes_per_second: u64,
+    pub records_verified_count: u64,
+    /// Bytes of records read, including bad ones.
+    pub read_bytes: u64,
+    /// Approximate size of all records.
+    pub total_bytes: u64,
+    pub faults_count: u64,
+    /// The first hundred, each with logical address, segment and place.
+    pub faults: Vec<String>,
+}
+
+/// Latencies of successful requests.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct LatencyReport {
+    /// Time that the values cover.
+    pub window_seconds: f64,
+    pub read: KindReport,
+    pub write: KindReport,
+    pub flush: KindReport,
+    pub trim: KindReport,
+}
+
+/// Latencies of one kind of request, to two significant digits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct KindReport {
+    pub count: u64,
+    pub sum_seconds: f64,
+    /// `None` if there was no request, like the next four.
+    pub p50_seconds: Option<f64>,
+    pub p90_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+    pub p999_seconds: Option<f64>,
+    pub max_seconds: Option<f64>,
+    pub buckets: Vec<BucketReport>,
+}
+
+/// Number of requests that took at most as long as a bound.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct BucketReport {
+    pub le_seconds: f64,
+    pub count: u64,
+}
+
+impl LatencyReport {
+    /// Returns the kinds with their names.
+    pub fn kinds(&self) -> [(&'static str, &KindReport); 4] {
+        [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("trim", &self.trim)]
+    }
+}
+
+/// Requests since the drive was opened.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct RequestReport {
+    pub in_flight_count: u64,
+    pub reads_count: u64,
+    pub writes_count: u64,
+    pub flushes_count: u64,
+    pub trims_count: u64,
+    pub extents_count: u64,
+    pub errors_count: u64,
+    /// Part of the errors: refused for lack of physical space.
+    pub no_space_count: u64,
+}
+
+/// The device that compresses for all drives of a server. The numbers are sums over the drives since the server was
+/// started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct OffloadReport {
+    /// As given to `--offload`: `qat` or `qat:PATH`.
+    pub name: String,
+    pub device_jobs_count: u64,
+    pub device_input_bytes: u64,
+    /// Bytes stored for these.
+    pub device_output_bytes: u64,
+    /// Compressed by the processor because the device could not take them.
+    pub software_jobs_count: u64,
+    pub software_input_bytes: u64,
+    pub incompressible_jobs_count: u64,
+    pub busy_count: u64,
+    pub failed_count: u64,
+    /// Sessions closed after failures.
+    pub given_up_count: u64,
+    /// Batches that the processor compressed because too many were waiting.
+    pub queue_full_count: u64,
+}

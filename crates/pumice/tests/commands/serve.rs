@@ -208,8 +208,7 @@ fn tls_keeps_plain_clients_out() -> Outcome {
 #[test]
 fn wrong_usage_is_2() {
     for arguments in [
-        &["serve"][..],
-        &["serve", "x", "--nbd", "http://x"],
+        &["serve", "x", "--nbd", "http://x"][..],
         &["serve", "x", "--accept-damage"],
         &["serve", "x", "--admin", "tcp:localhost:1"],
         &["serve", "x", "--threads", "0"],

@@ -9,13 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{MakeWriter, layer};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Largest number of lines that wait to be written.
 const LINES_MAX: usize = 4096;
+/// Environment variable with the levels to log.
+const LEVELS_VARIABLE: &str = "PUMICE_LOG";
 /// Longest time that [`finish`] waits for these lines.
 const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -36,9 +40,24 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Starts the log with warnings and notices, or with the levels in `PUMICE_LOG` (`debug`, `nbd=trace`, ...).
+/// Reads levels such as `debug` or `nbd=trace,drive=debug`. `info` applies to everything else.
+fn levels(text: &str) -> Option<Targets> {
+    // `Targets` takes a single word that is no level for the name of a target, and no word at all for a level.
+    let is_level = |level: &str| !level.is_empty() && level.parse::<LevelFilter>().is_ok();
+    if !text.split(',').all(|item| item.split('=').next_back().is_some_and(is_level)) {
+        return None;
+    }
+    let targets: Targets = text.parse().ok()?;
+    Some(match targets.default_level() {
+        Some(_) => targets,
+        None => targets.with_default(LevelFilter::INFO),
+    })
+}
+
+/// Starts the log at level `info`, or with the levels in `PUMICE_LOG`.
 pub(crate) fn start(format: Format) {
-    let filter = EnvFilter::try_from_env("PUMICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted = std::env::var(LEVELS_VARIABLE).ok().filter(|text| !text.is_empty());
+    let levels_wanted = wanted.as_deref().map(levels);
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .thread_name("pumice-log")
@@ -46,16 +65,21 @@ pub(crate) fn start(format: Format) {
     let _ = DROPPED.set(writer.error_counter());
     // Dropping the guard prints to standard output if the log is stuck, and may hang there.
     std::mem::forget(guard);
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = layer()
         .with_writer(Counting(writer))
         .with_ansi(std::io::stderr().is_terminal() && format == Format::Text)
         .with_target(false);
-    // An error means that a log was already started.
-    let _ = match format {
-        Format::Text => log.try_init(),
-        Format::Json => log.json().flatten_event(true).try_init(),
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
     };
+    let default = || Targets::new().with_default(LevelFilter::INFO);
+    let targets = levels_wanted.clone().flatten().unwrap_or_else(default);
+    // An error means that a log was already started.
+    let _ = tracing_subscriber::registry().with(targets).with(lines).try_init();
+    if let (Some(text), Some(None)) = (wanted, levels_wanted) {
+        tracing::warn!("{LEVELS_VARIABLE} is ignored: {text:?}; expected a level, or CRATE=LEVEL,...");
+    }
 }
 
 /// Number of lines dropped so far.
@@ -165,6 +189,23 @@ mod tests {
         assert_eq!(*one_line(b"drive=a\nWARN forged\r\n"), *b"drive=a WARN forged \n");
         assert_eq!(*one_line(b"no end"), *b"no end");
         assert_eq!(*one_line(b"\n"), *b"\n");
+    }
+
+    #[test]
+    fn levels_apply_to_a_crate_or_to_all() {
+        use tracing::Level;
+        let is_logged = |text: &str, target: &str, level: Level| {
+            levels(text).map(|levels| levels.would_enable(target, &level))
+        };
+        assert_eq!(is_logged("debug", "drive::open", Level::DEBUG), Some(true));
+        assert_eq!(is_logged("warn", "drive", Level::INFO), Some(false));
+        assert_eq!(is_logged("nbd=debug", "nbd::session", Level::DEBUG), Some(true));
+        assert_eq!(is_logged("nbd=debug", "drive", Level::DEBUG), Some(false));
+        assert_eq!(is_logged("nbd=debug", "drive", Level::INFO), Some(true));
+        assert_eq!(is_logged("off,nbd=trace", "drive", Level::ERROR), Some(false));
+        for wrong in ["loud", "nbd=", "nbd=loud", ",", ""] {
+            assert!(levels(wrong).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct ServerConfig {
     pub tls: TlsPolicy,
     /// Whether TCP without TLS is allowed on addresses other than loopback.
     pub insecure: bool,
+    /// Whether TCP on addresses other than loopback is allowed with TLS that needs no client certificate.
+    pub tls_anonymous: bool,
     /// Most connections at a time. One more takes the place of a connection in its handshake if there is one,
     /// and is closed at once otherwise.
     pub connections_max: usize,
@@ -60,6 +62,7 @@ impl Default for ServerConfig {
         Self {
             tls: TlsPolicy::Off,
             insecure: false,
+            tls_anonymous: false,
             connections_max: 1024,
             connections_per_peer_max: 512,
             requests_per_connection_max: 256,

@@ -44,6 +44,11 @@ pub enum ListenError {
     Socket(Address, socket_file::Error),
     #[error("{0}: anyone on the network could use the drive: configure TLS, or use --insecure")]
     Insecure(Address),
+    #[error(
+        "{0}: anyone on the network could use the drive, as TLS without a client CA lets any client in: configure \
+         the client CA, or use --tls-anonymous"
+    )]
+    Anonymous(Address),
     #[error("{0}: {1}")]
     Io(Address, io::Error),
 }
@@ -86,20 +91,26 @@ impl Listener {
         }
     }
 
-    /// Listens on a TCP port (0: any free one). Without TLS only loopback addresses are allowed, unless
-    /// `insecure` is set.
+    /// Checks that not just anyone on a network could be a client at `address`. An address that is not
+    /// loopback needs TLS with client certificates, unless the configuration explicitly allows less.
     ///
     /// # Errors
-    /// [`ListenError`] if the address would be open to the network or cannot be resolved, or a system call
-    /// fails.
+    /// [`ListenError`] if the address would be open to the network or cannot be resolved.
+    pub fn check(address: &Address, config: &ServerConfig) -> Result<(), ListenError> {
+        match address {
+            Address::Unix(_) => Ok(()),
+            Address::Tcp(host, port) => resolve(host, *port, config).map(drop),
+        }
+    }
+
+    /// Listens on a TCP port (0: any free one).
+    ///
+    /// # Errors
+    /// Those of [`Listener::check`]; [`ListenError`] if a system call fails.
     pub fn tcp(host: &str, port: u16, config: &ServerConfig) -> Result<Self, ListenError> {
         let address = Address::Tcp(host.to_owned(), port);
         let fail = |error| ListenError::Io(address.clone(), error);
-        let resolved: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(fail)?.collect();
-        let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
-        if open && matches!(config.tls, TlsPolicy::Off) && !config.insecure {
-            return Err(ListenError::Insecure(address));
-        }
+        let resolved = resolve(host, port, config)?;
         let listener = TcpListener::bind(resolved.as_slice()).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         expect_signs_of_life(&listener).map_err(|error| fail(error.into()))?;
@@ -123,6 +134,22 @@ impl Listener {
             }
             Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
         })
+    }
+}
+
+/// Resolves a TCP address, and makes the check of [`Listener::check`].
+fn resolve(host: &str, port: u16, config: &ServerConfig) -> Result<Vec<SocketAddr>, ListenError> {
+    let address = || Address::Tcp(host.to_owned(), port);
+    let resolved = (host, port).to_socket_addrs().map_err(|error| ListenError::Io(address(), error))?;
+    let resolved: Vec<SocketAddr> = resolved.collect();
+    let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
+    match &config.tls {
+        _ if !open || config.insecure => Ok(resolved),
+        TlsPolicy::Off => Err(ListenError::Insecure(address())),
+        TlsPolicy::Required(tls) if !tls.authenticates_clients && !config.tls_anonymous => {
+            Err(ListenError::Anonymous(address()))
+        }
+        TlsPolicy::Required(_) => Ok(resolved),
     }
 }
 

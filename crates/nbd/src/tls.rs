@@ -18,6 +18,8 @@ const PEM_MAX_BYTES: u64 = 1 << 20;
 #[derive(Clone)]
 pub struct TlsConfig {
     pub(crate) acceptor: TlsAcceptor,
+    /// Whether clients need a certificate.
+    pub(crate) authenticates_clients: bool,
 }
 
 /// Failure to set up TLS.
@@ -88,6 +90,7 @@ impl TlsConfig {
         let key = PrivateKeyDer::from_pem_slice(&read(key)?)
             .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
         let config = builder.with_single_cert(chain, key)?;
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Self { acceptor, authenticates_clients: client_ca.is_some() })
     }
 }

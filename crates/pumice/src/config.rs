@@ -259,7 +259,8 @@ impl Server {
             None => nbd::TlsPolicy::Off,
         };
         let defaults = nbd::ServerConfig::default();
-        let ServerOptions { max_connections, max_connections_per_peer, insecure, .. } = self.options.clone();
+        let ServerOptions { max_connections, max_connections_per_peer, insecure, tls_anonymous, .. } =
+            self.options.clone();
         let limit = |given: Option<values::Connections>| given.unwrap_or_default().0.map(|max| max as usize);
         let connections_max = limit(max_connections).unwrap_or(defaults.connections_max);
         // By default one peer can use at most half of the connections.
@@ -268,6 +269,7 @@ impl Server {
         Ok(nbd::ServerConfig {
             tls,
             insecure: insecure.unwrap_or_default(),
+            tls_anonymous: tls_anonymous.unwrap_or_default(),
             connections_max,
             connections_per_peer_max,
             ..defaults

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nbd::option::ClientOption;
 use nbd::protocol::*;
-use nbd::{ServerConfig, ShutdownTrigger, TlsConfig, TlsError, TlsPolicy};
+use nbd::{Address, ListenError, Listener, ServerConfig, ShutdownTrigger, TlsConfig, TlsError, TlsPolicy};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -48,6 +48,19 @@ fn server(folder: &Path, clients_need_certificates: bool) -> ServerConfig {
     let ca: Option<PathBuf> = clients_need_certificates.then(|| file("ca.pem"));
     let tls = TlsConfig::from_pem_files(&file("server.pem"), &file("server.key"), ca.as_deref());
     ServerConfig { tls: TlsPolicy::Required(tls.expect("usable")), ..ServerConfig::default() }
+}
+
+#[test]
+fn tcp_beyond_this_machine_needs_client_certificates() {
+    let Some(folder) = certificates() else { return };
+    let check = |config: &ServerConfig| Listener::check(&Address::Tcp("0.0.0.0".into(), 0), config);
+    let anonymous = server(folder.path(), false);
+    assert!(matches!(check(&anonymous), Err(ListenError::Anonymous(_))));
+    assert!(matches!(Listener::tcp("0.0.0.0", 0, &anonymous), Err(ListenError::Anonymous(_))));
+    Listener::tcp("127.0.0.1", 0, &anonymous).expect("loopback");
+    check(&server(folder.path(), true)).expect("with client certificates");
+    check(&ServerConfig { tls_anonymous: true, ..anonymous.clone() }).expect("allowed explicitly");
+    check(&ServerConfig { insecure: true, ..anonymous }).expect("allowed even without TLS");
 }
 
 fn connector(folder: &Path, with_certificate: bool) -> TlsConnector {

@@ -83,6 +83,9 @@ options! {
         /// Allow NBD and HTTP over TCP without TLS on non-loopback addresses
         #[arg(long, num_args = 0, default_missing_value = "true")]
         insecure: bool,
+        /// Allow NBD over TCP on non-loopback addresses with TLS but without client certificates
+        #[arg(long, num_args = 0, default_missing_value = "true")]
+        tls_anonymous: bool,
         /// Maximum number of NBD connections [default: 1024]
         #[arg(long, value_name = "COUNT")]
         max_connections: Connections,

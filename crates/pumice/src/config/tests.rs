@@ -33,6 +33,7 @@ threads = 3
 io = "plain"
 offload = "qat:/opt/libqatzip.so"
 insecure = true
+tls-anonymous = true
 max-connections = 4096
 max-connections-per-peer = 100
 [server.tls]
@@ -80,6 +81,7 @@ fn every_key_is_understood() {
                 io: Some(Io(IoChoice::Plain)),
                 offload: Some(Offload(offload::Choice::Qat(Some("/opt/libqatzip.so".into())))),
                 insecure: Some(true),
+                tls_anonymous: Some(true),
                 max_connections: Some(Connections(Some(4096))),
                 max_connections_per_peer: Some(Connections(Some(100))),
                 ..config.server.options.clone()

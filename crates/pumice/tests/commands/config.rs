@@ -305,6 +305,34 @@ fn sighup_without_a_file_ends_nothing() -> Outcome {
 }
 
 #[test]
+fn a_reload_opens_no_drive_to_anyone_on_the_network() {
+    if !needs(&["openssl"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let (cert, key) = (drive.file("cert"), drive.file("key"));
+    let request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    succeed("openssl", &[&request[..], &names[..], &["-keyout", &key, "-out", &cert]].concat());
+    let tls = format!("[server.tls]\ncert = \"{cert}\"\nkey = \"{key}\"\n");
+    let drives = table(&drive.path(), "");
+    let good = socket(&drive, "all") + &tls + &format!("ca = \"{cert}\"\n") + &drives;
+    let server = drive.serve_config(&good, 1);
+    let public = socket(&drive, "all").replace("\"]", "\", \"tcp:0.0.0.0:0\"]");
+    // Settings that need a restart do not help.
+    for public in [public.clone(), public + "tls-anonymous = true\n"] {
+        let before = drive.log().len();
+        reload(&drive, &server, &(public + &tls + &drives));
+        let log = drive.log();
+        assert!(
+            log[before..].contains("nothing changed: ") && log[before..].contains("--tls-anonymous"),
+            "{log}"
+        );
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
 fn the_service_manager_is_told() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let socket = std::os::unix::net::UnixDatagram::bind(drive.folder().join("notify"))?;

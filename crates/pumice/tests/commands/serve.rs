@@ -196,7 +196,12 @@ fn tls_keeps_plain_clients_out() -> Outcome {
         ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
     let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
     succeed("openssl", &[&request[..], &names[..], &["-keyout", &key, "-out", &cert]].concat());
-    let server = drive.serve(&["--nbd", "tcp:localhost:0", "--tls-cert", &cert, "--tls-key", &key]);
+    let tls = ["--tls-cert", &cert, "--tls-key", &key];
+    let path = text(&drive.path());
+    let run = drive.pumice(&[&["serve", &path, "--nbd", "tcp:0.0.0.0:0"], &tls[..]].concat());
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("--tls-anonymous") && run.stderr.lines().count() == 1, "{run:?}");
+    let server = drive.serve(&[&["--nbd", "tcp:localhost:0"], &tls[..]].concat());
     assert!(server.uri().starts_with("nbds://localhost:"), "{}", server.uri());
     let info = succeed("nbdinfo", &[&format!("{}?tls-certificates={}", server.uri(), authority.display())]);
     assert!(info.contains("with TLS"), "{info}");

@@ -22,9 +22,14 @@ impl Daemon {
     /// bound addresses of drives that are not open yet.
     fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
         let mut config = self.source.load()?;
-        let nbd = config.server.nbd_config()?;
+        let nbd = self.with_renewed_tls(config.server.nbd_config()?.tls);
         self.keep_what_needs_a_restart(&mut config);
-        let bound = self.endpoints.bind(&addresses(&config)?, &self.nbd)?;
+        let addresses = addresses(&config)?;
+        // Addresses that are already bound too: the client CA may be gone.
+        for address in &addresses {
+            nbd::Listener::check(address, &nbd)?;
+        }
+        let bound = self.endpoints.bind(&addresses, &nbd)?;
         // Drives that stay accept clients at their new addresses immediately.
         let mut wanted = Vec::new();
         for address in &config.server.nbd {
@@ -45,6 +50,15 @@ impl Daemon {
             self.http = http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
         }
         Ok((config, nbd, bound))
+    }
+
+    /// Returns the NBD settings in effect with other certificates. Whether TLS is required cannot change.
+    fn with_renewed_tls(&self, tls: nbd::TlsPolicy) -> ServerConfig {
+        let tls = match (&self.nbd.tls, tls) {
+            (nbd::TlsPolicy::Required(_), tls @ nbd::TlsPolicy::Required(_)) => tls,
+            (now, _) => now.clone(),
+        };
+        ServerConfig { tls, ..self.nbd.clone() }
     }
 
     /// Keeps settings that cannot change while the server runs, and logs a warning for each.
@@ -70,9 +84,7 @@ impl Daemon {
         // Certificates may have been renewed in the same files.
         self.common.renew_tls(nbd.tls.clone());
         self.open.iter().for_each(|open| open.own.renew_tls(nbd.tls.clone()));
-        if matches!((&self.nbd.tls, &nbd.tls), (nbd::TlsPolicy::Required(_), nbd::TlsPolicy::Required(_))) {
-            self.nbd.tls = nbd.tls;
-        }
+        self.nbd = nbd;
         // Removed drives are closed first, because new ones may use their names.
         while let Some(at) = self.open.iter().position(|open| find(&config, open).is_none()) {
             self.close_logged(at).await;

@@ -1,21 +1,25 @@
-//! Where to listen for HTTP: `HOST:PORT`.
+//! Listening address for HTTP: `HOST:PORT` or `unix:SOCKET`.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A host name or IP address, and a port (0: any free one). As text `HOST:PORT`, IPv6 addresses in brackets.
+/// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAddress {
-    /// Without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
+pub enum HttpAddress {
+    /// A host name or IP address without brackets, and a port (0: any free one). As text `HOST:PORT`, with IPv6 addresses in
+    /// brackets.
+    Tcp(String, u16),
+    /// Path of a Unix socket. As text `unix:SOCKET`.
+    Unix(PathBuf),
 }
 
-/// Text that is no address.
+/// Text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an address to listen on: write HOST:PORT, such as 127.0.0.1:9841 or [::1]:9841")]
+#[error(
+    "{0:?} is not an address to listen on: expected HOST:PORT, such as 127.0.0.1:9841 or [::1]:9841, or unix:SOCKET"
+)]
 pub struct HttpAddressError(String);
 
 impl FromStr for HttpAddress {
@@ -23,27 +27,42 @@ impl FromStr for HttpAddress {
 
     fn from_str(text: &str) -> Result<HttpAddress, HttpAddressError> {
         let error = || HttpAddressError(text.to_string());
-        let (host, port) = match text.strip_prefix('[') {
-            Some(bracketed) => {
-                let (host, port) = bracketed.split_once("]:").ok_or_else(error)?;
-                host.parse::<Ipv6Addr>().map_err(|_| error())?;
-                (host, port)
-            }
-            None => text.split_once(':').ok_or_else(error)?,
-        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            let usable = !path.is_empty() && !path.contains('\0');
+            return usable.then(|| HttpAddress::Unix(path.into())).ok_or_else(error);
+        }
+        let (host, port) = split_port(text).ok_or_else(error)?;
         let named = !host.is_empty() && !host.contains(['/', '@', ' ']);
         if !named || !port.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(error());
         }
-        Ok(HttpAddress { host: host.to_string(), port: port.parse().map_err(|_| error())? })
+        Ok(HttpAddress::Tcp(host.to_string(), port.parse().map_err(|_| error())?))
     }
+}
+
+/// Splits `HOST:PORT`. Brackets are removed from an IPv6 address.
+fn split_port(text: &str) -> Option<(&str, &str)> {
+    match text.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once("]:").filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok()),
+        None => text.split_once(':'),
+    }
+}
+
+/// Whether the value of a `Host` header names this machine: an IP address, `localhost` or `name`. A page of another origin
+/// that has its own name resolve to a loopback address (DNS rebinding) has that name there.
+pub(crate) fn is_host(value: &str, name: &str) -> bool {
+    let host = split_port(value).map_or(value, |(host, _)| host);
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let is = |name: &str| host.eq_ignore_ascii_case(name);
+    host.parse::<IpAddr>().is_ok() || is("localhost") || is(name)
 }
 
 impl fmt::Display for HttpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        match self {
+            HttpAddress::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            HttpAddress::Tcp(host, port) => write!(f, "{host}:{port}"),
+            HttpAddress::Unix(path) => write!(f, "unix:{}", status::shown(path)),
         }
     }
 }
@@ -61,9 +80,12 @@ mod tests {
             ("0.0.0.0:65535", "0.0.0.0", 65_535),
         ] {
             let address: HttpAddress = text.parse().expect(text);
-            assert_eq!((address.host.as_str(), address.port), (host, port));
+            assert_eq!(address, HttpAddress::Tcp(host.to_string(), port));
             assert_eq!(address.to_string(), text);
         }
+        let address: HttpAddress = "unix:/run/http.sock".parse().expect("a socket");
+        assert_eq!(address, HttpAddress::Unix("/run/http.sock".into()));
+        assert_eq!(address.to_string(), "unix:/run/http.sock");
     }
 
     #[test]
@@ -80,11 +102,32 @@ mod tests {
             "a:b:80",
             "a:65536",
             "a:-1",
+            "unix:",
+            "unix:/a\0b",
         ] {
             assert!(text.parse::<HttpAddress>().is_err(), "{text}");
         }
         for text in ["http://a:80", "tcp:localhost:80", "a b:80", "user@a:80", "a:+80"] {
             assert!(text.parse::<HttpAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_name_this_machine() {
+        for host in
+            ["localhost", "LocalHost:9841", "127.0.0.1:9841", "10.0.0.1", "[::1]:9841", "[::1]", "node7:80"]
+        {
+            assert!(is_host(host, "node7"), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9841",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "x:y",
+        ] {
+            assert!(!is_host(host, "node7"), "{host}");
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
+use crate::address::is_host;
 use crate::metrics;
 
 /// Of `/metrics`, as Prometheus wants to see it named.
@@ -15,11 +16,21 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// What there is.
 const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
 
-/// The answer to a request. Its body is not looked at.
+/// The answer to a request. Its body is not looked at. If `host` is given, it is the only name, beside `localhost` and IP
+/// addresses, that the client may have for this machine.
 pub(crate) fn answer<B>(
     request: &Request<B>,
+    host: Option<&str>,
     reports: impl FnOnce() -> Vec<StatusReport>,
 ) -> Response<Full<Bytes>> {
+    let named =
+        |value: &HeaderValue| value.to_str().is_ok_and(|value| host.is_none_or(|host| is_host(value, host)));
+    if !request.headers().get_all(HOST).iter().all(named) {
+        return plain(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this port is for this machine only: use localhost or an IP address as the host",
+        );
+    }
     let path = request.uri().path();
     if !matches!(path, "/" | "/metrics" | "/healthz" | "/status") {
         return plain(StatusCode::NOT_FOUND, &format!("no such path; there are {PATHS}"));

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use log_limit::LogLimit;
+use socket_file::SocketFile;
 use status::StatusReport;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::address::HttpAddress;
@@ -28,6 +31,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const REQUEST_MAX_BYTES: usize = 16 << 10;
 /// Most headers.
 const HEADERS_MAX: usize = 64;
+/// Clients of a Unix socket that may wait to be accepted.
+const BACKLOG: i32 = 64;
 
 /// How to get the reports of all drives, as they are now. Called for each request; must not wait.
 pub type Reports = Arc<dyn Fn() -> Vec<StatusReport> + Send + Sync>;
@@ -55,20 +60,32 @@ pub enum HttpError {
     /// The address is open to the network.
     #[error("{0}: anyone on the network could read the status: listen on 127.0.0.1, or use --insecure")]
     Insecure(HttpAddress),
+    /// The Unix socket cannot be used.
+    #[error("{0}: cannot listen for HTTP: {1}")]
+    Socket(HttpAddress, socket_file::Error),
     /// The system refuses.
     #[error("{0}: cannot listen for HTTP: {1}")]
     Io(HttpAddress, io::Error),
 }
 
+/// A bound socket.
+enum Socket {
+    /// The name that clients may use for this machine, beside `localhost` and IP addresses; `None`: any, as the network is
+    /// trusted.
+    Tcp(TcpListener, Option<String>),
+    /// The file is removed before the socket is closed.
+    Unix { _file: SocketFile, listener: UnixListener },
+}
+
 /// A port that is bound: clients can connect, and wait for [`HttpListener::serve`].
 pub struct HttpListener {
-    listener: TcpListener,
-    address: SocketAddr,
+    socket: Socket,
+    address: HttpAddress,
 }
 
 /// A listening server; ends when dropped, with its connections.
 pub struct HttpServer {
-    address: SocketAddr,
+    address: HttpAddress,
     accepting: JoinHandle<()>,
 }
 
@@ -79,14 +96,20 @@ impl Drop for HttpServer {
 }
 
 impl HttpListener {
-    /// Binds the port, on the current runtime; beyond this machine only if `insecure`.
+    /// Binds the address, on the current runtime. TCP beyond this machine needs `insecure`. A Unix socket is for this user only.
     ///
     /// # Errors
     /// [`HttpError`] if the address would be open to the network, is unknown or in use.
     pub fn bind(address: &HttpAddress, insecure: bool) -> Result<HttpListener, HttpError> {
+        match address {
+            HttpAddress::Tcp(host, port) => HttpListener::tcp(address, host, *port, insecure),
+            HttpAddress::Unix(path) => HttpListener::unix(address, path),
+        }
+    }
+
+    fn tcp(address: &HttpAddress, host: &str, port: u16, insecure: bool) -> Result<HttpListener, HttpError> {
         let failed = |error| HttpError::Io(address.clone(), error);
-        let host = (address.host.as_str(), address.port);
-        let resolved: Vec<SocketAddr> = host.to_socket_addrs().map_err(failed)?.collect();
+        let resolved: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
         let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
         if open && !insecure {
             return Err(HttpError::Insecure(address.clone()));
@@ -94,12 +117,23 @@ impl HttpListener {
         let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        Ok(HttpListener { listener: TcpListener::from_std(listener).map_err(failed)?, address: bound })
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        let name = (!open).then(|| host.to_string());
+        let address = HttpAddress::Tcp(bound.ip().to_string(), bound.port());
+        Ok(HttpListener { socket: Socket::Tcp(listener, name), address })
+    }
+
+    fn unix(address: &HttpAddress, path: &Path) -> Result<HttpListener, HttpError> {
+        let (listener, file) =
+            socket_file::listen(path, BACKLOG).map_err(|error| HttpError::Socket(address.clone(), error))?;
+        let listener =
+            UnixListener::from_std(listener).map_err(|error| HttpError::Io(address.clone(), error))?;
+        Ok(HttpListener { socket: Socket::Unix { _file: file, listener }, address: address.clone() })
     }
 
     /// Answers clients from now on.
     pub fn serve(self, limits: Limits, reports: Reports) -> HttpServer {
-        let accepting = tokio::spawn(accept(self.listener, limits, reports));
+        let accepting = tokio::spawn(accept(self.socket, limits, reports));
         HttpServer { address: self.address, accepting }
     }
 }
@@ -118,21 +152,43 @@ impl HttpServer {
         Ok(HttpListener::bind(address, insecure)?.serve(limits, reports))
     }
 
-    /// Where it listens, with the port that was given.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Address it listens at, with the actual port.
+    pub fn address(&self) -> &HttpAddress {
+        &self.address
     }
 }
 
-/// Accepts for ever.
-async fn accept(listener: TcpListener, limits: Limits, reports: Reports) {
+/// A client's connection.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Socket::Tcp(listener, _) => Box::new(listener.accept().await?.0),
+            Socket::Unix { listener, .. } => Box::new(listener.accept().await?.0),
+        })
+    }
+
+    /// The only names that clients may use for this machine, if not all.
+    fn host(&self) -> Option<Arc<str>> {
+        match self {
+            Socket::Tcp(_, name) => name.as_deref().map(Arc::from),
+            Socket::Unix { .. } => None,
+        }
+    }
+}
+
+/// Accepts clients until it is aborted.
+async fn accept(socket: Socket, limits: Limits, reports: Reports) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     let failures = LogLimit::new();
+    let host = socket.host();
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+            accepted = socket.accept() => match accepted {
+                Ok(stream) => stream,
                 Err(error) => {
                     if let Some(held_back) = failures.pass() {
                         tracing::warn!(%error, held_back, "cannot accept an HTTP client");
@@ -149,14 +205,14 @@ async fn accept(listener: TcpListener, limits: Limits, reports: Reports) {
                 oldest.abort();
             }
         }
-        oldest_first.push_back(connections.spawn(carry(stream, limits, reports.clone())));
+        oldest_first.push_back(connections.spawn(carry(stream, limits, host.clone(), reports.clone())));
     }
 }
 
-/// One connection, from beginning to end.
-async fn carry(stream: TcpStream, limits: Limits, reports: Reports) {
+/// Serves one connection, from beginning to end.
+async fn carry(stream: Box<dyn Stream>, limits: Limits, host: Option<Arc<str>>, reports: Reports) {
     let respond = service_fn(move |request: hyper::Request<Incoming>| {
-        let response = answer(&request, || reports());
+        let response = answer(&request, host.as_deref(), || reports());
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()

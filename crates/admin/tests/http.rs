@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use admin::{HttpServer, Limits, Reports};
+use admin::{HttpAddress, HttpServer, Limits, Reports};
 use status::{DriveState, ServerReport, StatusReport};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -27,13 +27,22 @@ fn report(path: &str, state: DriveState) -> StatusReport {
 
 /// A server on a thread of its own.
 struct Server {
-    address: std::net::SocketAddr,
+    address: String,
     asked: Arc<AtomicUsize>,
     _stop: tokio::sync::oneshot::Sender<()>,
 }
 
 impl Server {
     fn start(limits: Limits, drives: Vec<StatusReport>) -> Result<Server, Box<dyn std::error::Error>> {
+        Server::start_at("127.0.0.1:0", limits, drives)
+    }
+
+    fn start_at(
+        address: &str,
+        limits: Limits,
+        drives: Vec<StatusReport>,
+    ) -> Result<Server, Box<dyn std::error::Error>> {
+        let here: HttpAddress = address.parse()?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (started, address) = std::sync::mpsc::channel();
         let asked = Arc::new(AtomicUsize::new(0));
@@ -44,10 +53,9 @@ impl Server {
         });
         std::thread::spawn(move || -> std::io::Result<()> {
             tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-                let here = "127.0.0.1:0".parse().map_err(std::io::Error::other)?;
                 let server =
                     HttpServer::listen(&here, false, limits, reports).map_err(std::io::Error::other)?;
-                let _ = started.send(server.address());
+                let _ = started.send(server.address().to_string());
                 let _ = stopped.await;
                 Ok(())
             })
@@ -60,7 +68,7 @@ impl Server {
     }
 
     fn connect(&self) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.address)?;
+        let stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(stream)
@@ -75,7 +83,7 @@ impl Server {
     }
 
     fn get(&self, path: &str) -> std::io::Result<String> {
-        self.say(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+        self.say(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
     }
 
     /// It still answers as it should.
@@ -127,7 +135,7 @@ fn tells_what_it_has() -> Outcome {
 #[test]
 fn head_is_an_answer_without_its_body() -> Outcome {
     let server = Server::usual()?;
-    let answer = server.say(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let answer = server.say(b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     assert_code(&answer, 200);
     assert!(answer.contains("content-length: ") && answer.ends_with("\r\n\r\n"), "{answer}");
     Ok(())
@@ -162,16 +170,16 @@ fn requests_it_does_not_know_are_refused() -> Outcome {
     let server = Server::usual()?;
     for (request, code) in [
         // Unknown paths, also such as try to get out of somewhere.
-        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        ("GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        ("GET /%6detrics HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("GET /metrics/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("GET /%6detrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         // Methods that would change something, or that are none.
-        ("POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 405),
-        ("DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        ("PUT /status HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 405),
-        ("EXPLODE /status HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        ("CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 405),
+        ("DELETE /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        ("PUT /status HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 405),
+        ("EXPLODE /status HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        ("CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         // Not HTTP.
         ("{\"command\":\"status\"}\n\n", 400),
         ("GET /metrics\r\n\r\n", 400),
@@ -190,7 +198,7 @@ fn requests_it_does_not_know_are_refused() -> Outcome {
         assert_code(&server.say(bytes)?, 400);
     }
     assert_eq!(server.asked.load(Ordering::Relaxed), 0, "nobody asked the drives");
-    let refused = server.say(b"POST /status HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let refused = server.say(b"POST /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     assert!(refused.contains("allow: GET, HEAD") && refused.contains("read-only"), "{refused}");
     server.assert_well()
 }
@@ -224,7 +232,8 @@ fn a_header_without_end_does_not_fill_the_memory() -> Outcome {
 #[test]
 fn a_body_is_not_waited_for() -> Outcome {
     let server = Server::usual()?;
-    let answer = server.say(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n")?;
+    let answer =
+        server.say(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n")?;
     assert_code(&answer, 200);
     server.assert_well()
 }
@@ -232,7 +241,7 @@ fn a_body_is_not_waited_for() -> Outcome {
 #[test]
 fn one_request_a_connection() -> Outcome {
     let server = Server::usual()?;
-    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = server.say(request.repeat(100).as_bytes())?;
     assert_eq!(answer.matches("HTTP/1.1 200 ").count(), 1, "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
@@ -268,7 +277,7 @@ fn who_does_not_take_the_answer_is_disconnected() -> Outcome {
     let drives = (0..2000).map(|n| report(&format!("/srv/{n}"), DriveState::Online)).collect();
     let server = Server::start(limits, drives)?;
     let mut stream = server.connect()?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     // Wakes up long after the server has given up.
     std::thread::sleep(Duration::from_millis(1500));
     let answer = read_all(&mut stream)?;
@@ -293,6 +302,47 @@ fn many_idle_connections_keep_nobody_out() -> Outcome {
     server.assert_well()
 }
 
+/// A page of another origin may have its own name resolve to a loopback address.
+#[test]
+fn clients_that_have_another_name_for_this_machine_are_refused() -> Outcome {
+    let server = Server::usual()?;
+    let get = |host: &str| server.say(format!("GET /status HTTP/1.1\r\n{host}\r\n").as_bytes());
+    for host in
+        ["Host: evil.example\r\n", "Host: localhost\r\nHost: evil.example:9841\r\n", "Host: \u{e9}\r\n"]
+    {
+        assert_code(&get(host)?, 421);
+    }
+    assert_eq!(server.asked.load(Ordering::Relaxed), 0, "nobody asked the drives");
+    for host in ["Host: localhost:9841\r\n", "Host: 127.0.0.1\r\n", "Host: [::1]:9841\r\n", ""] {
+        assert_code(&get(host)?, 200);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_unix_socket_is_for_its_owner_and_goes_with_the_server() -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("http.sock");
+    let address = format!("unix:{}", path.display());
+    let drives = || vec![report("/srv/a", DriveState::Online)];
+    let server = Server::start_at(&address, Limits::default(), drives())?;
+    assert!(Server::start_at(&address, Limits::default(), drives()).is_err(), "two servers at one socket");
+    assert_eq!(std::fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+    let mut stream = std::os::unix::net::UnixStream::connect(&path)?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: anything\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    assert_code(&answer, 200);
+    drop(server);
+    let since = std::time::Instant::now();
+    while path.exists() {
+        assert!(since.elapsed() < PATIENCE, "the socket stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 #[test]
 fn beyond_this_machine_only_if_allowed() -> Outcome {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -304,7 +354,8 @@ fn beyond_this_machine_only_if_allowed() -> Outcome {
             assert!(error.contains("--insecure"), "{error}");
         }
         let open = listen("0.0.0.0:0", true)?;
-        let taken = listen(&format!("127.0.0.1:{}", open.address().port()), false);
+        let HttpAddress::Tcp(_, port) = *open.address() else { return Err("not TCP".into()) };
+        let taken = listen(&format!("127.0.0.1:{port}"), false);
         let error = taken.err().ok_or("two servers on one port")?.to_string();
         assert!(error.contains("cannot listen"), "{error}");
         let unknown = listen("no-such-host.invalid:80", false);

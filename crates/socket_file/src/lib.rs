@@ -5,13 +5,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -69,11 +69,11 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
     let _lock = lock_directory(path, LOCK_PATIENCE);
     remove_dead(path)?;
     let socket = unix_socket()?;
+    // The file gets the mode of the socket. Setting it afterwards by path could change another file that was put there.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(io::Error::from)?)
         .map_err(io::Error::from)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path) };
-    // Nobody can connect before it is listened at, so nobody slips in before the mode is set.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&socket, backlog).map_err(io::Error::from)?;
     Ok((UnixListener::from(socket), file))
 }
@@ -146,6 +146,8 @@ fn lock_directory(socket: &Path, patience: Duration) -> Option<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn dir() -> tempfile::TempDir {

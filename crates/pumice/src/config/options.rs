@@ -65,8 +65,8 @@ options! {
             warn_at: Levels,
             on_event: CommandText,
         }
-        /// HTTP listening address for monitoring (read-only): /metrics for Prometheus, /healthz, /status
-        #[arg(long, value_name = "HOST:PORT")]
+        /// HTTP listening address for monitoring (read-only), HOST:PORT or unix:SOCKET: /metrics for Prometheus, /healthz, /status
+        #[arg(long, value_name = "ADDRESS")]
         http: Http,
         /// Log format: text or json [default: text]
         #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&["text", "json"]), hide_possible_values = true)]

@@ -234,7 +234,7 @@ fn errors_name_file_line_field_and_what_was_expected() {
         ("max-connections = 0", "server.max-connections: ", "a number from 1 to 1048576"),
         ("max-connections = 1048577", "server.max-connections: ", "a number from 1 to 1048576"),
         ("max-connections-per-peer = \"all\"", "server.max-connections-per-peer: ", "a number from 1 to"),
-        ("http = \"here\"", "server.http: ", "write HOST:PORT"),
+        ("http = \"here\"", "server.http: ", "expected HOST:PORT"),
         ("log-format = \"xml\"", "server.log-format: ", "none of text, json"),
         ("io = \"fast\"", "server.io: ", "none of auto, uring, plain"),
         ("admin = \"tcp:localhost:1\"", "server.admin: ", "not unix:SOCKET"),

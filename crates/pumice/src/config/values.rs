@@ -116,8 +116,14 @@ text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
 });
 default_value!(LogFormat, logging::Format::default());
 
-text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\"", |text| told(text.parse())
-    .map(Some));
+text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\" or \"unix:SOCKET\"", |text| {
+    match told(text.parse())? {
+        admin::HttpAddress::Unix(path) if !path.is_absolute() => {
+            Err(format!("{text:?}: the path must begin with /"))
+        }
+        address => Ok(Some(address)),
+    }
+});
 default_value!(Http, None);
 
 text_value!(CommandText, Option<String>, "a command for sh", |text| match text.trim() {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use admin::{HttpListener, HttpServer, Limits};
+use admin::{HttpAddress, HttpListener, HttpServer, Limits};
 use service::Drives;
+use status::shown;
 
 use super::printer::Printer;
 
@@ -11,6 +12,9 @@ use super::printer::Printer;
 pub(super) fn serve(listener: HttpListener, drives: Drives, printer: &Printer) -> HttpServer {
     let reports = move || drives.reports();
     let server = listener.serve(Limits::default(), Arc::new(reports));
-    printer.print(format!("metrics at http://{}/metrics", server.address()));
+    printer.print(match server.address() {
+        HttpAddress::Unix(path) => format!("metrics at unix:{}, /metrics", shown(path)),
+        tcp @ HttpAddress::Tcp(..) => format!("metrics at http://{tcp}/metrics"),
+    });
     server
 }

@@ -100,6 +100,24 @@ fn beyond_this_machine_wants_insecure() {
 }
 
 #[test]
+fn metrics_at_a_unix_socket() {
+    if !needs(&["curl"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let socket = drive.file("http.sock");
+    let server = drive.serve(&["--http", &format!("unix:{socket}")]);
+    let url = "http://monitoring/metrics";
+    let metrics = succeed("curl", &["-sS", "--max-time", "20", "--unix-socket", &socket, url]);
+    assert!(metrics.contains("\npumice_state{"), "{metrics}");
+    assert!(server.stop().success());
+    assert!(!std::path::Path::new(&socket).exists());
+    let run = drive.pumice(&["serve", &text(&drive.path()), "--http", "unix:http.sock"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("must begin with /"), "{run:?}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_told() {
     let drive = Drive::create(&["--size", "64M"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

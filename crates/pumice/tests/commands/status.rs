@@ -1,7 +1,7 @@
 //! `pumice status`
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, needs, succeed};
+use crate::common::{Drive, Outcome, in_time, needs, succeed};
 
 /// Keys that scripts may rely on.
 const KEYS: &[&str] = &[
@@ -227,6 +227,34 @@ fn a_further_admin_socket() {
     let _server = drive.serve(&["--admin", &format!("unix:{admin}")]);
     let answer = service::ask_status(std::path::Path::new(&admin)).expect("an answer");
     assert_eq!(answer.drives.len(), 1);
+}
+
+/// Also if the mode of the socket lets them in.
+#[test]
+fn other_users_get_no_answer_from_an_admin_socket() -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    const NOBODY: &str = "65534";
+    if !needs(&["setpriv", "curl"]) {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can act as another user");
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let admin = drive.file("admin");
+    let _server = drive.serve(&["--admin", &format!("unix:{admin}")]);
+    for (path, mode) in [(drive.folder(), 0o755), (std::path::Path::new(&admin), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
+    // The answer is an error, as this is not a request that it knows.
+    let ask = ["curl", "-s", "--http0.9", "--max-time", "2", "--unix-socket", &admin, "http://localhost/"];
+    let as_user = |user: &str| in_time("setpriv", &[&["--reuid", user, "--clear-groups"], &ask[..]].concat());
+    assert!(as_user("0").stdout.contains("\"error\""), "{:?}", as_user("0"));
+    assert_eq!(as_user(NOBODY).stdout, "");
+    let log = drive.log();
+    assert!(log.contains("another user") && log.contains(NOBODY), "{log}");
+    Ok(())
 }
 
 /// A server has bound the socket but does not listen yet. It holds the lock of the directory until then.

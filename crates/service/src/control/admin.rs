@@ -126,10 +126,20 @@ impl AdminSocket {
         let answered = drives.downgrade();
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
-            let failures = LogLimit::new();
+            let (failures, refusals) = (LogLimit::new(), LogLimit::new());
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
+                        if let Err(uid) = admit(&stream) {
+                            if let Some(held_back) = refusals.pass() {
+                                tracing::warn!(
+                                    uid,
+                                    held_back,
+                                    "refused a client of the admin socket: another user"
+                                );
+                            }
+                            continue;
+                        }
                         let drives = answered.clone();
                         tokio::spawn(async move {
                             // A client that hangs up or never asks is no concern of anybody.
@@ -180,6 +190,15 @@ impl AdminSocket {
     /// Where it listens.
     pub fn path(&self) -> &Path {
         self.file.path()
+    }
+}
+
+/// Admits root and the user of this process, also if the mode of the socket was changed. Otherwise returns the user id of the
+/// client, if it is known.
+fn admit(stream: &UnixStream) -> Result<(), Option<u32>> {
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => Ok(()),
+        peer => Err(peer.ok().map(|peer| peer.uid())),
     }
 }
 

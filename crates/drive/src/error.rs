@@ -13,11 +13,11 @@ pub enum Error {
     /// Physical space cannot hold the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
-    /// The backing has no room: a full file system or pool under a sparse file or thin volume. The change may have happened, or
-    /// happen yet, and is not durable.
+    /// The backing has no room: a full file system or pool under a sparse file or thin volume. The change may have
+    /// happened or may still happen, and is not durable.
     #[error("no space left on the file system or volume under the drive")]
     BackingFull,
-    /// The drive takes no changes.
+    /// The drive accepts no changes.
     #[error("the drive is read-only: {0}")]
     ReadOnly(ReadOnly),
     /// The medium failed.
@@ -29,7 +29,7 @@ pub enum Error {
     /// The log ends before something that was durable.
     #[error("the log is damaged: {0}")]
     Damaged(String),
-    /// The medium returned something that is not what was written there.
+    /// The medium returned data that differs from what was written.
     #[error("corrupt: {0}")]
     Corrupt(String),
 }
@@ -39,7 +39,7 @@ impl Error {
         Error::ReadOnly(ReadOnly::Poisoned(why.to_string()))
     }
 
-    /// Of a write to the backing, or a sync.
+    /// Returns the error of a failed write to the backing, or of a failed sync.
     pub(crate) fn not_taken(doing: &str, error: &std::io::Error) -> Error {
         match lacks_room(error) {
             true => Error::BackingFull,

@@ -1,4 +1,4 @@
-//! Whether there is space for a write: what is occupied, what the map may come to take, and what a write gives up.
+//! Whether there is space for a write: what is occupied, what the map may take, and what a write frees.
 
 use layout::{Entry, UNIT_BYTES};
 use space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
@@ -7,37 +7,37 @@ use crate::state::batch::{Batch, Item};
 use crate::state::core::Core;
 use crate::state::node::Slot;
 
-/// A write that takes more, less what it gives up, is not small.
+/// Largest small write: units that it takes, less those that it frees.
 const SMALL_UNITS: u64 = (20 << 10) / UNIT_BYTES as u64;
-/// A part of what is kept for rewriting the map that overwrites in place may take: one of so many.
+/// Overwrites in place may take one of so many parts of what is kept for rewriting the map.
 const OVERWRITES_PART: u64 = 4;
-/// Blocks of a long range that are looked at one by one.
+/// Blocks of a long range that are examined individually.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
-/// What a request takes and gives up.
+/// What a request takes and frees.
 #[derive(Default)]
 struct Exchange {
     taken: u64,
     freed: u64,
-    /// It maps blocks that were not.
+    /// It maps blocks that were unmapped.
     adds: bool,
 }
 
 impl Core {
-    /// Most live units the drive takes.
+    /// Largest number of live units on the drive.
     pub(crate) fn limit_units(&self) -> u64 {
         self.segments
             .limit_units()
             .saturating_sub(self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes()))
     }
 
-    /// Most live units that writes of any size may make.
+    /// Largest number of live units after writes of any size.
     pub(crate) fn open_limit_units(&self) -> u64 {
         self.limit_units() - kept_for_small(self.limit_units())
     }
 
-    /// Whether the drive is full. What the changed map may take does not count: it is written before anything is refused, and a
-    /// small drive would be full and not full again with each checkpoint.
+    /// Whether the drive is full. What the changed map may take does not count: it is written before anything is
+    /// refused. Otherwise a small drive would alternate between full and not full with each checkpoint.
     pub(crate) fn is_full(&self) -> bool {
         let kept = self.map_growth_units() + self.map_churn_units(0);
         let limit = self.segments.limit_units().saturating_sub(kept);
@@ -45,19 +45,19 @@ impl Core {
         room * (UNIT_BYTES as u64) < layout::ATOMIC_WRITE_BYTES as u64
     }
 
-    /// What the map can grow by although nothing is added to it.
+    /// How much the map can grow although nothing is added to it.
     fn map_growth_units(&self) -> u64 {
         map_growth_bytes(self.map.live_blocks, self.map_bytes()) / UNIT_BYTES as u64
     }
 
-    /// What the map takes that is written.
+    /// Space of the map that is written.
     pub(crate) fn map_bytes(&self) -> u64 {
         let own = self.map.own.units;
         let data = self.map.mix.units.iter().fold(own, |sum: u64, units| sum.saturating_add(*units));
         self.segments.live_units().saturating_sub(data) * UNIT_BYTES as u64
     }
 
-    /// What is kept free for rewriting the map, if so much may come to it.
+    /// Space kept free for rewriting the map, if `more_bytes` may be added to it.
     fn map_churn_units(&self, more_bytes: u64) -> u64 {
         let written = self.map_bytes();
         let (map, upper) = (written + more_bytes, self.map.upper_estimate_bytes(written));
@@ -65,18 +65,18 @@ impl Core {
         map_churn_bytes(geometry.segments(), geometry.segment_bytes, map, upper) / UNIT_BYTES as u64
     }
 
-    /// What is taken: live records, the changed map as it may be written, and what was reserved.
+    /// Space taken: live records, the changed map as it may be written, and reservations.
     pub(crate) fn taken_units(&self) -> u64 {
         let dirty = self.map.dirty_bytes() / UNIT_BYTES as u64;
         self.segments.live_units() + dirty + self.reserved_units
     }
 
-    /// What is taken, and kept free for the map.
+    /// Space taken, and kept free for the map.
     pub(crate) fn claimed_units(&self) -> u64 {
         self.taken_units() + self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes())
     }
 
-    /// What is left of the limit.
+    /// Rest of the limit.
     pub(crate) fn room_units(&self) -> u64 {
         self.limit_units().saturating_sub(self.taken_units())
     }
@@ -86,8 +86,8 @@ impl Core {
         self.fits(batch.data_units(), || self.exchange(batch)).is_some()
     }
 
-    /// Whether so many more live units fit. What takes no more than it gives up (as `exchange` answers) fits
-    /// always: a full drive can be overwritten in place. Answers how much of the room it takes.
+    /// Whether `units` more live units fit. What takes no more than it frees (as `exchange` returns) always fits: a
+    /// full drive can be overwritten in place. Returns how much of the room it takes.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> Exchange) -> Option<u64> {
         let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit(units) {
@@ -95,8 +95,8 @@ impl Core {
         }
         let Exchange { taken, freed, adds } = exchange();
         let more = taken.saturating_sub(freed);
-        // Data of one kind takes a little more or less. A part of what is kept for rewriting the map does for that; the rest
-        // stays, however many such writes come.
+        // Data of one kind takes a little more or less. A part of what is kept for rewriting the map provides for
+        // that. The rest stays, however many such writes come.
         let as_compressible = !adds && more <= freed / 16 + 4;
         let limit = match as_compressible {
             true => self.limit_units() + self.map_churn_units(self.map.dirty_bytes()) / OVERWRITES_PART,
@@ -105,8 +105,8 @@ impl Core {
         (more == 0 || self.taken_units() + more <= limit).then_some(more)
     }
 
-    /// Reserves live units for a request of several batches, so that it is refused whole or not at all; what it takes beyond their
-    /// records is map. Answers how many.
+    /// Reserves live units for a request of several batches, so that it is refused as a whole or not at all. What it
+    /// takes beyond the records is for the map. Returns the number of units.
     pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
         let exchange = || {
             let each = batches.iter().map(|batch| self.exchange(batch));
@@ -125,8 +125,8 @@ impl Core {
         fits
     }
 
-    /// Units that a batch takes, with what blocks that are new to the map take there, and units of records that it replaces
-    /// wholly, as far as is known without the medium.
+    /// Units that a batch takes, including the map for blocks that are new to it, and units of records that it
+    /// replaces completely, as far as is known without the medium.
     fn exchange(&self, batch: &Batch) -> Exchange {
         let mut items: Vec<&Item> = batch.items.iter().collect();
         items.sort_unstable_by_key(|item| item.blocks());
@@ -154,7 +154,8 @@ impl Core {
         Exchange { taken, freed, adds: new_blocks > 0 }
     }
 
-    /// What a record gives up if the covered blocks get others, asked at its first block that lives; nothing at the others.
+    /// Returns what a record frees if the covered blocks are replaced: at the first of its live blocks, nothing at
+    /// the others.
     fn freed_by(&self, block: u64, entry: Entry, is_covered: impl Fn(u64) -> bool) -> u32 {
         let first = entry.first_block(block);
         let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);

@@ -1,4 +1,4 @@
-//! A request made ready for the log: compressed and summed, outside the lock.
+//! A request prepared for the log: compressed, with checksums, outside the lock.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use crate::state::tally::level_of;
 pub(crate) struct Seen {
     pub(crate) block: u64,
     pub(crate) entry: Entry,
-    /// Of the segment that the record lies in.
+    /// Generation of the record's segment.
     pub(crate) generation: u32,
 }
 
-/// Where an item's payload is.
+/// Place of an item's payload.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     /// In the batch's scratch.
     Scratch(Range<usize>),
-    /// In the host's buffer: stored raw, as it came.
+    /// In the host's buffer: stored uncompressed.
     Source(Range<usize>),
 }
 
-/// A record to be.
+/// A future record.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     Data { header: RecordHeader, payload: Payload },
@@ -43,12 +43,12 @@ impl Item {
         }
     }
 
-    /// Whether it leaves a block of [`Item::blocks`] as it is.
+    /// Whether it leaves a block of [`Item::blocks`] unchanged.
     pub(crate) fn leaves_out(&self, block: u64) -> bool {
         matches!(self, Item::Data { header, .. } if !header.applies_to(block))
     }
 
-    /// Its first block, and the one behind its last.
+    /// Its first block, and the one after its last.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         match self {
             Item::Data { header, .. } => (header.block, header.block + header.blocks()),
@@ -57,7 +57,7 @@ impl Item {
     }
 }
 
-/// How far a batch was filled: to go back to.
+/// Fill level of a batch, to return to.
 pub(crate) struct Mark {
     items: usize,
     last: Option<Item>,
@@ -73,31 +73,31 @@ pub(crate) struct Mark {
 pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) scratch: Vec<u8>,
-    /// Blocks that must still be what they were when the batch is appended.
+    /// Blocks that must be unchanged when the batch is appended.
     pub(crate) expected: Vec<Seen>,
-    /// Its space was reserved: it is not refused for lack of space.
+    /// Its space is reserved: it is not refused for lack of space.
     pub(crate) reserved: bool,
     /// It is as small as the drive can make it.
     pub(crate) dense: bool,
-    /// Bytes of log all items take.
+    /// Bytes of log for all items.
     pub(crate) log_bytes: usize,
     data_bytes: usize,
-    /// Of the blocks of a run.
+    /// Kinds of the blocks of a run.
     kinds: Vec<Kind>,
-    /// The dictionaries that its records need.
+    /// Dictionaries that its records need.
     pub(crate) dictionaries: Vec<u16>,
-    /// At which its records are compressed, if their codec has levels.
+    /// Level at which its records are compressed, if their codec has levels.
     pub(crate) level: Option<i8>,
 }
 
-/// What compresses, and how.
+/// Compressor and recipe.
 struct Making<'a> {
     compressor: &'a mut codec::Compressor,
     recipe: &'a Recipe,
 }
 
 impl Making<'_> {
-    /// Answers codec and dictionary (0: none). The data was tested: it does not look incompressible.
+    /// Returns codec and dictionary (0: none). The data was tested and does not look incompressible.
     fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
         let dictionary = self.recipe.dictionary_for(data);
         let id = self.compressor.compress_tested(data, dictionary, out);
@@ -110,12 +110,12 @@ thread_local! {
 }
 
 impl Batch {
-    /// An empty batch with the buffers of an earlier one of this thread.
+    /// Returns an empty batch with the buffers of an earlier one of this thread.
     pub(crate) fn take() -> Batch {
         SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
     }
 
-    /// Gives the buffers back for the next batch.
+    /// Returns the buffers for the next batch.
     pub(crate) fn give_back(mut self) {
         const SPARE_MAX: usize = 64;
         self.clear();
@@ -126,7 +126,7 @@ impl Batch {
         });
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.items.clear();
         self.scratch.clear();
@@ -144,13 +144,13 @@ impl Batch {
         (self.data_bytes / UNIT_BYTES) as u64
     }
 
-    /// Whether it only gives space up.
+    /// Whether it only frees space.
     pub(crate) fn frees(&self) -> bool {
         self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
     }
 
-    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` says where in
-    /// the host's buffer they lie; `None`: elsewhere, so that what is stored raw has to be copied.
+    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` is their
+    /// place in the host's buffer. `None`: they are elsewhere, so that uncompressed blocks have to be copied.
     pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
         self.level = level_of(recipe.policy);
         let mut kinds = std::mem::take(&mut self.kinds);
@@ -174,16 +174,16 @@ impl Batch {
         self.kinds = kinds;
     }
 
-    /// Adds one block whose contents were put together in a buffer of our own; it must still be what it was when it is
-    /// appended.
+    /// Adds one block whose contents were assembled in a buffer of the engine. The block must be unchanged when the
+    /// batch is appended.
     pub(crate) fn add_merged(&mut self, recipe: &Recipe, data: &[u8], seen: Seen) {
         self.expected.push(seen);
         self.add_run(recipe, seen.block, data, None);
     }
 
-    /// Adds those blocks of a group that are `wanted`, a bit each, in whichever way makes them smallest: by any of the recipes, runs
-    /// of neighbours by themselves, or all as one frame that leaves the others out. The group begins at a multiple of its
-    /// blocks if it is a frame's.
+    /// Adds the `wanted` blocks of a group (one bit per block) in the way that makes them smallest: by any of the
+    /// recipes, runs of neighbours separately, or all as one frame that leaves the others out. The group begins at a
+    /// multiple of its length if it is a frame's.
     pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], first: u64, data: &[u8], wanted: u8) {
         let mark = self.mark();
         let mut best = None;
@@ -200,7 +200,7 @@ impl Batch {
         }
     }
 
-    /// Adds blocks of a group in one way; answers what they take in the log. `None`: it cannot be done so.
+    /// Adds blocks of a group in one way. Returns their size in the log, or `None` if this way is not possible.
     fn try_group(
         &mut self,
         recipe: &Recipe,
@@ -255,7 +255,7 @@ impl Batch {
         Some(self.log_bytes - before)
     }
 
-    /// How far it is filled.
+    /// Returns the present fill level.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             items: self.items.len(),
@@ -268,7 +268,7 @@ impl Batch {
         }
     }
 
-    /// Takes out what was added since.
+    /// Removes what was added since.
     pub(crate) fn go_back(&mut self, mark: &Mark) {
         self.items.truncate(mark.items);
         // A range may have grown.
@@ -281,7 +281,7 @@ impl Batch {
         (self.log_bytes, self.data_bytes) = (mark.log_bytes, mark.data_bytes);
     }
 
-    /// Adds a frame, unless compressing its blocks together saves nothing. False: it was not added.
+    /// Adds a frame, unless compressing its blocks together saves nothing. Returns whether it was added.
     fn add_frame(&mut self, making: &mut Making<'_>, first: u64, data: &[u8]) -> bool {
         let start = self.scratch.len();
         let (id, dictionary) = making.compress(data, &mut self.scratch);
@@ -316,7 +316,7 @@ impl Batch {
         self.add_data(coding, (block, 1), Payload::Scratch(start..self.scratch.len()), None);
     }
 
-    /// Adds a data record. `source` is the payload where it lies in the host's buffer.
+    /// Adds a data record. `source` is the place of the payload in the host's buffer.
     fn add_data(
         &mut self,
         coding: Coding,
@@ -338,8 +338,8 @@ impl Batch {
         self.items.push(Item::Data { header, payload });
     }
 
-    /// Adds a record compressed elsewhere, or raw: `at` says where in the host's buffer that lies, `None` that it has to be
-    /// copied.
+    /// Adds a record that was compressed elsewhere, or an uncompressed one. `at` is its place in the host's buffer.
+    /// `None`: it has to be copied.
     pub(crate) fn add_done(&mut self, blocks: (u64, u64), id: CodecId, payload: &[u8], at: Option<usize>) {
         let place = match at {
             Some(at) => Payload::Source(at..at + payload.len()),
@@ -349,12 +349,12 @@ impl Batch {
                 Payload::Scratch(start..self.scratch.len())
             }
         };
-        // Without a dictionary: devices know none.
+        // Without a dictionary, because devices do not support them.
         let coding = Coding { id, dictionary: 0, settled: false };
         self.add_data(coding, blocks, place, Some(payload));
     }
 
-    /// Adds a range of blocks that get an entry without a record; goes together with the range before if it can.
+    /// Adds a range of blocks that get an entry without a record. Extends the previous range if possible.
     pub(crate) fn add_range(&mut self, block: u64, count: u64, entry: Entry) {
         if let Some(Item::Range { header, payload, count: before, entry: same }) = self.items.last_mut()
             && *same == entry
@@ -380,7 +380,7 @@ struct Coding {
     settled: bool,
 }
 
-/// A header with the (unmasked) checksum over itself and its payload.
+/// Returns a header with the checksum, without mask, of itself and its payload.
 pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payload: &[u8]) -> RecordHeader {
     let payload_len = payload.len() as u16;
     let mut header = RecordHeader { crc: 0, block, left_out: 0, payload_len, kind, codec, extra };
@@ -388,7 +388,7 @@ pub(crate) fn summed(kind: RecordKind, block: u64, codec: u8, extra: u16, payloa
     header
 }
 
-/// Sets a header's (unmasked) checksum.
+/// Sets a header's checksum, without mask.
 pub(crate) fn sum(header: &mut RecordHeader, payload: &[u8]) {
     let mut raw = [0; RECORD_HEADER_BYTES];
     header.encode(&mut raw);

@@ -1,27 +1,28 @@
-//! What segments are wanted for: how hard a free one is needed, and what cleaning one is to bring.
+//! Purposes for which segments are needed: how urgently a free one is needed, and what cleaning one should gain.
 
-/// How hard a segment is needed.
+/// How urgently a segment is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// As each head may.
+    /// As each head may take it.
     Ordinary,
-    /// For what frees space (TRIM), which leaves cleaning its stock; and for cleaning where requests wait for it.
+    /// For operations that free space (TRIM), which leave the stock of cleaning; and for cleaning that requests wait
+    /// for.
     Urgent,
-    /// For what frees space, where cleaning has brought nothing.
+    /// For operations that free space, if cleaning gained nothing.
     Last,
-    /// For what the medium did not take: all but what the map needs.
+    /// For data that the medium did not take: everything except what the map needs.
     Rescue,
 }
 
-/// What a victim is to bring.
+/// What cleaning a victim should gain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
     /// Free segments.
     Segments,
-    /// Free segments, as soon as can be: requests wait.
+    /// Free segments as soon as possible, because requests wait.
     Soon,
-    /// Room under the limit: frames of which blocks died, packed anew; where so much of a segment may be gained, a part of this
-    /// many.
+    /// Room under the limit, by packing frames with dead blocks anew. Worth it if one of so many parts of a segment
+    /// may be gained.
     Room(u32),
 }
 

@@ -6,34 +6,35 @@ use media::IoBuf;
 use crate::state::found::Found;
 use crate::state::pins::Pin;
 
-/// How cleaning a segment goes.
+/// Result of cleaning a segment so far.
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// Map nodes that are corrupt: whether the records they map live cannot be known.
+    /// Corrupt map nodes. Whether the records that they map live is unknown.
     pub(crate) corrupt_nodes: Vec<NodeId>,
-    /// The medium answered an error: another time it may not.
+    /// The medium returned an error. Another attempt may succeed.
     pub(crate) unreadable: bool,
-    /// Everything has to move: what is there will be gone.
+    /// Everything must be moved, because the segment will be gone.
     pub(crate) must_move: bool,
-    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only become larger.
+    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only
+    /// become larger.
     pub(crate) left_units: u64,
-    /// What needs a retired dictionary may move as it is.
+    /// Records that need a retired dictionary may be moved as they are.
     pub(crate) as_is: bool,
-    /// Retired dictionaries that records need which stay.
+    /// Retired dictionaries that the remaining records need.
     pub(crate) needed: Vec<u16>,
-    /// How often the number of records dealt with at once was halved.
+    /// How often the number of records handled at once was halved.
     pub(crate) halved: u32,
 }
 
 impl Pass {
-    /// Of what has to move altogether.
+    /// A pass that must move everything.
     pub(crate) fn of_everything() -> Pass {
         Pass { must_move: true, ..Pass::default() }
     }
 }
 
-/// A segment half cleaned. State of the drive, not of a future, so that cleaning can pause; lost if whoever does a step
-/// is given up, and the segment begun anew.
+/// A segment that is partly cleaned. It belongs to the state of the drive and not of a future, so that cleaning can
+/// pause. It is lost if a step is abandoned, and the segment is then started again.
 pub(crate) struct Cleaning {
     pub(crate) segment: u32,
     pub(crate) generation: u32,
@@ -43,16 +44,16 @@ pub(crate) struct Cleaning {
     pub(crate) pass: Pass,
     /// There was no room to move anything.
     pub(crate) stuck: bool,
-    /// While it is being read and moved.
+    /// Held while it is being read and moved.
     pub(crate) pin: Option<Pin>,
 }
 
-/// What was read of it.
+/// A part of it that was read.
 pub(crate) struct Window {
     pub(crate) bytes: IoBuf,
     pub(crate) found: Vec<Found>,
-    /// Of the found, how many are dealt with.
+    /// Number of found records that are done.
     pub(crate) done: usize,
-    /// Where the next begins.
+    /// Beginning of the next window.
     pub(crate) end: u64,
 }

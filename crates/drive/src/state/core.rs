@@ -1,4 +1,4 @@
-//! The state of a drive, behind one lock: everything in here is quick and never waits.
+//! The state of a drive, behind one lock. Everything in here is quick and never waits.
 
 use std::collections::BTreeSet;
 
@@ -28,83 +28,85 @@ pub(crate) enum Stall {
     Full,
     /// No free segment: cleaning or a checkpoint may make one.
     Space,
-    /// Too much waits for the medium, or too much of the map for a checkpoint.
+    /// Too much data waits for the medium, or too much of the map for a checkpoint.
     Busy,
-    /// A block is not what the batch was made for: read it again.
+    /// A block is not what the batch was made for and must be read again.
     Conflict,
-    /// No writes at all.
+    /// No writes are possible at all.
     Refused(Error),
 }
 
 pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) segments: Segments,
-    /// What the checkpoint areas hold of the table of segments.
+    /// What the places of checkpoints hold of the segment table.
     pub(crate) table: Table,
     pub(crate) log: Log,
     pub(crate) map: Map,
     pub(crate) counters: Counters,
     pub(crate) read_only: Option<ReadOnly>,
-    /// Set by a failed write or sync: what the medium holds is unknowable from then on.
+    /// Set by a failed write or sync. What the medium holds is unknown from then on.
     pub(crate) poisoned: Option<String>,
     pub(crate) closed: bool,
     pub(crate) in_progress: Option<InProgress>,
-    /// The segment that is half cleaned.
+    /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
     pub(crate) map_wish: MapWish,
     pub(crate) lost: Lost,
-    /// The newest pack when accounts were tried to be settled in vain.
+    /// Newest pack when making the accounting exact was last tried without success.
     pub(crate) accounts_tried: Option<u64>,
-    /// A sync is under way: never two at a time.
+    /// A sync is in progress. There are never two at a time.
     pub(crate) syncing: bool,
-    /// The newest pack that a flush sealed and waits for: until it is durable, others join the next one.
+    /// Newest pack that a flush sealed and waits for. Until it is durable, other flushes join the next one.
     pub(crate) flushing_up_to: u64,
     /// Packs that the backing had no room for.
     pub(crate) full_backing: FullBacking,
-    /// How long to wait for room on the backing before saying that there is none, in ticks.
+    /// Ticks to wait for room on the backing before reporting that there is none.
     pub(crate) full_backing_patience: u64,
     /// Packs that the medium did not take since the last checkpoint.
     pub(crate) failed_packs: u32,
-    /// The newest pack before the cut of the newest checkpoint of this run.
+    /// Newest pack before the cut of the newest checkpoint of this run.
     pub(crate) cut_committed: u64,
-    /// Numbers of checkpoints that were given up when their places were being written.
+    /// Numbers of checkpoints that were given up while they were being written to their places.
     pub(crate) skipped_checkpoints: u64,
-    /// The highest update number that a superblock was written with, or may have been.
+    /// Highest update number that a superblock was written with, or may have been.
     pub(crate) updates_tried: u64,
-    /// Where copies of superblock and checkpoints are that did not take what was last written to them.
+    /// Places of copies of superblock and checkpoints that did not take what was last written to them.
     pub(crate) copies_not_taken: BTreeSet<u64>,
-    /// A superblock or checkpoint is being written: never two at a time.
+    /// A superblock or checkpoint is being written. There are never two at a time.
     pub(crate) writing_aside: bool,
     /// Syncs that have ended.
     pub(crate) syncs_count: u64,
-    /// Somebody does maintenance.
+    /// The right to maintenance is taken.
     pub(crate) maintaining: bool,
     /// Live units promised to requests of several batches.
     pub(crate) reserved_units: u64,
     pub(crate) checkpoint_bytes: u64,
-    /// Records appended since the last checkpoint's cut: bounds what roll-forward holds in memory.
+    /// Records appended since the cut of the last checkpoint. Bounds the memory of roll-forward.
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
     /// Data records written by the host's requests and by settling since the drive was opened.
     pub(crate) written: crate::state::tally::Tally,
-    /// The dictionaries that new records may be compressed with.
+    /// Dictionaries with which new records may be compressed.
     pub(crate) dictionaries: Vec<u16>,
-    /// Those retired of which nobody counts yet which segments may need them: what needs them may be written.
+    /// Retired dictionaries for which the segments that may need them are not counted yet. Records that need them may
+    /// still be written.
     pub(crate) outgoing: Vec<u16>,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::state::training_schedule::Schedule,
-    /// Training found dictionaries worth keeping, and no place for them.
+    /// Training found dictionaries worth keeping, but there is no place for them.
     pub(crate) dictionary_places_wanted: bool,
     /// Places for dictionaries are being made.
     pub(crate) freeing: Option<crate::state::freeing::Freeing>,
-    /// Passes begun in this run.
+    /// Passes started in this run.
     pub(crate) freeing_passes: u64,
-    /// Segments (with their generations) that heads were in when a dictionary was retired, or what needs it was written.
+    /// Segments (with their generations) that heads were in when a dictionary was retired, or when a record that
+    /// needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
-    /// What cleaning brings.
+    /// Yield of cleaning.
     pub(crate) harvest: crate::state::harvest::Harvest,
-    /// A discard is under way.
+    /// A discard is in progress.
     pub(crate) discarding: bool,
     /// The backing cannot discard.
     pub(crate) discard_unsupported: bool,
@@ -122,7 +124,7 @@ impl Core {
         self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
     }
 
-    /// Refuses where the drive takes no changes.
+    /// Fails if the drive accepts no changes.
     pub(crate) fn writable(&self) -> Result<(), Error> {
         if let Some(why) = &self.poisoned {
             return Err(Error::poisoned(why));
@@ -136,7 +138,7 @@ impl Core {
         Ok(())
     }
 
-    /// Why nobody should wait any longer for packs to be written.
+    /// Returns why nobody should wait any longer for packs to be written.
     pub(crate) fn gave_up_writing(&self) -> Option<Error> {
         if let Some(why) = &self.poisoned {
             return Some(Error::poisoned(why));
@@ -144,7 +146,7 @@ impl Core {
         self.full_backing.is_full_for(self.full_backing_patience, self.ticks).then_some(Error::BackingFull)
     }
 
-    /// Tells an administrator something, once.
+    /// Adds a note for the administrator, once.
     pub(crate) fn note(&mut self, what: String) {
         const NOTES_MAX: usize = 64;
         tracing::debug!("{what}");
@@ -153,13 +155,13 @@ impl Core {
         }
     }
 
-    /// No write is trusted from now on.
+    /// Poisons the drive: no write is trusted from now on.
     pub(crate) fn poison(&mut self, why: String) {
         tracing::debug!(why, "poisoned");
         self.poisoned.get_or_insert(why);
     }
 
-    /// A data record became live, for so many of its blocks.
+    /// Accounts a data record that became live, for this number of its blocks.
     fn account_record(&mut self, first: u64, entry: Entry, blocks: u64) {
         self.segments.add(entry);
         self.map.live_blocks += blocks;
@@ -175,9 +177,9 @@ impl Core {
         }
     }
 
-    /// Blocks of one leaf, in rising order, have other entries than these now. A record occupies its whole length until its
-    /// last block dies: whether others live, the leaf says. The counts come from a checkpoint, whose checksum proves nothing:
-    /// they may be wrong.
+    /// Accounts blocks of one leaf, in rising order, whose entries were replaced. A record occupies its whole length
+    /// until its last block dies; the leaf tells whether others live. The counts come from a checkpoint, whose
+    /// checksum proves nothing: they may be wrong.
     pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
         for (i, (block, entry)) in dead.iter().enumerate() {
             if entry.is_unmapped() {
@@ -209,7 +211,7 @@ impl Core {
             let first = entry.first_block(*block);
             let mut before = dead[..i].iter().rev().take_while(|(other, _)| *other >= first);
             if before.any(|(_, other)| other == entry) {
-                // Dealt with at the first of them.
+                // Handled at the first of them.
                 continue;
             }
             let of_frame = dead[i..].iter().take_while(|(other, _)| *other < first + entry.blocks());
@@ -232,7 +234,7 @@ impl Core {
         }
     }
 
-    /// Whether the log is told of records that die: see [`Log::dies`].
+    /// Whether the log must know of records that die: see [`Log::dies`].
     fn watches_moves(&self) -> bool {
         !self.planted.has(PlantedBug::ApplyStaleMove)
     }
@@ -247,7 +249,7 @@ impl Core {
         self.release(&[(block, old)]);
     }
 
-    /// Points the blocks of a data record to it, but for those that it leaves out (a bit each from the first on).
+    /// Points the blocks of a data record to it, except those that it leaves out (`left_out`: one bit per block).
     pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
         self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
         let mut dead = [(0, Entry::UNMAPPED); Entry::FRAME_MAX_BLOCKS];
@@ -261,7 +263,7 @@ impl Core {
         self.release(&dead[..count]);
     }
 
-    /// Points a range of blocks to one entry that is no record.
+    /// Points a range of blocks to one entry without a record.
     pub(crate) fn publish_range(&mut self, block: u64, count: u64, entry: Entry) {
         let end = block + count;
         let mut at = block;
@@ -288,8 +290,8 @@ impl Core {
         }
     }
 
-    /// Appends a batch to the host head and publishes it: the whole of it or nothing, also after a crash. `urgent` is how
-    /// deep what frees space may go into the stock.
+    /// Appends a batch to the host head and publishes it: all or nothing, also after a crash. `urgent` is how far
+    /// operations that free space may use the stock.
     pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
         self.writable().map_err(Stall::Refused)?;
         if self.full_backing.is_full() {
@@ -301,7 +303,7 @@ impl Core {
         if !batch.expected.iter().all(|seen| self.is_as_seen(seen)) {
             return Err(Stall::Conflict);
         }
-        // Retired meanwhile: who forgets a dictionary must know that nothing new needs it.
+        // Retired meanwhile. To forget a dictionary, the drive must know that nothing new needs it.
         if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id) || self.outgoing.contains(id)) {
             return Err(Stall::Conflict);
         }
@@ -327,7 +329,7 @@ impl Core {
                 self.log.go_on(records, batch.log_bytes - bytes, claim, &mut self.segments);
                 room = Room::Whole;
                 self.append_item(batch, item, source);
-                // At once: a pack that comes between them would hide the first part from roll-forward.
+                // Immediately: a pack in between would hide the first part from roll-forward.
                 (records, bytes) = (u32::MAX, bytes + len);
                 continue;
             }
@@ -371,15 +373,15 @@ impl Core {
         }
     }
 
-    /// Whether a block still has the very record that it was read by: the same entry, and in the same filling of its segment. An
-    /// equal entry alone may be another record that came to lie there.
+    /// Whether a block still has the record that it was read from: the same entry, in the same filling of its
+    /// segment. An equal entry alone may be another record that was written to the same place.
     pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
         let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
         let asks_generation = !self.planted.has(PlantedBug::DroppedPin);
         same && (!asks_generation || self.segments.generation_of(seen.entry) == seen.generation)
     }
 
-    /// A copy of the superblock or a checkpoint was written, or could not be.
+    /// Notes whether a copy of the superblock or a checkpoint was written.
     pub(crate) fn note_copy(&mut self, offset: u64, is_taken: bool) {
         match is_taken {
             true => self.copies_not_taken.remove(&offset),
@@ -393,24 +395,24 @@ impl Core {
         self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
     }
 
-    /// Says how many segments the changed map may take.
+    /// Updates the number of segments that the changed map may take.
     pub(crate) fn update_map_need(&mut self) {
         let written = self.map_bytes();
         let unwritten = self.map.write_estimate_bytes(written);
-        // What the checkpoint under way has written an opening after a crash would have to write again.
+        // After a crash, an opening would have to write what the checkpoint in progress has written.
         let cut = self.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
         let upper = self.map.upper_estimate_bytes(written);
         self.segments.set_map_need(unwritten, unwritten + cut, upper);
     }
 
-    /// Whether what changed of the map would take the last free segments.
+    /// Whether the changed part of the map would take the last free segments.
     pub(crate) fn lacks_room_for_map(&mut self) -> bool {
         self.update_map_need();
         let need = self.segments.map_need();
         need > 0 && self.segments.free_count() <= need
     }
 
-    /// Whether freed space is given back to the backing.
+    /// Whether freed space is discarded in the backing.
     pub(crate) fn may_discard(&self) -> bool {
         !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
     }

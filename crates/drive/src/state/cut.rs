@@ -15,34 +15,36 @@ pub(crate) struct InProgress {
     pub(crate) live_blocks: u64,
     pub(crate) mix: layout::Mix,
     pub(crate) fill_blocks: u64,
-    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes this checkpoint wrote.
+    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes that this checkpoint
+    /// wrote.
     pub(crate) dead: BTreeSet<u32>,
-    /// Segments that heads were in at the cut: not to be freed.
+    /// Segments that heads were in at the cut. They are not freed.
     pub(crate) open: Vec<u32>,
     /// Bytes of log before the cut, and records in them, that an opening reads until this checkpoint is durable.
     pub(crate) log_bytes: u64,
     pub(crate) log_records: u64,
     /// Leaves still to be written, in rising order.
     pub(crate) leaves: VecDeque<NodeId>,
-    /// Nodes above the leaves that have to be written, lowest level first.
+    /// Nodes above the leaves to be written, lowest level first.
     pub(crate) upper: BTreeSet<NodeId>,
     pub(crate) overlay_records: u64,
-    /// Nodes that cannot be read, on the way to leaves of which only changes are in memory: those are written without.
+    /// Unreadable nodes on the path to leaves of which only changes are in memory. Those are written without them.
     pub(crate) unreadable: BTreeSet<NodeId>,
     /// Bytes of nodes and overlays written so far.
     pub(crate) written_bytes: u64,
-    /// Its place may hold some of it.
+    /// Its place may hold a part of it.
     pub(crate) is_placed: bool,
     pub(crate) encode_buffer: Vec<u8>,
 }
 
 impl InProgress {
-    /// What it has written so far.
+    /// Bytes that it has written so far.
     pub(crate) fn estimate_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// The node to write next: one above the leaves that no leaf to come lies under, the lowest first, else a leaf.
+    /// Returns the node to write next: the lowest node above the leaves under which no more leaf follows, else a
+    /// leaf.
     pub(crate) fn next(&self) -> Option<NodeId> {
         let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
         let ready = |level: u8| {
@@ -52,7 +54,7 @@ impl InProgress {
         (LEAF_LEVEL + 1..=ROOT.level).find_map(ready).or(Some(*leaf))
     }
 
-    /// A node was dealt with.
+    /// A node is done.
     pub(crate) fn done(&mut self, id: NodeId) {
         if id.level == LEAF_LEVEL {
             self.leaves.pop_front();

@@ -1,4 +1,4 @@
-//! The dictionaries that records need and new ones use.
+//! Dictionaries that records need and that new records use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,29 +9,29 @@ use layout::Catalog;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-/// Retired, but records with it may still be appended to segments.
+/// Retired, but records that need it may still be appended to segments.
 pub(crate) const NOT_YET: u64 = u64::MAX;
 
-/// What records need to be decompressed, and what new ones are compressed with.
+/// Dictionaries for decompression, and for new records.
 #[derive(Default)]
 pub(crate) struct Dictionaries {
-    /// By id; or why one that the catalog names cannot be had.
+    /// By id; or why one that the catalog names is not available.
     pub(crate) known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
     /// For new records.
     pub(crate) active: RwLock<Arc<[Dictionary]>>,
     /// As it is on the drive.
     pub(crate) catalog: Mutex<Catalog>,
-    /// The catalog on the drive cannot be read. Another must not take its place: it would give out ids again that records
-    /// have, and a wrong dictionary may decode to wrong data.
+    /// The catalog on the drive cannot be read. It must not be replaced: a new one would assign ids again that
+    /// records use, and a wrong dictionary may decode to wrong data.
     pub(crate) lost: AtomicBool,
-    /// Whoever changes the catalog has it: a change reads it, waits for the medium, and writes it.
+    /// Held while the catalog is changed: a change reads it, waits for the medium, and writes it.
     pub(crate) changing: AsyncMutex<()>,
-    /// Forgotten, but perhaps still wanted by a read that found its record before: they leave memory the next time.
+    /// Forgotten, but a read that found its record earlier may still need it. Removed from memory the next time.
     pub(crate) leaving: Mutex<Vec<u16>>,
 }
 
 impl Dictionaries {
-    /// The dictionary that a record was compressed with: none for 0. The error says why it cannot be had.
+    /// Returns the dictionary that a record was compressed with; none for 0. The error says why it is not available.
     pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
         if id == 0 {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Dictionaries {
         self.catalog.lock().clone()
     }
 
-    /// Those that were retired.
+    /// Returns the retired dictionaries.
     pub(crate) fn retired(&self) -> Vec<Dictionary> {
         let catalog = self.catalog.lock();
         let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at > 0);

@@ -1,4 +1,4 @@
-//! The records in a segment that is being cleaned, found without the map.
+//! Records in a segment that is being cleaned, found without the map.
 
 use std::ops::Range;
 
@@ -8,16 +8,17 @@ use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
 use space::PACK_HARD_BYTES;
 
-/// A record found in a segment that is being cleaned. It was verified: what fails its checksum steers nothing here.
+/// A record found in a segment that is being cleaned. It was verified: a record with a wrong checksum has no effect
+/// here.
 pub(crate) struct Found {
-    /// Its checksum without the mask of its place: it moves as it is.
+    /// Its checksum is without the mask of its place, so that it can be moved as it is.
     pub(crate) header: RecordHeader,
     pub(crate) entry: Entry,
-    /// Where its payload is in the window.
+    /// Place of its payload in the window.
     pub(crate) payload: Range<usize>,
 }
 
-/// Whether a record, although its checksum holds, is one that a correct drive writes and that may be moved or followed.
+/// Whether a record with a correct checksum is one that a correct drive writes and that may be moved or followed.
 fn is_sane(record: &Record<'_>) -> bool {
     match record.header.kind {
         RecordKind::Data => record.header.blocks() > 1 || record.payload.len() <= BLOCK_BYTES,
@@ -26,7 +27,7 @@ fn is_sane(record: &Record<'_>) -> bool {
     }
 }
 
-/// The records in a pack that is in memory, at a place of a segment.
+/// Returns the records of a pack in memory that belongs to a place of a segment.
 pub(crate) fn find_verified(
     pack: &[u8],
     tag: u32,
@@ -41,8 +42,8 @@ pub(crate) fn find_verified(
     found
 }
 
-/// The records of all packs in a window of a segment (its number and generation) that begins at a position of the backing, an
-/// offset in the segment; those that belong there and hold. Answers how much of the window is done.
+/// Finds the valid records of all packs in a window of a segment (given by number and generation). The window begins
+/// at a position of the backing and an offset in the segment. Returns how much of the window is done.
 pub(crate) fn find_all(
     window: &[u8],
     tag: u32,
@@ -67,9 +68,9 @@ pub(crate) fn find_all(
     })
 }
 
-/// Finds the records of all packs in a window of a segment: calls `each` with a record's bytes, the header of its pack
-/// and where in the window it begins; nothing of that is verified. What is no pack is stepped over page by page: a
-/// damaged one must not hide those behind it. Answers how much of the window is done.
+/// Finds the records of all packs in a window of a segment, unverified. Calls `each` with a record's bytes, the
+/// header of its pack and its offset in the window. Skips, page by page, what is not a pack: a damaged pack must not
+/// hide those behind it. Returns how much of the window is done.
 fn find_records(window: &[u8], uuid: &[u8; 16], mut each: impl FnMut(&[u8], &PackHeader, usize)) -> usize {
     let mut at = 0;
     while at < window.len() {

@@ -1,9 +1,9 @@
-//! Frames read lately, decompressed: who reads one block of a frame often reads its neighbours next.
+//! Recently read frames, decompressed: a read of one block of a frame is often followed by reads of its neighbours.
 //!
-//! A frame is kept when it is asked for the second time, so reads all over the drive cost no more than a look here. It is
-//! found by its record: the map says which record a block has now, and the record that fills a place in a filling of a
-//! segment never changes. So what was overwritten, trimmed or moved is not found any more, and nothing has to be thrown out
-//! for it.
+//! A frame is kept when it is requested for the second time, so that reads all over the drive only cost a lookup
+//! here. It is found by its record: the map says which record a block has now, and a record at a place in a filling
+//! of a segment never changes. So what was overwritten, trimmed or moved is not found any more, and nothing has to be
+//! invalidated.
 
 use layout::{BLOCK_BYTES, Entry};
 
@@ -11,21 +11,21 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Most memory for frames in bytes: 16 of 32 KiB.
 const FRAMES_MAX_BYTES: u64 = 512 << 10;
-/// Least: one frame in each shard.
+/// Least memory: one frame in each shard.
 const FRAMES_MIN_BYTES: u64 = (SHARDS * 8 * BLOCK_BYTES) as u64;
-/// The drive's memory is divided by this to have the memory for frames.
+/// The memory for frames is the drive's memory divided by this.
 const PART_OF_BUDGET: u64 = 16;
-/// Pieces with locks of their own.
+/// Parts with their own locks.
 const SHARDS: usize = 2;
-/// Frames that a shard remembers to have been asked for once.
+/// Requests for frames that a shard remembers.
 const ASKED: usize = 16;
 
-/// What record it is.
+/// Identity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Where the record lies, and how long it is.
+    /// Place and length of the record.
     pub(crate) entry: Entry,
-    /// Of its segment: another filling has another.
+    /// Generation of its segment. Another filling has another.
     pub(crate) generation: u32,
     /// The frame's first block.
     pub(crate) first: u64,
@@ -38,7 +38,7 @@ struct Kept {
 
 #[derive(Default)]
 struct Shard {
-    /// The one used last at the end.
+    /// The most recently used one is last.
     kept: Vec<Kept>,
     kept_bytes: usize,
     asked: [Option<Key>; ASKED],
@@ -46,14 +46,14 @@ struct Shard {
     spare: Vec<u8>,
 }
 
-/// What was found.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// What was wanted.
+    /// The frame is there.
     Hit,
-    /// Nothing; it was asked for before, so it should be kept.
+    /// Not there, but it was requested before, so it should be kept.
     Again,
-    /// Nothing.
+    /// Not there.
     First,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Takes its part of the memory that a drive may have for map and frames; see [`Frames::set_budget_bytes`].
+    /// Takes its part of the memory for map and frames; see [`Frames::set_budget_bytes`].
     pub(crate) fn new(stale: bool) -> Frames {
         Frames {
             shards: Default::default(),
@@ -76,25 +76,25 @@ impl Frames {
         }
     }
 
-    /// Takes its part of the memory that a drive has for map and frames, and answers what is left for the map.
+    /// Takes its part of the memory for map and frames, and returns what is left for the map.
     pub(crate) fn set_budget_bytes(&self, budget_bytes: u64) -> u64 {
         let bytes = (budget_bytes / PART_OF_BUDGET).clamp(FRAMES_MIN_BYTES, FRAMES_MAX_BYTES);
         self.shard_max_bytes.store(bytes as usize / SHARDS, Ordering::Relaxed);
         budget_bytes.saturating_sub(bytes)
     }
 
-    /// Most memory that frames take.
+    /// Most memory of frames.
     pub(crate) fn max_bytes(&self) -> u64 {
         (self.shard_max_bytes.load(Ordering::Relaxed) * SHARDS) as u64
     }
 
-    /// Reads answered by a frame that was there.
+    /// Number of reads answered from here.
     pub(crate) fn hits_count(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 
     fn shard(&self, key: &Key) -> &Mutex<Shard> {
-        // Frames that lie behind each other go to different shards.
+        // Consecutive frames go to different shards.
         let place = key.first / key.entry.blocks();
         &self.shards[place as usize % SHARDS]
     }
@@ -106,7 +106,7 @@ impl Frames {
         one == other
     }
 
-    /// Copies a part of a frame's contents, which begins at `skip`, if the frame is there.
+    /// Copies a part of a frame's contents, beginning at `skip`, if the frame is there.
     pub(crate) fn read(&self, key: &Key, skip: usize, out: &mut [u8]) -> Found {
         let mut shard = self.shard(key).lock();
         if let Some(at) = shard.kept.iter().rposition(|kept| self.is(&kept.key, key)) {
@@ -125,19 +125,19 @@ impl Frames {
         Found::First
     }
 
-    /// Room for a frame's contents, to be filled and kept.
+    /// Returns a buffer for a frame's contents.
     pub(crate) fn room(&self, key: &Key) -> Vec<u8> {
         let mut room = std::mem::take(&mut self.shard(key).lock().spare);
         room.resize(key.entry.blocks() as usize * BLOCK_BYTES, 0);
         room
     }
 
-    /// Keeps a frame's contents, verified; the one that was not used for longest goes.
+    /// Keeps a frame's verified contents. The least recently used frame is dropped.
     pub(crate) fn keep(&self, key: Key, contents: Vec<u8>) {
         let most = self.shard_max_bytes.load(Ordering::Relaxed);
         let mut shard = self.shard(&key).lock();
         if shard.kept.iter().any(|kept| kept.key == key) {
-            // Somebody else read it meanwhile.
+            // Another request read it meanwhile.
             shard.spare = contents;
             return;
         }

@@ -1,12 +1,12 @@
 //! Progress of freeing the places of retired dictionaries.
 
-/// A pass over the drive that makes a dictionary's place free.
+/// A pass over the drive that frees a dictionary's place.
 #[derive(Debug)]
 pub(crate) struct Freeing {
-    /// Which pass of this run: what a step of an earlier one found says nothing of it.
+    /// Number of the pass in this run. Results of an earlier pass do not apply to it.
     pub(crate) number: u64,
     pub(crate) ids: Vec<u16>,
-    /// What lies in segments whose newest pack is above this does not need them.
+    /// Segments whose newest pack is above this do not need the dictionaries.
     pub(crate) until: u64,
     pub(crate) next_block: u64,
 }

@@ -1,8 +1,9 @@
-//! A backing that has no room: a sparse file on a full file system, a thin volume of a full pool.
+//! A backing without room: a sparse file on a full file system, a thin volume of a full pool.
 //!
-//! Nothing is lost by that. A pack that was not taken for want of room stays in memory, where its records are read, and is written
-//! again from time to time, the same bytes to the same place. Until all are written changes are refused, so that what waits stays
-//! bounded, and nothing is durable that was not. Whoever waits for durability is answered after a while that there is no room.
+//! Nothing is lost by that. A pack that was not taken for lack of room stays in memory, where its records are read,
+//! and is written again from time to time, the same bytes to the same place. Until all packs are written, changes are
+//! refused, so that what waits stays bounded, and nothing new is durable. Requests that wait for durability are told
+//! after a while that there is no room.
 
 use std::io::{Error, ErrorKind};
 
@@ -19,7 +20,7 @@ pub(crate) fn lacks_room(error: &Error) -> bool {
 /// Packs that wait for room on the backing.
 #[derive(Default)]
 pub(crate) struct FullBacking {
-    /// The tick when it ran out of room, while packs wait.
+    /// Tick at which it ran out of room, while packs wait.
     since: Option<u64>,
     next_attempt: u64,
     waiting: Vec<SealedPack>,
@@ -35,7 +36,7 @@ impl FullBacking {
         self.since.is_some()
     }
 
-    /// Whether packs have been waiting for so many ticks, and are not just being written again.
+    /// Whether packs have been waiting for this number of ticks and are not being written again just now.
     pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
         self.in_flight == 0 && self.since.is_some_and(|since| now - since >= ticks)
     }
@@ -54,7 +55,7 @@ impl FullBacking {
         }
     }
 
-    /// The packs to write again, if it is time.
+    /// Returns the packs to write again, if it is time.
     pub(crate) fn due(&mut self, now: u64) -> Vec<SealedPack> {
         match now < self.next_attempt {
             true => Vec::new(),
@@ -62,7 +63,7 @@ impl FullBacking {
         }
     }
 
-    /// The packs to write again, unless that is under way.
+    /// Returns the packs to write again, unless that is in progress.
     pub(crate) fn again(&mut self, now: u64) -> Vec<SealedPack> {
         if self.in_flight > 0 {
             return Vec::new();
@@ -72,7 +73,7 @@ impl FullBacking {
         std::mem::take(&mut self.waiting)
     }
 
-    /// An attempt ended. It is over when nothing waits any more.
+    /// An attempt ended. The state is over when nothing waits any more.
     pub(crate) fn attempted(&mut self) {
         self.in_flight -= 1;
         if self.in_flight == 0 && self.waiting.is_empty() {
@@ -104,7 +105,7 @@ mod tests {
         assert!(full.due(100 + RETRY_TICKS - 1).is_empty());
         let mut again = full.due(100 + RETRY_TICKS);
         assert_eq!(again.len(), 2);
-        // A third fails meanwhile: no second attempt while one is under way.
+        // A third fails meanwhile. There is no second attempt while one is in progress.
         full.wait(pack(3), 100 + RETRY_TICKS);
         assert!(full.due(100 + 3 * RETRY_TICKS).is_empty());
         full.wait(again.remove(0), 100 + 3 * RETRY_TICKS);

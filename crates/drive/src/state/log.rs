@@ -1,4 +1,4 @@
-//! The log: three heads that packs are appended to, in one order.
+//! The log: three heads to which packs are appended, in one order.
 
 mod failed;
 mod in_memory;
@@ -16,10 +16,10 @@ use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
 use crate::state::segments::{Claim, Segments, State};
 
-/// A batch is divided between two segments where at least so much goes into the first.
+/// Smallest first part of a batch that is divided between two segments.
 const PART_BYTES_MIN: usize = 8 << 10;
 
-/// A pack that is complete and has its number: to be written out.
+/// A pack that is complete and numbered, and is to be written.
 pub(crate) struct SealedPack {
     pub(crate) sequence: u64,
     pub(crate) head: Head,
@@ -44,23 +44,23 @@ struct HeadState {
     current: NextSegment,
     offset: u32,
     next: NextSegment,
-    /// A sealed pack or a durable checkpoint tells of `next`.
+    /// A sealed pack or a durable checkpoint names `next`.
     announced: bool,
     open: Option<OpenPack>,
-    /// Nothing more goes to the current segment: a write to it failed.
+    /// Nothing more is appended to the current segment, because a write to it failed.
     leaves: bool,
 }
 
-/// How a batch goes into the log.
+/// How a batch fits into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// All of it into one pack.
     Whole,
-    /// So many bytes of records into what is left of a segment, the rest into a pack in the next one.
+    /// These bytes of records into the rest of a segment, the others into a pack in the next one.
     Part(usize),
 }
 
-/// No segment could be had.
+/// No segment is available.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoSegment;
 
@@ -73,47 +73,49 @@ pub(crate) struct Log {
     sequence: u64,
     /// Every pack up to this one is on the medium (not necessarily durable).
     written: u64,
-    /// Packs on the medium out of order.
+    /// Packs on the medium that were written out of order.
     written_early: BTreeSet<u64>,
     /// Every pack up to this one is durable.
     durable: u64,
-    /// Every pack up to this one was written and synced, but for those that failed.
+    /// Every pack up to this one was written and synced, except those that failed.
     synced: u64,
-    /// Packs that the medium did not take and whose contents were not written elsewhere yet.
+    /// Packs that the medium did not take and whose contents were not yet written elsewhere.
     failed: Vec<FailedPack>,
-    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet: the log ends before it for
-    /// whoever opens the drive now, so nothing behind it is durable.
+    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet. Recovery would
+    /// find the end of the log before it, so nothing behind it is durable.
     gap: Option<u64>,
-    /// Numbers that the log cannot be followed over for whoever opens the drive now: of packs whose contents were written elsewhere
-    /// since, and of packs that lie where nothing leads to.
+    /// Numbers over which recovery could not follow the log now: of packs whose contents were written elsewhere
+    /// since, and of packs to which nothing leads.
     gaps: Vec<u64>,
     /// Newest pack that holds records.
     filled: u64,
-    /// The same of the host's.
+    /// Newest pack of the host head that holds records.
     host_filled: u64,
-    /// Packs of the host that were sealed.
+    /// Number of sealed packs of the host head.
     host_sealed: u64,
-    /// The durable number that the newest sealed pack tells of.
+    /// The durable number in the newest sealed pack.
     vouched: u64,
-    /// Before this run's first checkpoint nothing leads to its packs: until then none tells of more than what was there before.
+    /// Before this run's first checkpoint nothing leads to its packs. Until then no pack calls more durable than this
+    /// number.
     tells_most: Option<u64>,
     /// Newest durable checkpoint.
     checkpoint: u64,
     /// Sealed packs not yet on the medium, by position.
     in_memory: BTreeMap<u64, Arc<IoBuf>>,
     unwritten_bytes: u64,
-    /// The open pack of the cleaning head holds a record that the host has replaced since: it is sealed before the host's.
+    /// The open pack of the cleaning head holds a record that the host has replaced since. It is sealed before the
+    /// host's.
     cleaning_first: bool,
     outbox: Vec<SealedPack>,
     pool: Vec<IoBuf>,
     tick: u64,
-    /// Bytes of log since the last checkpoint's cut, but for the map's: those are of the checkpoint itself, and another
-    /// would not make them fewer.
+    /// Bytes of log since the cut of the last checkpoint, without the map's: those belong to the checkpoint itself,
+    /// and another one would not reduce them.
     since_checkpoint: u64,
 }
 
 impl Log {
-    /// A log that goes on after `sequence`, with no segments yet.
+    /// A log that continues after `sequence`, with no segments yet.
     pub(crate) fn new(uuid: [u8; 16], geometry: Geometry, sequence: u64, checkpoint: u64) -> Log {
         let head = || HeadState {
             current: NextSegment::NONE,
@@ -152,7 +154,7 @@ impl Log {
         }
     }
 
-    /// Makes room for `need` bytes of records in one pack of `head`. Changes nothing that matters if it cannot.
+    /// Makes room for `need` bytes of records in one pack of `head`. If that fails, nothing important has changed.
     pub(crate) fn room(
         &mut self,
         head: Head,
@@ -174,8 +176,9 @@ impl Log {
         Ok(())
     }
 
-    /// As [`Log::room`] for a batch of the host, which may be divided between two packs where it does not fit into what is left
-    /// of the segment: the end of the segment would stay empty otherwise. After [`Room::Part`] comes [`Log::go_on`].
+    /// Like [`Log::room`], for a batch of the host. If the batch does not fit into the rest of the segment, it may be
+    /// divided between two packs, so that the end of the segment does not stay empty. [`Room::Part`] is followed by
+    /// [`Log::go_on`].
     pub(crate) fn room_for_batch(
         &mut self,
         need: usize,
@@ -206,7 +209,7 @@ impl Log {
         if !self.heads[HOST].next.is_some() {
             return Err(NoSegment);
         }
-        // No pack may come between the two, as one of records that this batch replaces would.
+        // No pack may come between the two, such as one with records that this batch replaces.
         self.seal(Head::Cleaning, segments);
         if self.heads[HOST].open.is_none() {
             self.open_pack(Head::Host);
@@ -214,14 +217,14 @@ impl Log {
         Ok(Room::Part(rest))
     }
 
-    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the next segment: makes
-    /// room there.
+    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the next
+    /// segment. Makes room there.
     pub(crate) fn go_on(&mut self, records: u32, need: usize, claim: Claim, segments: &mut Segments) {
         if let Some(open) = &mut self.heads[Head::Host as usize].open {
             open.continued = records;
         }
         self.seal(Head::Host, segments);
-        // Promised before, and announced by the pack just sealed.
+        // Promised before, and named by the pack just sealed.
         let advanced = self.advance(Head::Host, claim, segments);
         assert!(
             advanced.is_ok() && self.fits(Head::Host, need),
@@ -230,7 +233,7 @@ impl Log {
         self.open_pack(Head::Host);
     }
 
-    /// Whether a record of so many bytes goes to a head without another segment.
+    /// Whether a record of `need` bytes fits at a head without another segment.
     pub(crate) fn has_room(&self, head: Head, need: usize) -> bool {
         let open = self.heads[head as usize].open.as_ref();
         open.is_some_and(|open| open.used + need <= open.limit) || open.is_none() && self.fits(head, need)
@@ -251,7 +254,7 @@ impl Log {
         state.open = Some(OpenPack { buf, used, records: 0, continued: 0, records_crc: 0, limit, tick });
     }
 
-    /// Moves a head on to its next segment, and promises it another.
+    /// Moves a head to its next segment, and promises it another.
     fn advance(&mut self, head: Head, claim: Claim, segments: &mut Segments) -> Result<(), NoSegment> {
         self.promise(head, claim, segments);
         if !self.heads[head as usize].next.is_some() {
@@ -260,8 +263,8 @@ impl Log {
         if !self.heads[head as usize].announced
             && let Err(error) = self.announce(segments)
         {
-            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary; one is needed then whose cut lies
-            // behind this place.
+            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary. Its cut must lie behind
+            // this place.
             if self.gap.is_none() {
                 return Err(error);
             }
@@ -281,7 +284,7 @@ impl Log {
         Ok(())
     }
 
-    /// Promises a next segment to a head that has none, if one can be had.
+    /// Promises a next segment to a head that has none, if one is available.
     fn promise(&mut self, head: Head, claim: Claim, segments: &mut Segments) {
         let state = &mut self.heads[head as usize];
         if !state.next.is_some()
@@ -299,8 +302,9 @@ impl Log {
         }
     }
 
-    /// Opens the first segment of the map head in this run, at a checkpoint's cut: the checkpoint itself tells of it, and
-    /// what is written there before it is durable means nothing without it. Also where its segment failed before that.
+    /// Opens the map head's first segment of this run, at a checkpoint's cut. The checkpoint itself names it, and
+    /// what is written there before the checkpoint is durable means nothing without it. Also used if that segment
+    /// failed before.
     pub(crate) fn start_map_head(&mut self, segments: &mut Segments) {
         let state = &mut self.heads[Head::Map as usize];
         let begins = !state.current.is_some() || state.leaves && self.gap.is_some();
@@ -313,7 +317,7 @@ impl Log {
         }
     }
 
-    /// Seals an empty pack somewhere, so that the log tells of all promised segments before any is written.
+    /// Seals an empty pack at some head, so that the log names all promised segments before any is written.
     fn announce(&mut self, segments: &mut Segments) -> Result<(), NoSegment> {
         let by = Head::ALL.into_iter().find(|&h| self.heads[h as usize].open.is_some() || self.fits(h, 0));
         let by = by.ok_or(NoSegment)?;
@@ -324,7 +328,7 @@ impl Log {
         Ok(())
     }
 
-    /// A durable checkpoint told of all promises made before its cut.
+    /// A checkpoint is durable that names all promises made before its cut.
     pub(crate) fn checkpoint_durable(&mut self, number: u64, heads: &[HeadPosition; HEADS]) {
         self.checkpoint = number;
         self.tells_most = None;
@@ -335,8 +339,8 @@ impl Log {
         }
     }
 
-    /// Appends a record whose bytes are complete but for the checksum's mask, and returns its entry. There must be
-    /// [`Log::room`]. `header.crc` is the unmasked checksum.
+    /// Appends a record whose bytes are complete except for the mask of the checksum, and returns its entry. The
+    /// caller has made room ([`Log::room`]). `header.crc` is the checksum without the mask.
     pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, payload: &[u8]) -> Entry {
         let len = header.record_len();
         let (position, at) = self.place(head);
@@ -358,8 +362,8 @@ impl Log {
         header.entry_at(position)
     }
 
-    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack has to come
-    /// before the host's in the one order: roll-forward would bring the moved record back otherwise.
+    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack must come
+    /// before the host's in the order of packs. Otherwise roll-forward would bring the moved record back.
     pub(crate) fn dies(&mut self, entry: Entry) {
         let state = &self.heads[Head::Cleaning as usize];
         if let Some(open) = &state.open {
@@ -368,12 +372,12 @@ impl Log {
         }
     }
 
-    /// The open pack of the cleaning head has to come before the host's.
+    /// Makes the open pack of the cleaning head come before the host's.
     pub(crate) fn put_cleaning_first(&mut self) {
         self.cleaning_first |= self.heads[Head::Cleaning as usize].open.is_some();
     }
 
-    /// Where the next record of a head goes: position on the backing, offset in the open pack.
+    /// Returns the place of a head's next record: position on the backing, offset in the open pack.
     fn place(&self, head: Head) -> (u64, usize) {
         let state = &self.heads[head as usize];
         let Some(open) = &state.open else { unreachable!("append without room") };
@@ -388,7 +392,7 @@ impl Log {
         }
     }
 
-    /// Segments that heads append to.
+    /// Returns the segments to which heads append.
     pub(crate) fn open_segments(&self) -> Vec<NextSegment> {
         self.heads.iter().map(|head| head.current).filter(|current| current.is_some()).collect()
     }
@@ -398,7 +402,7 @@ impl Log {
         self.geometry = geometry;
     }
 
-    /// Seals the open pack of a head, if there is one: it gets its number and goes to the outbox.
+    /// Seals the open pack of a head, if there is one: it is numbered and put in the outbox.
     pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
         if head == Head::Host && std::mem::take(&mut self.cleaning_first) {
             self.seal(Head::Cleaning, segments);
@@ -468,15 +472,15 @@ impl Log {
         });
     }
 
-    /// Seals whatever is open.
+    /// Seals all open packs.
     pub(crate) fn seal_all(&mut self, segments: &mut Segments) {
         for head in Head::ALL {
             self.seal(head, segments);
         }
     }
 
-    /// Time passes: seals the open packs that got nothing since the last tick. If no pack tells yet how much is durable,
-    /// an empty one does: recovery can then tell a fault of the medium from a crash also at the end of the log.
+    /// A tick: seals the open packs that got nothing since the last one. If no pack states the present durable number
+    /// yet, an empty one does. With it, recovery can tell damage from a crash also at the end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
         if self.durable > self.vouched
             && self.fits(Head::Host, 0)
@@ -493,7 +497,7 @@ impl Log {
         self.tick += 1;
     }
 
-    /// Packs to write out.
+    /// Returns the packs to be written.
     pub(crate) fn take_outbox(&mut self) -> Vec<SealedPack> {
         std::mem::take(&mut self.outbox)
     }
@@ -513,7 +517,7 @@ impl Log {
         }
     }
 
-    /// Takes a written pack's buffer back for the next one.
+    /// Takes the buffer of a written pack back for the next one.
     pub(crate) fn recycle(&mut self, buf: Arc<IoBuf>) {
         const POOL_BUFFERS: usize = 16;
         if self.pool.len() < POOL_BUFFERS
@@ -531,19 +535,20 @@ impl Log {
         self.durable = self.durable.max(self.synced.min(before_gap));
     }
 
-    /// Every pack up to this one was written and synced, but for those that the medium did not take.
+    /// Every pack up to this one was written and synced, except those that the medium did not take.
     pub(crate) fn synced_up_to(&self) -> u64 {
         self.synced
     }
 
-    /// What a checkpoint of that cut may call durable: up to the first gap behind the cut.
+    /// The number that a checkpoint with this cut may call durable: up to the first gap behind the cut.
     pub(crate) fn durable_behind(&self, cut: u64) -> u64 {
         let failed = self.failed.iter().map(|pack| pack.sequence);
         let gap = failed.chain(self.gaps.iter().copied()).filter(|gap| *gap > cut).min();
         self.synced.min(gap.map_or(u64::MAX, |gap| gap - 1))
     }
 
-    /// What holds whenever nobody is inside the lock, as far as it can be looked up quickly. Answers what does not.
+    /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a broken
+    /// one.
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
         let rules = [
             (self.written <= self.sequence, "a pack was written before it was sealed"),
@@ -561,7 +566,7 @@ impl Log {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
     }
 
-    /// Where the heads stand (nothing may be open): for a checkpoint.
+    /// Positions of the heads, for a checkpoint. No pack may be open.
     pub(crate) fn positions(&self) -> [HeadPosition; HEADS] {
         std::array::from_fn(|i| {
             let state = &self.heads[i];
@@ -570,8 +575,8 @@ impl Log {
         })
     }
 
-    /// Whether this many bytes of map can be written, with `free` free segments, and still leave one segment untouched. Recovery
-    /// after a crash meanwhile needs that one for its own checkpoint.
+    /// Whether these bytes of map can be written with `free` free segments and still leave one segment. Recovery
+    /// after a crash needs that one for its own checkpoint.
     pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
         let next = u64::from(self.heads[Head::Map as usize].next.is_some());
         let whole = (u64::from(free) + next).checked_sub(1);
@@ -579,7 +584,7 @@ impl Log {
         whole.is_some_and(|whole| bytes <= whole * segment + u64::from(self.room_bytes(Head::Map)))
     }
 
-    /// What is left of the segment that a head fills, in bytes.
+    /// Bytes left in the segment that a head fills.
     pub(crate) fn room_bytes(&self, head: Head) -> u32 {
         let state = &self.heads[head as usize];
         let open = state.open.as_ref().map_or(0, |open| open.used as u32);
@@ -591,7 +596,7 @@ impl Log {
         }
     }
 
-    /// A checkpoint begins: how much log it makes unnecessary, once it is durable.
+    /// A checkpoint begins. Returns how much log it makes unnecessary once it is durable.
     pub(crate) fn take_since_checkpoint(&mut self) -> u64 {
         std::mem::take(&mut self.since_checkpoint)
     }
@@ -609,7 +614,7 @@ impl Log {
         self.sequence
     }
 
-    /// Number of the newest pack that holds records: what a flush has to wait for.
+    /// Number of the newest pack that holds records. A flush waits for it.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
@@ -619,18 +624,18 @@ impl Log {
         self.host_filled
     }
 
-    /// Whether hosts wrote nothing that a cut does not cover.
+    /// Whether a cut covers everything that hosts wrote.
     pub(crate) fn host_is_behind(&self, cut: u64) -> bool {
         self.host_filled <= cut && self.host_pack() == self.host_sealed()
     }
 
-    /// Which of the host's packs of this run, counted from 1, holds what was appended last.
+    /// Which pack of the host in this run, counted from 1, holds the last appended record.
     pub(crate) fn host_pack(&self) -> u64 {
         let open = self.heads[Head::Host as usize].open.as_ref();
         self.host_sealed + u64::from(open.is_some_and(|open| open.records > 0))
     }
 
-    /// How many packs of the host were sealed in this run.
+    /// Number of packs of the host sealed in this run.
     pub(crate) fn host_sealed(&self) -> u64 {
         self.host_sealed
     }

@@ -1,5 +1,5 @@
-//! Map nodes that could not be loaded. Work that can do without them passes over what lies under them for a while: a disk may take
-//! seconds to say that it cannot read, and what can be loaded must have its turn.
+//! Map nodes that could not be loaded. Work that can do without them passes over what lies under them for a while: a
+//! disk may take seconds to report that it cannot read, and nodes that can be loaded must have their turn.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::error::Error;
 
 /// Ticks for which a node is passed over: after the first failure, and at most.
 const TICKS: (u64, u64) = (10, 6000);
-/// Nodes remembered at most.
+/// Most nodes remembered.
 const NODES_MAX: usize = 4096;
 
-/// See the module's header.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     nodes: BTreeMap<NodeId, Failure>,
@@ -32,7 +32,7 @@ impl Lost {
             return;
         }
         let before = self.nodes.get(&node).map_or(0, |failure| failure.ticks);
-        // Several may have tried at once.
+        // Several requests may have tried at once.
         if self.over(node, now).is_some() {
             return;
         }
@@ -40,12 +40,12 @@ impl Lost {
         self.nodes.insert(node, Failure { until_tick: now + ticks, ticks, error: error.clone() });
     }
 
-    /// A node is there.
+    /// A node was loaded.
     pub(crate) fn found(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
-    /// Why a leaf is to be passed over for now: it, or what leads to it, could not be loaded.
+    /// Returns why a leaf is to be passed over for now: it, or a node on the path to it, could not be loaded.
     pub(crate) fn over(&self, leaf: NodeId, now: u64) -> Option<&Error> {
         if self.nodes.is_empty() {
             return None;

@@ -1,11 +1,11 @@
-//! The map: block to record location, a radix tree of nodes cached within a budget.
+//! The map from block to record, a radix tree of nodes that are cached within a budget.
 //!
-//! Every node that differs from its image on the medium is in memory, whole or as the changes to it. So a write
-//! never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is accounted
-//! when the leaf is loaded. Until then the replaced record counts as live.
+//! Every node that differs from its image on the medium is in memory, either whole or as the changes to it. Therefore
+//! a write never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is
+//! accounted when the leaf is loaded. Until then the replaced record counts as live.
 //!
-//! The parent of a complete node is in memory, too: whatever becomes of its own image, the way to the root can be
-//! written. Changes to a leaf that is not loaded need none: they can be written as they are.
+//! The parent of a complete node is in memory too: whatever happens to its own image, the path to the root can be
+//! written. Changes to a leaf that is not loaded need no parent: they can be written as they are.
 
 mod overlays;
 
@@ -15,21 +15,21 @@ use space::{ancestors_bytes, leaves_max, upper_nodes};
 
 use crate::state::node::{Base, Form, Node, Slot};
 
-/// The newest nodes stay, whatever the budget says: requests need a path of them at once to make progress.
+/// The newest nodes stay, whatever the budget is: to make progress, requests need all nodes of a path at once.
 const NEWEST_KEPT: u64 = 64;
 /// Least memory for nodes.
 const BUDGET_MIN_BYTES: u64 = 64 << 10;
 /// Nodes looked at for one eviction.
 const EVICTION_STEPS_MAX: usize = 128;
 
-/// A node that must be read from the medium first: which, and where its image is.
+/// A node that must be read from the medium first, and the place of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) id: NodeId,
     pub(crate) image: Entry,
 }
 
-/// What is known of a node's image.
+/// What is known about a node's image.
 enum Image {
     At(Entry),
     None,
@@ -37,17 +37,17 @@ enum Image {
     Behind(Missing),
 }
 
-/// Forms of nodes as they were at a checkpoint's cut, for those changed since and not yet written.
+/// Forms that nodes had at a checkpoint's cut, for those changed since and not yet written.
 pub(crate) type Frozen = FxHashMap<NodeId, Form>;
 
-/// What the drive keeps for itself among the data.
+/// Blocks that the drive uses for itself.
 #[derive(Default)]
 pub(crate) struct Own {
     /// Blocks with a record.
     pub(crate) blocks: u64,
     /// Blocks that are a fill.
     pub(crate) fills: u64,
-    /// What the records take.
+    /// Space of the records.
     pub(crate) units: u64,
 }
 
@@ -61,32 +61,32 @@ pub(crate) struct Map {
     nodes: Vec<Option<Node>>,
     vacant: Vec<u32>,
     index: FxHashMap<NodeId, u32>,
-    /// Where the root's image is.
+    /// Place of the root's image.
     root_image: Entry,
-    /// Nodes that became dirty since the last cut. May name nodes that are clean again.
+    /// Nodes that became dirty since the last cut. May include nodes that are clean again.
     dirty: Vec<NodeId>,
     dirty_bytes: u64,
     memory_bytes: u64,
     budget_bytes: u64,
-    /// Nodes above the leaves that the capacity can have, by level.
+    /// Most nodes above the leaves for the capacity, by level.
     upper_nodes: [u64; ROOT.level as usize],
     hand: usize,
-    /// Counts nodes brought in.
+    /// Number of nodes brought in.
     arrivals: u64,
     /// Checkpoint rounds: a dirty node of an earlier round belongs to the checkpoint being written.
     round: u64,
-    /// While a checkpoint is being written: its view of nodes changed meanwhile.
+    /// While a checkpoint is being written: nodes as they were at its cut, if they changed since.
     frozen: Option<Frozen>,
-    /// Nodes that this checkpoint's cut found dirty.
+    /// Nodes that were dirty at the cut of this checkpoint.
     leaves_at_cut: u64,
     /// Blocks with a record, and blocks that are a fill (accounted).
     pub(crate) live_blocks: u64,
-    /// What kinds of records these blocks have.
+    /// Mix of the records of these blocks.
     pub(crate) mix: layout::Mix,
     pub(crate) fill_blocks: u64,
-    /// Of these, the drive's own.
+    /// Part of these: the drive's own.
     pub(crate) own: Own,
-    /// Sparse nodes over an image not loaded.
+    /// Sparse nodes over an image that is not loaded.
     overlays: u64,
     pub(crate) loads_count: u64,
     pub(crate) evictions_count: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// An empty map of `blocks` blocks whose cache keeps within `budget_bytes` (64 KiB at the least).
+    /// An empty map of `blocks` blocks whose cache keeps within `budget_bytes` (at least 64 KiB).
     pub(crate) fn new(budget_bytes: u64, blocks: u64) -> Map {
         let mut map = Map {
             nodes: Vec::new(),
@@ -124,7 +124,7 @@ impl Map {
         map
     }
 
-    /// Says how many blocks there are to map.
+    /// Sets the number of blocks.
     pub(crate) fn set_blocks(&mut self, blocks: u64) {
         self.upper_nodes = upper_nodes(blocks);
     }
@@ -145,7 +145,7 @@ impl Map {
         self.index.get(&id).and_then(|&i| self.nodes[i as usize].as_mut())
     }
 
-    /// What is known of a node's image from its ancestors.
+    /// Returns what is known about a node's image from its ancestors.
     fn image(&self, id: NodeId) -> Image {
         let Some((parent, slot)) = id.parent() else {
             return if self.root_image.is_unmapped() { Image::None } else { Image::At(self.root_image) };
@@ -162,7 +162,8 @@ impl Map {
         }
     }
 
-    /// Looks up a run of blocks within one leaf: calls `each` with every block's entry, or says what to load first.
+    /// Looks up a run of blocks within one leaf. Calls `each` with every block's entry, or returns what must be
+    /// loaded first.
     pub(crate) fn lookup(
         &mut self,
         block: u64,
@@ -205,7 +206,7 @@ impl Map {
         }
     }
 
-    /// A block's entry if it is known without the medium.
+    /// Returns a block's entry if it is known without the medium.
     pub(crate) fn peek(&self, block: u64) -> Slot {
         let leaf = NodeId::leaf_of(block);
         match self.node(leaf) {
@@ -217,7 +218,8 @@ impl Map {
         }
     }
 
-    /// Makes sure that a node is known whole, or tells what to load for that. Answers whether it is in memory then.
+    /// Checks that a node is complete, or returns what must be loaded for that. If it is complete, returns whether it
+    /// is in memory.
     pub(crate) fn complete(&mut self, id: NodeId) -> Result<bool, Missing> {
         let present = match self.node(id) {
             Some(node) if node.form.is_complete() => return Ok(true),
@@ -233,7 +235,7 @@ impl Map {
         }
     }
 
-    /// Sets a block's entry; answers what is accounted as replaced now.
+    /// Sets a block's entry. Returns what is accounted as replaced now.
     pub(crate) fn set(&mut self, block: u64, entry: Entry) -> Entry {
         let slot = (block % NODE_ENTRIES as u64) as usize;
         let at = self.touch(NodeId::leaf_of(block));
@@ -251,7 +253,8 @@ impl Map {
         }
     }
 
-    /// Unmaps a whole leaf; `each` gets what is accounted as replaced now, with its slot. Answers false where there was nothing.
+    /// Unmaps a whole leaf. `each` gets what is accounted as replaced now, with its slot. Returns false if there was
+    /// nothing.
     pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(u64, Entry)) -> bool {
         if self.is_absent(leaf) {
             return false;
@@ -265,7 +268,7 @@ impl Map {
         true
     }
 
-    /// Whether a leaf is known, without the medium, to map nothing.
+    /// Whether a leaf is known, without the medium, to be empty.
     pub(crate) fn is_absent(&self, leaf: NodeId) -> bool {
         self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
     }
@@ -282,8 +285,8 @@ impl Map {
         self.resize(before, after);
     }
 
-    /// The slab index of a leaf that is about to change: made if absent, marked dirty, kept as it was for a
-    /// checkpoint that has not written it yet.
+    /// Returns the slab index of a leaf that is about to change. Creates it if absent, marks it dirty, and keeps its
+    /// present form for a checkpoint that has not written it yet.
     fn touch(&mut self, leaf: NodeId) -> usize {
         let at = match self.index.get(&leaf) {
             Some(&at) => at as usize,
@@ -309,8 +312,8 @@ impl Map {
             self.dirty_bytes += node.form.memory_bytes();
             self.dirty.push(node.id);
         } else if node.round < round && node.id.level == LEAF_LEVEL {
-            // Nodes above the leaves belong to the checkpoint that is being written as they are, whatever asks for them
-            // to be rewritten meanwhile: only it changes them.
+            // Nodes above the leaves belong to the checkpoint in progress as they are, whoever requests that they are
+            // rewritten meanwhile: only the checkpoint changes them.
             node.round = round;
             if let Some(frozen) = &mut self.frozen {
                 frozen.entry(node.id).or_insert_with(|| node.form.clone());
@@ -319,7 +322,7 @@ impl Map {
         }
     }
 
-    /// Brings in the ancestors of a node that is known to have no image: those without one are empty.
+    /// Brings in the ancestors of a node that is known to have no image. Those without an image are empty.
     fn insert_parents(&mut self, id: NodeId) {
         let Some((parent, _)) = id.parent() else { return };
         if self.node(parent).is_none() {
@@ -329,7 +332,7 @@ impl Map {
         }
     }
 
-    /// A node has become complete: its parent stays.
+    /// A node has become complete. Its parent stays in memory.
     fn hold_parent(&mut self, id: NodeId) {
         let Some((parent, _)) = id.parent() else { return };
         let Some(parent) = self.node_mut(parent) else {
@@ -368,9 +371,9 @@ impl Map {
         self.dirty_bytes = self.dirty_bytes + after - before;
     }
 
-    /// A node was read from the medium. Changes made to it meanwhile stay on top; `release` gets what they replaced, with
-    /// its slot.
-    /// Ignored if the node is complete already, or if its image is elsewhere by now (`image` tells where it was read).
+    /// Installs a node that was read from the medium. Changes made meanwhile stay on top; `release` gets what they
+    /// replaced, with its slot. Ignored if the node is complete already, or if its image is elsewhere by now (`image`
+    /// is where it was read).
     pub(crate) fn install_image(
         &mut self,
         missing: Missing,
@@ -400,7 +403,7 @@ impl Map {
         if node.form.is_complete() {
             return;
         }
-        // A checkpoint in progress still writes the changes, with the accounting as it was at its cut.
+        // A checkpoint in progress still writes the changes, accounted as at its cut.
         if node.dirty
             && node.round < round
             && let Some(frozen) = &mut self.frozen
@@ -411,7 +414,7 @@ impl Map {
         }
         let before = node.form.memory_bytes();
         if node.form.base() == Base::MediaCleared {
-            // The image had to be read for its accounting only: the leaf is what it was, and takes no more memory.
+            // The image was read only for its accounting: the leaf itself does not change, and takes no more memory.
             let mapped = (0..).zip(entries.iter()).filter(|(_, e)| !e.is_unmapped());
             mapped.for_each(|(slot, e)| release(slot, *e));
             node.form.settle();
@@ -433,9 +436,9 @@ impl Map {
         self.hold_parent(id);
     }
 
-    /// Drops clean nodes until the cache is within its budget, or none is left to drop: second chance.
+    /// Drops clean nodes until the cache is within its budget, or none is left to drop (second chance).
     pub(crate) fn evict(&mut self) {
-        // Bounded: when nearly all is dirty, only a checkpoint helps.
+        // Bounded: if nearly all nodes are dirty, only a checkpoint helps.
         let mut steps = EVICTION_STEPS_MAX.min(self.nodes.len() * 2);
         while self.memory_bytes > self.budget_bytes && steps > 0 {
             steps -= 1;
@@ -463,7 +466,7 @@ impl Map {
         }
     }
 
-    /// Begins a checkpoint's cut: answers the nodes it has to write, in rising order, some perhaps no longer dirty: see
+    /// Begins a checkpoint's cut. Returns the nodes to write, in rising order. Some may not be dirty any more: see
     /// [`Map::belongs_to_cut`].
     pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
         assert!(self.frozen.is_none());
@@ -476,7 +479,7 @@ impl Map {
         dirty
     }
 
-    /// Whether a node has changes from before the cut that were not written yet.
+    /// Whether a node has changes from before the cut that are not written yet.
     pub(crate) fn belongs_to_cut(&self, id: NodeId) -> bool {
         self.frozen.as_ref().is_some_and(|f| f.contains_key(&id))
             || self.node(id).is_some_and(|n| n.dirty && n.round < self.round)
@@ -488,26 +491,26 @@ impl Map {
         self.leaves_at_cut = 0;
     }
 
-    /// Gives a checkpoint up: the nodes that it has not written belong to the next one, as they are by then.
+    /// Gives a checkpoint up. The nodes that it has not written belong to the next one, as they are then.
     pub(crate) fn give_up_cut(&mut self, unwritten: impl Iterator<Item = NodeId>) {
         self.dirty.extend(unwritten);
         self.thaw();
     }
 
-    /// Whether any block of a record, whose first block this is, still has it.
+    /// Whether any block still has this record, whose first block is `first`.
     pub(crate) fn has_any(&self, first: u64, entry: &Entry) -> bool {
         let Some(node) = self.node(NodeId::leaf_of(first)) else { return false };
         let slot = (first % NODE_ENTRIES as u64) as usize;
         (slot..slot + entry.blocks() as usize).any(|slot| node.form.get(slot) == Slot::Known(*entry))
     }
 
-    /// A node as it was at the cut.
+    /// Returns a node as it was at the cut.
     pub(crate) fn at_cut(&self, id: NodeId) -> Option<&Form> {
         let frozen = self.frozen.as_ref().and_then(|f| f.get(&id));
         frozen.or_else(|| self.node(id).map(|n| &n.form))
     }
 
-    /// A checkpoint wrote a complete node: its parent points to the new image. Answers the image before.
+    /// A checkpoint wrote a complete node: its parent points to the new image. Returns the previous image.
     pub(crate) fn image_written(&mut self, id: NodeId, image: Entry) -> Entry {
         self.written(id);
         let Some((parent, slot)) = id.parent() else { return std::mem::replace(&mut self.root_image, image) };
@@ -517,7 +520,7 @@ impl Map {
         };
         let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
         if image.is_unmapped() && node.form.get(slot) == Slot::Known(image) {
-            // Filled and emptied between two checkpoints: nothing changes above it.
+            // Filled and emptied between two checkpoints. Nothing changes above it.
             return image;
         }
         node.referenced = true;
@@ -535,7 +538,7 @@ impl Map {
         old
     }
 
-    /// The node's state at the cut is in the log: it is clean unless it changed since.
+    /// The log holds the state of the node at the cut. It is clean unless it changed since.
     fn written(&mut self, id: NodeId) {
         let round = self.round;
         if let Some(frozen) = &mut self.frozen {
@@ -559,14 +562,15 @@ impl Map {
         self.dirty_bytes
     }
 
-    /// Bytes that writing all changed nodes and their ancestors takes at most. What is written takes so many.
+    /// Upper bound of the bytes to write all changed nodes and their ancestors. `written_bytes` is what is written
+    /// already.
     pub(crate) fn write_estimate_bytes(&self, written_bytes: u64) -> u64 {
         // Overlays lie under no node.
         let changed = (self.dirty.len() as u64 + self.leaves_at_cut).saturating_sub(self.overlays);
         self.dirty_bytes + ancestors_bytes(self.upper_nodes, changed, self.leaves_max(written_bytes))
     }
 
-    /// Bytes that all nodes above the leaves take at most.
+    /// Upper bound of the bytes of all nodes above the leaves.
     pub(crate) fn upper_estimate_bytes(&self, written_bytes: u64) -> u64 {
         let leaves = self.leaves_max(written_bytes);
         ancestors_bytes(self.upper_nodes, leaves, leaves)
@@ -581,7 +585,7 @@ impl Map {
         self.budget_bytes
     }
 
-    /// Changes the budget; nodes go as others come, until the cache is within it.
+    /// Changes the budget. Nodes are dropped as others come in, until the cache is within it.
     pub(crate) fn set_budget_bytes(&mut self, bytes: u64) {
         self.budget_bytes = bytes.max(BUDGET_MIN_BYTES);
     }
@@ -595,14 +599,14 @@ impl Map {
         self.node(id).map(|n| &n.form)
     }
 
-    /// Marks a node for rewriting, so that its image moves. It must be in memory, complete.
+    /// Marks a node for rewriting, so that its image moves. It must be in memory and complete.
     pub(crate) fn rewrite(&mut self, id: NodeId) {
         if let Some(&at) = self.index.get(&id) {
             self.mark_dirty(at as usize);
         }
     }
 
-    /// Whether `image` is where a node's image is now; says what to load to know.
+    /// Whether `image` is the present place of a node's image. Returns what must be loaded to know that.
     pub(crate) fn has_image(&self, id: NodeId, image: Entry) -> Result<bool, Missing> {
         match self.image(id) {
             Image::At(at) => Ok(at == image),

@@ -1,12 +1,12 @@
-//! The pause before another checkpoint to shrink the map, where one could not.
+//! The pause before another checkpoint that is to shrink the map, after one could not.
 
 use crate::error::Error;
 
-/// Ticks before a checkpoint is tried again that shall make the map smaller and could not: at first, and at most.
+/// First and longest pause, in ticks.
 const MAP_WISH_TICKS: (u64, u64) = (10, 6000);
 
-/// The wish for a checkpoint that makes the map smaller. Where changes lie over nodes that cannot be read, none can: it is
-/// then wished for ever more rarely, not again and again.
+/// The request for a checkpoint that makes the map smaller. If changes lie over nodes that cannot be read, none can.
+/// It is then requested more and more rarely.
 #[derive(Debug, Default)]
 pub(crate) struct MapWish {
     pub(crate) until_tick: u64,

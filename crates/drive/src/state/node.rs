@@ -1,10 +1,10 @@
-//! A map node in memory: a whole page of entries, or only those known.
+//! A map node in memory: a whole page of entries, or only the known ones.
 
 use layout::{Entry, NODE_ENTRIES, NodeId};
 
-/// From so many pairs on, a page takes less memory.
+/// From this number of pairs on, a page takes less memory.
 const PAGE_FROM_PAIRS: usize = 160;
-/// Up to so many mapped entries a node that is loaded takes the sparse form: a quarter of a page, with room to grow.
+/// Up to this number of mapped entries a loaded node takes the sparse form: a quarter of a page, with room to grow.
 const SPARSE_UP_TO_PAIRS: usize = 64;
 
 /// What lies under the pairs of a sparse node.
@@ -12,18 +12,18 @@ const SPARSE_UP_TO_PAIRS: usize = 64;
 pub(crate) enum Base {
     /// Nothing: slots without a pair are unmapped.
     Empty,
-    /// The node's image on the medium, not loaded (or not known whether there is one).
+    /// The node's image on the medium, which is not loaded. Whether there is one may be unknown.
     Media,
-    /// As `Media`, but everything there was trimmed: only its accounting is owed.
+    /// Like `Media`, but everything there was trimmed: only its accounting is owed.
     MediaCleared,
 }
 
-/// The entries of a node, as far as they are in memory.
+/// The entries of a node that are in memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
-    /// All of them.
+    /// All entries.
     Page(Box<[Entry; NODE_ENTRIES]>),
-    /// All of them the same fill. Over `Media` that cannot be: all of the image is replaced.
+    /// All entries are the same fill. Not possible over `Media`, as all of the image is replaced.
     Uniform { entry: Entry, base: Base },
     /// Pairs of slot and entry in rising order, over a base.
     Sparse { pairs: Vec<(u16, Entry)>, base: Base },
@@ -33,7 +33,7 @@ pub(crate) enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Known(Entry),
-    /// Only the image on the medium tells.
+    /// Only the image on the medium has it.
     Unknown,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Node {
     pub(crate) dirty: bool,
     /// Checkpoint round in which it last became dirty.
     pub(crate) round: u64,
-    /// Looked at since the eviction hand last passed.
+    /// Used since the eviction hand last passed.
     pub(crate) referenced: bool,
     /// When it was brought in, counted in nodes.
     pub(crate) arrival: u64,
-    /// Complete nodes in memory right below it.
+    /// Number of complete nodes in memory directly below it.
     pub(crate) children: u16,
 }
 
@@ -58,7 +58,7 @@ impl Form {
         Form::Sparse { pairs: Vec::new(), base: Base::Empty }
     }
 
-    /// The form that takes least memory for these entries, with room to grow.
+    /// Returns the form that takes least memory for these entries, with room to grow.
     pub(crate) fn of(entries: Box<[Entry; NODE_ENTRIES]>) -> Form {
         let first = entries[0];
         if first.fill_word().is_some() && entries.iter().all(|e| *e == first) {
@@ -71,7 +71,7 @@ impl Form {
         Form::Sparse { pairs: mapped().collect(), base: Base::Empty }
     }
 
-    /// The form of an overlay record's changes.
+    /// Returns the form of the changes in an overlay record.
     pub(crate) fn of_overlay(pairs: Vec<(u16, Entry)>, cleared: bool) -> Form {
         let base = if cleared { Base::MediaCleared } else { Base::Media };
         match pairs.first() {
@@ -87,7 +87,7 @@ impl Form {
         }
     }
 
-    /// What lies under what is known.
+    /// Returns what lies under the known entries.
     pub(crate) fn base(&self) -> Base {
         match self {
             Form::Page(_) => Base::Empty,
@@ -112,8 +112,8 @@ impl Form {
         }
     }
 
-    /// Sets a slot. Answers what is to be accounted as replaced: the entry before it, as far as that is accounted here
-    /// and now (an unknown one is when the image is loaded).
+    /// Sets a slot. Returns what is to be accounted as replaced: the previous entry, if it is accounted now. An
+    /// unknown entry is accounted when the image is loaded.
     pub(crate) fn set(&mut self, slot: usize, entry: Entry) -> Entry {
         match self {
             Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
@@ -149,7 +149,7 @@ impl Form {
         }
     }
 
-    /// Makes every slot unmapped; `each` gets what is to be accounted as replaced, with its slot.
+    /// Unmaps every slot. `each` gets what is to be accounted as replaced, with its slot.
     pub(crate) fn clear(&mut self, mut each: impl FnMut(u64, Entry)) {
         match self {
             Form::Page(entries) => {
@@ -175,7 +175,7 @@ impl Form {
         }
     }
 
-    /// There turned out to be no image under the changes, or all that was in it is accounted by now.
+    /// There is no image under the changes, or all of it is accounted by now.
     pub(crate) fn settle(&mut self) {
         match self {
             Form::Page(_) => {}
@@ -190,8 +190,8 @@ impl Form {
         }
     }
 
-    /// Slots that are known, in rising order: what an overlay record tells. Unmapped ones among them, where they hide
-    /// what is in the image.
+    /// Known slots in rising order: the contents of an overlay record. Includes unmapped ones that hide entries of
+    /// the image.
     pub(crate) fn changes(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
         match self {
             Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied()),
@@ -214,7 +214,7 @@ impl Form {
         }
     }
 
-    /// Memory it takes, in bytes, roughly: what the cache's budget counts.
+    /// Approximate memory in bytes, as counted by the cache's budget.
     pub(crate) fn memory_bytes(&self) -> u64 {
         // Slab slot, hash table entry and allocator overhead.
         const FIXED: usize = 112;

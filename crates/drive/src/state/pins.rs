@@ -1,10 +1,10 @@
-//! Counts of readers by segment: a segment that is being read is not written again.
+//! Numbers of readers of segments: a segment that is being read is not written again.
 
 use std::sync::Arc;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Segments whose readers are counted in one piece of memory: a drive that grows adds pieces.
+/// Segments per piece of memory. A drive that grows adds pieces.
 const PINS_A_CHUNK: u32 = if cfg!(loom) { 2 } else { 4096 };
 
 /// Readers of each segment.
@@ -22,11 +22,11 @@ impl Pins {
     }
 
     pub(crate) fn is_pinned(&self, segment: u32) -> bool {
-        // Pairs with the release in `Drop`: what the reader did happens before the segment is handed out again.
+        // Pairs with the release in `Drop`: everything the reader did happens before the segment is handed out again.
         self.chunk(segment)[(segment % PINS_A_CHUNK) as usize].load(Ordering::Acquire) > 0
     }
 
-    /// New pins are taken inside the drive's lock only, of segments that hold something live.
+    /// Pins are taken only inside the drive's lock, of segments that hold something live.
     pub(crate) fn pin(&self, segment: u32) -> Pin {
         let (chunk, index) = (self.chunk(segment).clone(), segment % PINS_A_CHUNK);
         chunk[index as usize].fetch_add(1, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl Pins {
     }
 }
 
-/// Keeps a segment from being written again while it exists.
+/// Keeps a segment from being written again as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Pin {
     chunk: Arc<[AtomicU32]>,

@@ -1,8 +1,8 @@
-//! Codec policies as the superblock holds them.
+//! Codec policies as stored in the superblock.
 
 use crate::error::Error;
 
-/// The codec policy that numbers in a superblock stand for.
+/// Returns the codec policy for the numbers in a superblock.
 pub(crate) fn policy_of(policy: u8, level: i8) -> Result<codec::Policy, Error> {
     match policy {
         0 => Ok(codec::Policy::Auto),
@@ -14,7 +14,7 @@ pub(crate) fn policy_of(policy: u8, level: i8) -> Result<codec::Policy, Error> {
     }
 }
 
-/// Numbers of the policies in the superblock: policy and level.
+/// Returns the numbers of a policy in the superblock: policy and level.
 pub(crate) fn policy_numbers(policy: codec::Policy) -> (u8, i8) {
     match policy {
         codec::Policy::Auto => (0, 0),

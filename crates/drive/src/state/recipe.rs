@@ -10,19 +10,19 @@ pub(crate) struct Recipe {
     pub(crate) policy: Policy,
     /// Most adjacent blocks in a frame.
     pub(crate) frame_blocks: u64,
-    /// For zstd: each record takes the one that fits its data, if any.
+    /// For zstd: each record uses the one that fits its data, if any.
     pub(crate) dictionaries: Arc<[Dictionary]>,
-    /// What is made by it is as good as it gets.
+    /// Its output cannot be improved any more.
     pub(crate) settled: bool,
 }
 
 impl Recipe {
-    /// The dictionary for some data.
+    /// Returns the dictionary for some data.
     pub(crate) fn dictionary_for(&self, data: &[u8]) -> Option<&Dictionary> {
         if self.dictionaries.is_empty() { None } else { codec::choose(&self.dictionaries, data) }
     }
 
-    /// For what the drive keeps for itself: nothing that would have to be read before it.
+    /// For what the drive stores for itself. Needs nothing that would have to be read first.
     pub(crate) fn own() -> Recipe {
         Recipe { policy: Policy::Zstd(1), frame_blocks: 1, dictionaries: Arc::new([]), settled: false }
     }

@@ -1,6 +1,6 @@
 //! The outcome of recovery.
 
-/// How opening went.
+/// Result of an opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Packs rolled forward.

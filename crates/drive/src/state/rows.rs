@@ -6,17 +6,17 @@ use layout::table::{page_of, page_rows, table_pages};
 /// The rows of one page of the table.
 pub(crate) type Page = Box<[SegmentRow]>;
 
-/// What a checkpoint has to know of the table beside the rows themselves.
+/// What a checkpoint needs to know of the table in addition to the rows.
 #[derive(Debug, Default)]
 pub(crate) struct RowPages {
     /// Pages with a row that changed since the last cut.
     changed: Vec<bool>,
-    /// While a checkpoint is being written: pages as they were at its cut, of those that changed since.
+    /// While a checkpoint is being written: pages that changed since its cut, as they were at the cut.
     at_cut: Option<Vec<Option<Page>>>,
 }
 
 impl RowPages {
-    /// There are so many rows now. A new page counts as changed.
+    /// Sets the number of rows. A new page counts as changed.
     pub(crate) fn resize(&mut self, rows: usize) {
         assert!(self.at_cut.is_none(), "a table does not grow under a checkpoint");
         if let Some(last) = self.changed.last_mut() {
@@ -30,7 +30,7 @@ impl RowPages {
         self.changed.fill(false);
     }
 
-    /// A row is about to change; `rows` makes the rows of its page as they are now.
+    /// A row is about to change. `rows` returns the present rows of its page.
     pub(crate) fn touch(&mut self, segment: u32, rows: impl FnOnce(std::ops::Range<usize>) -> Page) {
         let page = page_of(segment);
         if let Some(at_cut) = &mut self.at_cut
@@ -41,19 +41,19 @@ impl RowPages {
         self.changed[page] = true;
     }
 
-    /// Begins a cut: answers which pages changed since the one before.
+    /// Begins a cut. Returns which pages changed since the one before.
     pub(crate) fn cut(&mut self) -> Vec<bool> {
         self.at_cut = Some((0..self.changed.len()).map(|_| None).collect());
         let pages = self.changed.len();
         std::mem::replace(&mut self.changed, vec![false; pages])
     }
 
-    /// A page as it was at the cut, where it changed since.
+    /// Returns a page as it was at the cut, if it changed since.
     pub(crate) fn at_cut(&self, page: usize) -> Option<&Page> {
         self.at_cut.as_ref()?[page].as_ref()
     }
 
-    /// The same, to be changed; `rows` makes the rows of the page where none changed since the cut.
+    /// The same, for changes. `rows` returns the rows of the page if none changed since the cut.
     pub(crate) fn at_cut_mut(
         &mut self,
         segment: u32,
@@ -66,7 +66,7 @@ impl RowPages {
         rows.get_mut(segment as usize - first)
     }
 
-    /// The checkpoint is over.
+    /// The checkpoint is complete or given up.
     pub(crate) fn end_cut(&mut self) {
         self.at_cut = None;
     }

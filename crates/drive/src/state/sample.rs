@@ -1,4 +1,5 @@
-//! A sample of what is written, for training dictionaries: every block has the same chance to be in it, whenever it came.
+//! A sample of written data, for training dictionaries. Every block is in it with the same probability, whenever it
+//! was written.
 
 use std::sync::Arc;
 
@@ -6,9 +7,9 @@ use layout::BLOCK_BYTES;
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the sample's size is fixed, and the n-th block
-/// takes a random one's place with the probability size / n. Instead of a number for each block, how many to skip is
-/// drawn: the chance that none of the blocks n to m is taken is about (n / m)^size.
+/// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the size of the sample is fixed, and the
+/// n-th block replaces a random one with the probability size / n. Instead of one number for each block, the number
+/// of blocks to skip is drawn: the probability that none of the blocks n to m is taken is about (n / m)^size.
 pub(crate) struct Sampler {
     /// Blocks offered.
     seen: AtomicU64,
@@ -44,7 +45,7 @@ impl Random {
 }
 
 impl Sampler {
-    /// A sampler of `size` blocks; `entropy` decides which.
+    /// A sampler of `size` blocks. `entropy` determines which.
     pub(crate) fn new(size: usize, entropy: u64) -> Sampler {
         let reservoir = Reservoir { blocks: Vec::new(), random: Random(entropy) };
         Sampler { seen: AtomicU64::new(0), next: AtomicU64::new(0), reservoir: Mutex::new(reservoir), size }
@@ -59,12 +60,13 @@ impl Sampler {
         }
         let mut reservoir = self.reservoir.lock();
         if first + count > self.seen.load(Ordering::Relaxed) {
-            // Started over meanwhile. Counted as they were, these blocks would put the next one off until as many are seen again.
+            // Started over meanwhile. Counting these blocks as they were would postpone the next one until as many
+            // are seen again.
             return;
         }
         let mut next = self.next.load(Ordering::Relaxed);
         while next < first + count {
-            // Others may have offered blocks before these meanwhile: what they skipped over is not made up for.
+            // Other threads may have offered blocks before these meanwhile. What they skipped is not made up for.
             let block = &blocks[next.saturating_sub(first) as usize * BLOCK_BYTES..][..BLOCK_BYTES];
             if reservoir.blocks.len() < self.size {
                 reservoir.blocks.push(block.into());
@@ -86,17 +88,17 @@ impl Sampler {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// The sample, in no order that means anything. Whoever writes waits for no copy of it.
+    /// Returns the sample in arbitrary order. Writers do not wait for the copy.
     pub(crate) fn blocks(&self) -> Vec<Arc<[u8]>> {
         self.reservoir.lock().blocks.clone()
     }
 
-    /// How many blocks make a whole sample.
+    /// Number of blocks of a whole sample.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Forgets what was seen: the next sample is of what comes from now on.
+    /// Forgets what was seen. The next sample is of the blocks from now on.
     pub(crate) fn start_over(&self) {
         let mut reservoir = self.reservoir.lock();
         reservoir.blocks.clear();

@@ -1,4 +1,4 @@
-//! The segments of a drive: what each holds, which are free, which is worth cleaning.
+//! The segments of a drive: contents, which are free, and which are worth cleaning.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,42 +17,42 @@ use crate::state::rows::{Page, RowPages};
 pub(crate) enum State {
     /// May be given to a head.
     Free,
-    /// Freed, but a reader still has it: free once the reader is done.
+    /// Freed while a reader still uses it. Free once the reader is done.
     Waiting,
     /// Promised to a head, not yet written.
     Promised,
     /// A head appends to it.
     Open,
-    /// Full or given up: only read, cleaned and freed.
+    /// Full or given up: is only read, cleaned and freed.
     Sealed,
-    /// Holds a record that could not be read: stays as it is.
+    /// Holds a record that could not be read. Stays as it is.
     Damaged,
-    /// A write to it failed: read only, never freed.
+    /// A write to it failed. Read only, never freed.
     Bad,
 }
 
-/// [`Segment::filled_units`] of a filling of an earlier run.
+/// [`Segment::filled_units`] of a filling from an earlier run.
 const UNKNOWN: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
-    /// Lengths of the records of which anything is live, in 16-byte units.
+    /// Lengths of the records with anything live, in 16-byte units.
     live_units: u32,
-    /// Of these, what dead blocks of frames took by equal shares: what packing the others anew may gain. Never more than that;
-    /// less where it was tried in vain, or where a death is not accounted yet.
+    /// Part of these: shares of dead blocks of frames, which packing the others anew may gain. Never more than that.
+    /// Less if packing was tried without success, or if a death is not accounted yet.
     repackable_units: u32,
-    /// Lengths of all records of this filling that were ever live; `UNKNOWN` of one of an earlier run.
+    /// Lengths of all records of this filling that were ever live. `UNKNOWN` for a filling from an earlier run.
     filled_units: u32,
     /// Number of this filling.
     generation: u32,
     /// Sequence number of the newest pack in it.
     last_sequence: u64,
     state: State,
-    /// Packs of it that are in memory, not yet on the medium.
+    /// Number of its packs that are in memory and not yet on the medium.
     pub(crate) unwritten: u16,
-    /// Freed, but its space was not given back to the backing yet.
+    /// Freed, but its space was not yet discarded in the backing.
     discard: bool,
-    /// Cleaned since the last checkpoint: what is live in it are map nodes, which the next one moves.
+    /// Cleaned since the last checkpoint. What lives in it are map nodes, which the next checkpoint moves.
     cleaned: bool,
 }
 
@@ -89,7 +89,7 @@ impl Segment {
         self.state
     }
 
-    /// Whether nothing but a checkpoint is missing for it to be free.
+    /// Whether only a checkpoint is missing for it to become free.
     fn is_dead(&self) -> bool {
         self.state == State::Sealed && self.live_units == 0
     }
@@ -99,17 +99,18 @@ impl Segment {
         matches!(self.state, State::Damaged | State::Bad)
     }
 
-    /// What it would hold if its frames could be packed anew.
+    /// Its live units if its frames were packed anew.
     fn expected_units(&self) -> u32 {
         self.live_units.saturating_sub(self.repackable_units)
     }
 
-    /// Whether moving what lives leaves something over, of a segment with room for so many units that is packed densely with
-    /// `dense`: what died there, or was never packed densely, is gained. So cleaning comes to an end.
+    /// Whether moving its live contents gains anything. `full` is the capacity of a segment in units, `dense` that of
+    /// one packed densely. The gain is what died there or was never packed densely. Because of this condition
+    /// cleaning comes to an end.
     fn is_worth_cleaning(&self, full: u64, dense: u64) -> bool {
         let expected = u64::from(self.expected_units());
         let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
-        // Nearly full ones cost more than they give.
+        // Nearly full segments cost more than they give.
         expected < dense || expected * 100 < full * 97 && died * 100 >= full
     }
 
@@ -133,31 +134,31 @@ pub(crate) struct Segments {
     geometry: Geometry,
     table: Vec<Segment>,
     pages: RowPages,
-    /// Handed out lowest number first, so that a file stays compact and recovery knows where to look.
+    /// Handed out lowest number first, so that a file stays compact and recovery knows where to search.
     free: BTreeSet<u32>,
-    /// Freed under readers.
+    /// Freed while being read.
     waiting: Vec<u32>,
     /// Sealed ones without anything live.
     dead: BTreeSet<u32>,
-    /// Damaged and bad ones.
+    /// Damaged and bad segments.
     set_aside: Vec<u32>,
     /// Those cleaned since the last checkpoint.
     cleaned: Vec<u32>,
-    /// Of the free, how many may be given back to the backing.
+    /// Number of free segments that may be discarded in the backing.
     discards: u32,
-    /// Freed by the last checkpoint. Only the next one lets them be given back: should the last be lost, in both copies, an
-    /// opening goes by the one before it.
+    /// Freed by the last checkpoint. Only the next checkpoint lets them be discarded: if both copies of the last one
+    /// are lost, recovery uses the one before.
     kept_for_fallback: Vec<u32>,
     pins: Pins,
     live_units: u64,
     repackable_units: u64,
-    /// How many free segments each head must leave for others.
+    /// Number of free segments that each head must leave for others.
     floors: [u32; HEADS],
-    /// Segments that writing the changed part of the map would take, now and again at an opening after a crash: nobody else
-    /// may have them.
+    /// Segments needed to write the changed part of the map, now and again at an opening after a crash. Nobody else
+    /// may take them.
     map_need: u32,
-    /// The same if all nodes above the leaves had changed, as they may have when a segment of single blocks was cleaned: what
-    /// hosts write leaves so much.
+    /// The same if all nodes above the leaves had changed, as may happen when a segment of single blocks is cleaned.
+    /// Hosts leave this number.
     upper_need: u32,
     /// See [`data_bytes_max`].
     data_bytes_max: u64,
@@ -167,7 +168,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// All free. `entropy` makes the generations handed out here differ from those of every earlier run.
+    /// All segments free. Because of `entropy`, the generations handed out differ from those of every earlier run.
     pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
         let mut segments = Segments {
             geometry,
@@ -195,7 +196,7 @@ impl Segments {
         segments
     }
 
-    /// Makes rows for all segments there are, and says how many are held back.
+    /// Makes rows for all segments, and updates the numbers held back.
     fn set_geometry(&mut self, geometry: Geometry) {
         let count = geometry.segments();
         self.geometry = geometry;
@@ -206,14 +207,14 @@ impl Segments {
         self.floors = [host_floor_segments(count), 2, 0];
     }
 
-    /// The drive has grown: the new segments are free.
+    /// Adds the segments of a drive that has grown, as free.
     pub(crate) fn grow(&mut self, geometry: Geometry) {
         let before = self.count();
         self.set_geometry(geometry);
         self.free.extend(before..self.count());
     }
 
-    /// Takes over the rows of a checkpoint, which count as changed unless they are all on the medium.
+    /// Takes over the rows of a checkpoint. They count as changed unless all of them are on the medium.
     pub(crate) fn load(&mut self, rows: &[SegmentRow], are_all: bool) {
         if are_all {
             self.pages.loaded();
@@ -237,7 +238,7 @@ impl Segments {
         self.set_aside = self.all(Segment::is_set_aside).collect();
     }
 
-    /// Lists the free segments, once loading and roll-forward have said which are used.
+    /// Builds the list of free segments, after loading and roll-forward have found the used ones.
     pub(crate) fn list_free(&mut self) {
         self.free = self.all(|s| s.state == State::Free).collect();
     }
@@ -254,19 +255,19 @@ impl Segments {
         &self.table[segment as usize]
     }
 
-    /// For what is no part of a row.
+    /// For changes of what is not part of a row.
     pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
         &mut self.table[segment as usize]
     }
 
-    /// For a change of the row.
+    /// For changes of the row.
     fn row_mut(&mut self, segment: u32) -> &mut Segment {
         let table = &self.table;
         self.pages.touch(segment, |range| rows_of(table, range));
         &mut self.table[segment as usize]
     }
 
-    /// The segment a record lies in. Entries come from our own map: they were checked when read.
+    /// Returns the segment of a record. Entries come from the map and were checked when it was read.
     pub(crate) fn of(&self, entry: Entry) -> u32 {
         match self.geometry.locate(entry.position_bytes()) {
             Some((segment, _)) => segment,
@@ -274,19 +275,20 @@ impl Segments {
         }
     }
 
-    /// The filling of the segment that a record lies in. Two equal entries are the same record only if this is the same too.
+    /// Returns the generation of the segment of a record. Two equal entries are the same record only if this is equal
+    /// too.
     pub(crate) fn generation_of(&self, entry: Entry) -> u32 {
         if entry.is_record() { self.get(self.of(entry)).generation } else { 0 }
     }
 
-    /// Changes the state of a segment, and keeps the lists.
+    /// Changes the state of a segment, and updates the lists.
     pub(crate) fn set_state(&mut self, segment: u32, state: State) {
         let row = self.row_mut(segment);
         row.state = state;
         self.note_death(segment);
     }
 
-    /// Keeps the list of dead segments after a change.
+    /// Updates the list of dead segments after a change.
     fn note_death(&mut self, segment: u32) {
         match self.table[segment as usize].is_dead() {
             true => self.dead.insert(segment),
@@ -309,19 +311,19 @@ impl Segments {
         }
     }
 
-    /// Nothing of a record is live any more. `packable` is what its blocks that died before have added to
-    /// [`Segments::add_repackable`], at most.
+    /// Nothing of a record is live any more. `packable` is at most what its blocks that died before added to
+    /// [`Segments::add_repackable`].
     pub(crate) fn release(&mut self, entry: Entry, packable: u32) {
         let (segment, units) = (self.of(entry), entry.units());
         if self.get(segment).live_units < units {
             debug_assert!(false, "segment {segment} holds less than what dies in it");
-            // The count was wrong before: something else may live there, uncounted. It is never freed.
+            // The count was wrong before, so something else may live there uncounted. The segment is never freed.
             self.set_aside(segment, State::Damaged);
         }
         let row = self.row_mut(segment);
         let before = (row.live_units, row.repackable_units);
         row.live_units = row.live_units.saturating_sub(units);
-        // What dies last takes its part of the estimate along; what is left over belongs to no dead block.
+        // The block that dies last takes its part of the estimate along. The rest belongs to no dead block.
         row.repackable_units = row.repackable_units.saturating_sub(packable).min(row.live_units);
         let now = (row.live_units, row.repackable_units);
         self.live_units -= u64::from(before.0 - now.0);
@@ -329,7 +331,7 @@ impl Segments {
         self.note_death(segment);
     }
 
-    /// Of a record that is live, blocks died that took so much by equal shares.
+    /// Blocks of a live record died; `units` are their shares.
     pub(crate) fn add_repackable(&mut self, entry: Entry, units: u32) {
         let segment = self.of(entry);
         let row = self.row_mut(segment);
@@ -338,28 +340,28 @@ impl Segments {
         self.repackable_units += u64::from(added);
     }
 
-    /// Packing anew what is in a segment brings nothing: it was tried.
+    /// Packing the contents of a segment anew was tried and gains nothing.
     pub(crate) fn forget_repackable(&mut self, segment: u32) {
         let row = self.row_mut(segment);
         let was = std::mem::take(&mut row.repackable_units);
         self.repackable_units -= u64::from(was);
     }
 
-    /// What packing frames anew may gain, on the whole drive.
+    /// Possible gain from packing frames anew, on the whole drive.
     pub(crate) fn repackable_units(&self) -> u64 {
         self.repackable_units
     }
 
-    /// A pack was sealed in a segment, and is on its way to the medium.
+    /// A pack was sealed in a segment, and is being written.
     pub(crate) fn pack_sealed(&mut self, segment: u32, sequence: u64) {
         let row = self.row_mut(segment);
         row.last_sequence = sequence;
         row.unwritten += 1;
     }
 
-    /// Roll-forward found packs in a segment.
+    /// Applies packs that roll-forward found in a segment.
     pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
-        // Packs in a bad one are of before it was found so.
+        // Packs in a bad segment date from before it was found bad.
         if self.get(segment).state != State::Bad {
             self.set_state(segment, State::Sealed);
         }
@@ -376,11 +378,12 @@ impl Segments {
         self.pins.is_pinned(segment) && !self.planted.has(PlantedBug::DroppedPin)
     }
 
-    /// Takes a free segment for a head, gives it a new generation and marks it promised.
+    /// Takes a free segment for a head, gives it a new generation and marks it as promised.
     pub(crate) fn take(&mut self, head: Head, claim: Claim) -> Option<(u32, u32)> {
         let floor = match claim {
             Claim::Ordinary => self.floor(head),
-            // Cleaning goes one deeper than what frees space: it is what makes segments of that.
+            // Cleaning may go one deeper than operations that free space, because it makes segments from what they
+            // free.
             Claim::Urgent if head == Head::Cleaning => self.kept_for_map() + 1,
             Claim::Urgent => self.stock().min(self.floor(head)),
             Claim::Last => self.last_stock().min(self.floor(head)),
@@ -405,7 +408,7 @@ impl Segments {
         Some((segment, generation))
     }
 
-    /// Frees a segment that holds nothing live; it is handed out again when its last reader is done.
+    /// Frees a segment that holds nothing live. It is handed out again when its last reader is done.
     pub(crate) fn free(&mut self, segment: u32) {
         assert_eq!(self.get(segment).live_units, 0, "segment {segment} is freed under what is live in it");
         self.kept_for_fallback.push(segment);
@@ -423,7 +426,7 @@ impl Segments {
         self.free.insert(segment);
     }
 
-    /// Looks whether the readers of freed segments are done. Answers whether any segment became free.
+    /// Checks whether the readers of freed segments are done. Returns whether any segment became free.
     pub(crate) fn review_waiting(&mut self) -> bool {
         let waiting = std::mem::take(&mut self.waiting);
         let (held, done): (Vec<u32>, Vec<u32>) = waiting.into_iter().partition(|s| self.is_pinned(*s));
@@ -432,13 +435,13 @@ impl Segments {
         !done.is_empty()
     }
 
-    /// Freed segments that readers still have.
+    /// Number of freed segments that readers still use.
     pub(crate) fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
     }
 
-    /// A free segment whose space may be given back to the backing now; it leaves the free list until
-    /// [`Segments::discarded`]. The highest: it is handed out last.
+    /// Takes a free segment whose space may be discarded in the backing. It leaves the free list until
+    /// [`Segments::discarded`]. The highest is taken, because it is handed out last.
     pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
         if self.discards == 0 {
             return None;
@@ -451,25 +454,25 @@ impl Segments {
         Some(segment)
     }
 
-    /// Back on the free list after a discard.
+    /// Returns a segment to the free list after a discard.
     pub(crate) fn discarded(&mut self, segment: u32) {
-        // It may have been set aside meanwhile.
+        // It may have been set aside in the meantime.
         if self.get(segment).state() == State::Free {
             self.free.insert(segment);
         }
     }
 
-    /// Whether freed space could be given back to the backing.
+    /// Whether freed space could be discarded.
     pub(crate) fn has_discard(&self) -> bool {
         self.discards > 0
     }
 
-    /// Whether another checkpoint would let freed space be given back.
+    /// Whether another checkpoint would let freed space be discarded.
     pub(crate) fn keeps_for_fallback(&self) -> bool {
         !self.kept_for_fallback.is_empty()
     }
 
-    /// Another checkpoint is durable: what the one before it freed may be given back, as far as it is still free.
+    /// Another checkpoint is durable: what the one before it freed may be discarded, if it is still free.
     pub(crate) fn let_discard(&mut self) {
         for segment in std::mem::take(&mut self.kept_for_fallback) {
             let row = &mut self.table[segment as usize];
@@ -490,7 +493,7 @@ impl Segments {
         self.free_count() > self.floor(Head::Host)
     }
 
-    /// Free segments that a head must leave to others.
+    /// Number of free segments that a head must leave for others.
     pub(crate) fn floor(&self, head: Head) -> u32 {
         match head {
             Head::Map => 0,
@@ -499,22 +502,24 @@ impl Segments {
         }
     }
 
-    /// Free segments that the next checkpoint may need: what lies under nodes that are not loaded may turn out to change them.
+    /// Number of free segments that the next checkpoint may need. Changes under nodes that are not loaded may turn
+    /// out to change those nodes.
     fn kept_for_map(&self) -> u32 {
         self.map_need.max(self.upper_need / 2)
     }
 
-    /// Free segments that what frees space leaves where cleaning brought nothing.
+    /// Number of free segments that operations which free space leave if cleaning gained nothing.
     fn last_stock(&self) -> u32 {
         self.floors[Head::Cleaning as usize] + self.kept_for_map()
     }
 
-    /// Free segments that requests leave to cleaning, also those that free space.
+    /// Number of free segments that requests leave for cleaning, also requests that free space.
     fn stock(&self) -> u32 {
         self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
     }
 
-    /// Whether enough is free for the map to be written and for cleaning to go on, whatever a host write adds to both.
+    /// Whether enough segments are free to write the map and to continue cleaning, whatever a host write adds to
+    /// both.
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
             Claim::Ordinary | Claim::Urgent => self.stock(),
@@ -524,8 +529,8 @@ impl Segments {
         self.free_count() > least
     }
 
-    /// Says how many bytes of map wait to be written, how many an opening would have to write if the power failed now, and how many
-    /// all nodes above the leaves take.
+    /// Sets the bytes of map that wait to be written, those that an opening would have to write after a power cut
+    /// now, and the size of all nodes above the leaves.
     pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64, upper_bytes: u64) {
         let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.segment_bytes)) as u32;
         self.map_need = segments(unwritten_bytes) + segments(recovered_bytes);
@@ -536,7 +541,7 @@ impl Segments {
         self.map_need
     }
 
-    /// The newest pack of that segment, of all that hold something live, whose newest pack is the oldest.
+    /// Of all segments that hold something live, the newest pack of the one whose newest pack is oldest.
     pub(crate) fn oldest_sequence(&self) -> u64 {
         let live = self.table.iter().filter(|row| row.live_units > 0);
         live.map(|row| row.last_sequence).min().unwrap_or(u64::MAX)
@@ -551,7 +556,7 @@ impl Segments {
         u64::from(self.count()) * u64::from(self.geometry.segment_bytes) - self.data_bytes_max
     }
 
-    /// Most live units the segments take.
+    /// Largest number of live units in the segments.
     pub(crate) fn limit_units(&self) -> u64 {
         (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
     }
@@ -566,12 +571,12 @@ impl Segments {
         self.set_state(segment, state);
     }
 
-    /// The planted mistake of that name.
+    /// The planted mistake with this name.
     pub(crate) fn forgets_bad(&self) -> bool {
         self.planted.has(PlantedBug::BadSegmentForgotten)
     }
 
-    /// How many segments are damaged, and how many bad.
+    /// Numbers of damaged and of bad segments.
     pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
         let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
         ((self.set_aside.len() - bad) as u32, bad as u32)
@@ -591,17 +596,17 @@ impl Segments {
         self.generations
     }
 
-    /// How many sealed segments hold nothing live: what the next checkpoint frees.
+    /// Number of sealed segments that hold nothing live. The next checkpoint frees them.
     pub(crate) fn dead_count(&self) -> u32 {
         self.dead.len() as u32
     }
 
-    /// These segments.
+    /// Returns these segments.
     pub(crate) fn dead(&self) -> Vec<u32> {
         self.dead.iter().copied().collect()
     }
 
-    /// Cleaning is done with a segment; what is live in it stays until the next checkpoint.
+    /// Cleaning is done with a segment. What lives in it stays until the next checkpoint.
     pub(crate) fn set_cleaned(&mut self, segment: u32) {
         self.get_mut(segment).cleaned = true;
         self.cleaned.push(segment);
@@ -612,16 +617,17 @@ impl Segments {
         !self.cleaned.is_empty()
     }
 
-    /// After a checkpoint: what could not be emptied may be tried again.
+    /// After a checkpoint: segments that could not be emptied may be tried again.
     pub(crate) fn forget_cleaned(&mut self) {
         for segment in std::mem::take(&mut self.cleaned) {
             self.get_mut(segment).cleaned = false;
         }
     }
 
-    /// The segment most worth cleaning. For segments: by benefit over cost as in Sprite LFS (Rosenblum and Ousterhout, 1992,
-    /// section 3.6): (1 - u) x age / (1 + u), with u the share that would be live once frames are packed anew, and age counted
-    /// in packs since the last write. For room: the one with most to pack anew.
+    /// Returns the segment most worth cleaning. To gain segments: by benefit over cost as in Sprite LFS (Rosenblum
+    /// and Ousterhout, 1992, section 3.6): (1 - u) x age / (1 + u), where u is the share that would be live once
+    /// frames are packed anew, and age is counted in packs since the last write. To gain room: the one with most to
+    /// pack anew.
     pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
         let full = self.segment_units();
         let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
@@ -644,18 +650,18 @@ impl Segments {
             }
             Gain::Soon => candidates.min_by_key(|&s| self.get(s).expected_units()),
             Gain::Room(part) => candidates
-                // A little of a segment is not worth moving all of it.
+                // A small part of a segment is not worth moving all of it.
                 .filter(|&s| u64::from(self.get(s).repackable_units) * u64::from(part) > full)
                 .max_by_key(|&s| self.get(s).repackable_units),
         }
     }
 
-    /// The table as a checkpoint sees it: begins its cut. Answers which pages changed since the cut before.
+    /// Begins a cut of the table for a checkpoint. Returns which pages changed since the cut before.
     pub(crate) fn begin_cut(&mut self) -> Vec<bool> {
         self.pages.cut()
     }
 
-    /// A page of the table as it was at the cut.
+    /// Returns a page of the table as it was at the cut.
     pub(crate) fn page_at_cut(&self, page: usize) -> Page {
         match self.pages.at_cut(page) {
             Some(rows) => rows.clone(),
@@ -663,18 +669,19 @@ impl Segments {
         }
     }
 
-    /// A row as it was at the cut, to be changed; no row of it may have been read from [`Segments::page_at_cut`] yet.
+    /// Returns a row as it was at the cut, for changes. None of its rows may have been read from
+    /// [`Segments::page_at_cut`] yet.
     pub(crate) fn row_at_cut(&mut self, segment: u32) -> Option<&mut SegmentRow> {
         let table = &self.table;
         self.pages.at_cut_mut(segment, |range| rows_of(table, range))
     }
 
-    /// The checkpoint is over, or was given up.
+    /// The checkpoint is complete, or was given up.
     pub(crate) fn end_cut(&mut self) {
         self.pages.end_cut();
     }
 
-    /// The planted mistake: a block's share dies with it, and rounds to nothing where the record is short.
+    /// The planted mistake: the share of a block dies with it, and rounds to zero if the record is short.
     pub(crate) fn release_share(&mut self, entry: Entry, share: u32) {
         let segment = self.of(entry);
         let row = self.row_mut(segment);
@@ -689,7 +696,7 @@ fn rows_of(table: &[Segment], range: Range<usize>) -> Page {
     table[range.start..range.end.min(table.len())].iter().map(Segment::row).collect()
 }
 
-/// A 32-bit number for each filling, different in every run (splitmix64's finaliser, Steele et al. 2014).
+/// Returns a 32-bit number for each filling, different in every run (finaliser of splitmix64, Steele et al. 2014).
 fn mix(entropy: u64, counter: u64) -> u32 {
     let mut z = entropy.wrapping_add(counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

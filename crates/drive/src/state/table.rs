@@ -1,4 +1,5 @@
-//! The table of segments on the backing: what each place of a checkpoint holds of it, so that only what differs is written.
+//! The segment table on the backing: what each place of a checkpoint holds of it, so that only differences are
+//! written.
 
 use std::sync::Arc;
 
@@ -11,26 +12,26 @@ use crate::state::segments::Segments;
 /// Places for checkpoints: two slots, two copies each.
 const SLOTS: usize = 2;
 pub(crate) const COPIES: usize = 2;
-/// Pages written at once, at most.
+/// Most pages in one write.
 const RUN_PAGES: usize = 64;
 
-/// Part of a checkpoint, to be written so far from where its copy begins.
+/// Part of a checkpoint: offset from the beginning of its copy, and bytes.
 pub(crate) type Part = (u64, Arc<IoBuf>);
 
-/// What the places hold.
+/// Contents of the places.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// The checkpoint with which each page of the table changed last.
+    /// For each page of the table, the checkpoint in which it changed last.
     changed_at: Vec<u64>,
-    /// Checksum of each page as of the newest checkpoint.
+    /// Checksum of each page in the newest checkpoint.
     crcs: Vec<u32>,
-    /// The checkpoint that each place holds whole; 0: not known.
+    /// The checkpoint that each place holds completely; 0: unknown.
     written_at: [[u64; COPIES]; SLOTS],
 }
 
 impl Table {
-    /// That of checkpoint `number`, whose rows these are. `whole` says which copies in its own slot hold it; in the other slot
-    /// they hold the one before, if its rows are given.
+    /// The table of checkpoint `number` with these rows. `whole`: which copies in its own slot hold it. The copies in
+    /// the other slot hold the checkpoint before, if its rows are given.
     pub(crate) fn of(
         number: u64,
         rows: &[SegmentRow],
@@ -57,7 +58,7 @@ impl Table {
         table
     }
 
-    /// Pages changed that checkpoint `number` is going to write.
+    /// Notes the changed pages that checkpoint `number` is going to write.
     pub(crate) fn change(&mut self, changed: &[bool], number: u64) {
         self.changed_at.resize(changed.len(), number);
         self.crcs.resize(changed.len(), 0);
@@ -71,8 +72,8 @@ impl Table {
         self.changed_at[page] = number;
     }
 
-    /// The parts of a checkpoint that its places lack, for each copy. `header` has no rows of its own; those of the segments'
-    /// cut are its table.
+    /// Returns the parts of a checkpoint that its places lack, for each copy. `header` has no rows: the table is that
+    /// of the segments' cut.
     pub(crate) fn encode(&mut self, header: &Checkpoint, segments: &Segments) -> [Vec<Part>; COPIES] {
         let slot = (header.number % SLOTS as u64) as usize;
         let oldest = self.written_at[slot].into_iter().min().unwrap_or(0);
@@ -100,13 +101,13 @@ impl Table {
         self.written_at[(number % SLOTS as u64) as usize][copy] = 0;
     }
 
-    /// A place holds a checkpoint whole, durably.
+    /// A place holds a checkpoint completely and durably.
     pub(crate) fn end_place(&mut self, number: u64, copy: usize) {
         self.written_at[(number % SLOTS as u64) as usize][copy] = number;
     }
 }
 
-/// Pages that follow each other in one piece.
+/// Joins pages that follow each other.
 fn parts(places: &[(usize, &[u8])]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = places;

@@ -1,32 +1,32 @@
-//! What was written since the drive was opened, by how it was compressed.
+//! Data written since the drive was opened, by how it was compressed.
 
 use codec::{CodecId, Policy};
 use layout::{BLOCK_BYTES, RecordHeader};
 
-/// Ways of compressing that are told apart: a dictionary trained after so many is counted with all others that are.
+/// Ways of compressing that are distinguished. Dictionaries trained after that number are counted together.
 const WAYS_MAX: usize = 64;
 
-/// Blocks of one kind, and what they take.
+/// Blocks of one kind, and their space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Bytes of logical space.
     pub logical_bytes: u64,
-    /// Bytes of the backing, headers in.
+    /// Bytes of the backing, with headers.
     pub physical_bytes: u64,
 }
 
-/// What was written in one way.
+/// Data written in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// What compressed it.
+    /// Codec.
     pub codec: CodecId,
-    /// Of zstd and deflate; `None`: the codec has none.
+    /// Level of zstd or deflate; `None`: the codec has none.
     pub level: Option<i8>,
-    /// The dictionary it needs, 0: none; `None`: one of several that are not told apart.
+    /// The dictionary it needs, 0: none; `None`: one of several that are not distinguished.
     pub dictionary: Option<u16>,
-    /// By settling; otherwise by requests.
+    /// Written by settling; otherwise by requests.
     pub settled: bool,
-    /// How much.
+    /// Amount.
     pub share: Share,
 }
 
@@ -38,7 +38,7 @@ impl Written {
     }
 }
 
-/// The level at which a policy compresses, if it has any.
+/// Returns the level at which a policy compresses, if it has one.
 pub(crate) fn level_of(policy: Policy) -> Option<i8> {
     match policy {
         Policy::Auto => Some(1),
@@ -52,12 +52,12 @@ pub(crate) fn level_of(policy: Policy) -> Option<i8> {
 #[derive(Default)]
 pub(crate) struct Tally {
     ways: Vec<Written>,
-    /// Where the record before was counted: mostly the next one belongs there too.
+    /// Way of the previous record. The next one mostly belongs there too.
     last: usize,
 }
 
 impl Tally {
-    /// Counts a data record; `level` is that of the policy it was made by.
+    /// Counts a data record. `level` is that of the policy.
     pub(crate) fn add(&mut self, header: &RecordHeader, level: Option<i8>) {
         let Ok(codec) = CodecId::try_from(header.codec_number()) else { return };
         let level = level.filter(|_| matches!(codec, CodecId::Zstd | CodecId::Deflate));
@@ -76,7 +76,7 @@ impl Tally {
             return at;
         }
         let (codec, level, dictionary, settled) = key;
-        // Without dictionaries there are few ways: these always find a place of their own.
+        // Without dictionaries there are few ways, which always have a place.
         let dictionary = dictionary.filter(|id| *id == 0 || self.ways.len() < WAYS_MAX);
         find(&self.ways, (codec, level, dictionary, settled)).unwrap_or_else(|| {
             self.ways.push(Written { codec, level, dictionary, settled, share: Share::default() });
@@ -84,7 +84,7 @@ impl Tally {
         })
     }
 
-    /// All ways, in a lasting order.
+    /// Returns all ways, in a stable order.
     pub(crate) fn ways(&self) -> Vec<Written> {
         let mut ways = self.ways.clone();
         ways.sort_by_key(|way| (way.codec as u8, way.settled, way.level, way.dictionary));

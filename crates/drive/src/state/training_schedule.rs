@@ -1,7 +1,6 @@
 //! When dictionaries are trained.
 
-/// Training is tried again when so many times as much was written as before the last time, up to
-/// [`AGAIN_BLOCKS_MAX`].
+/// Training is repeated when this many times as much was written as before the last one, up to [`AGAIN_BLOCKS_MAX`].
 const AGAIN_FACTOR: u64 = 4;
 /// 16 GiB.
 const AGAIN_BLOCKS_MAX: u64 = 4 << 20;
@@ -18,7 +17,7 @@ impl Schedule {
         Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
     }
 
-    /// What was seen is enough.
+    /// What was seen is enough: training is due now.
     pub(crate) fn now(&mut self) {
         self.due_blocks = 0;
     }

@@ -1,4 +1,5 @@
-//! Packs that the medium did not take: the log has a gap until what they hold was written elsewhere and a checkpoint is behind it.
+//! Packs that the medium did not take. The log has a gap until their contents are written elsewhere and a
+//! checkpoint's cut is behind that.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub(super) struct FailedPack {
 }
 
 impl Log {
-    /// The medium did not take a pack. Its segment is not written to any more; what it holds stays readable in memory until it
-    /// was written elsewhere.
+    /// The medium did not take a pack. Its segment is not written any more. The contents stay readable in memory
+    /// until they are written elsewhere.
     pub(crate) fn pack_failed(&mut self, pack: SealedPack, segments: &mut Segments) {
         self.pack_done(&pack);
         for state in &mut self.heads {
@@ -31,8 +32,8 @@ impl Log {
         self.failed.push(FailedPack { sequence, segment, position, buf });
     }
 
-    /// A pack of an earlier run, of which only a cache may show that it is there: the medium does not take it.
-    /// Answers its segment.
+    /// A pack of an earlier run that the medium does not take; it may be visible only in a cache. Returns its
+    /// segment.
     pub(crate) fn pack_not_taken(
         &mut self,
         sequence: u64,
@@ -52,14 +53,14 @@ impl Log {
         Some(segment)
     }
 
-    /// A pack that the medium did not take: it stays where it is until [`Log::rehomed`].
+    /// Returns a pack that the medium did not take. It stays in place until [`Log::rehomed`].
     pub(crate) fn first_failed(&self) -> Option<(u64, u32, Arc<IoBuf>)> {
         let pack = self.failed.iter().min_by_key(|pack| pack.sequence)?;
         Some((pack.position, pack.segment, pack.buf.clone()))
     }
 
-    /// What lives of a pack that the medium did not take was written elsewhere: behind it, so that its place stays a gap until a
-    /// checkpoint's cut lies behind that.
+    /// The live contents of a pack that the medium did not take were written elsewhere, behind it. Its place stays a
+    /// gap until a checkpoint's cut lies behind that.
     pub(crate) fn rehomed(&mut self, position: u64, segments: &mut Segments) {
         self.failed.retain(|pack| {
             let done = pack.position == position;
@@ -72,7 +73,7 @@ impl Log {
         });
     }
 
-    /// Whether there are packs that the medium did not take and that were not written elsewhere yet.
+    /// Whether there are packs that the medium did not take and that were not yet written elsewhere.
     pub(crate) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
@@ -82,7 +83,7 @@ impl Log {
         self.gap.is_some()
     }
 
-    /// A checkpoint is durable whose cut lies behind all packs that were written elsewhere.
+    /// A checkpoint is durable whose cut lies behind all packs written elsewhere.
     pub(crate) fn gap_closed(&mut self, cut: u64) {
         self.gaps.retain(|gap| *gap > cut);
         self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.gaps.iter().copied()).min();

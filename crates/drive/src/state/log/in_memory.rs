@@ -1,4 +1,4 @@
-//! Records that are not on the medium yet: they are read out of their packs.
+//! Records that are not yet on the medium. They are read from their packs.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use media::IoBuf;
 
 use super::Log;
 
-/// Where the bytes of a record that is not on the medium yet are.
+/// Bytes of a record that is not yet on the medium.
 pub(crate) enum InMemory {
     /// In a sealed pack, at this offset.
     Pack(Arc<IoBuf>, usize),
-    /// A copy out of an open pack.
+    /// A copy from an open pack.
     Copy(Box<[u8]>),
 }
 
 impl InMemory {
-    /// The record's bytes.
+    /// Returns the bytes of the record.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         match self {
             InMemory::Pack(buf, at) => &buf[*at..at + len],
@@ -26,8 +26,8 @@ impl InMemory {
 }
 
 impl Log {
-    /// The bytes of a record that is still in memory: its pack (whole) and where in it the record begins, or, for a
-    /// pack still open, a copy of the record's bytes.
+    /// Returns the bytes of a record that is still in memory: its whole pack and the offset of the record in it, or a
+    /// copy of the record if its pack is still open.
     pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
         let position = entry.position_bytes();
         for state in &self.heads {

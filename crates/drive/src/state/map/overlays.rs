@@ -1,4 +1,4 @@
-//! Overlays: changes to leaves that are not loaded, written, taken over and made whole.
+//! Overlays: changes to leaves that are not loaded. They are written, loaded at an opening, and completed.
 
 use layout::{Entry, NodeId};
 
@@ -6,8 +6,8 @@ use super::{Image, Map, Missing};
 use crate::state::node::{Base, Form};
 
 impl Map {
-    /// The changes of a leaf were written as an overlay: it stays dirty, for the next checkpoint to write again or,
-    /// once loaded, to write whole.
+    /// The changes of a leaf were written as an overlay. It stays dirty: the next checkpoint writes it again, or
+    /// whole if it is loaded by then.
     pub(crate) fn overlay_written(&mut self, id: NodeId) {
         let round = self.round;
         if let Some(frozen) = &mut self.frozen {
@@ -22,15 +22,15 @@ impl Map {
         }
     }
 
-    /// Takes over an overlay of a checkpoint, at opening.
+    /// Loads an overlay of a checkpoint, at an opening.
     pub(crate) fn load_overlay(&mut self, leaf: NodeId, cleared: bool, pairs: Vec<(u16, Entry)>) {
         let at = self.insert(leaf, Form::of_overlay(pairs, cleared));
         self.mark_dirty(at);
     }
 
-    /// Leaves with changes over an image not loaded that are worth loading, in rising order: up to `cleared_max` that
-    /// were cleared (they take no more memory when loaded, and may owe most), and up to `max` others, those with most
-    /// changes first. Not those to be passed over.
+    /// Returns leaves with changes over an image that is not loaded, which are worth loading, in rising order: up to
+    /// `cleared_max` that were cleared (they take no more memory when loaded, and may owe most), and up to `max`
+    /// others, those with most changes first. Skips those to be passed over.
     pub(crate) fn overlays_to_load(
         &self,
         cleared_max: usize,
@@ -55,7 +55,7 @@ impl Map {
         leaves
     }
 
-    /// A leaf is known by now to have no image: the changes to it are everything.
+    /// A leaf is known to have no image: its changes are everything.
     pub(super) fn settle(&mut self, leaf: NodeId) {
         let Some(&at) = self.index.get(&leaf) else { return };
         let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
@@ -74,12 +74,14 @@ impl Map {
         self.hold_parent(leaf);
     }
 
-    /// What is to be loaded before it is known whether a leaf's changes lie over an image; settles it if they do not.
+    /// Returns what must be loaded to know whether a leaf's changes lie over an image. Settles the leaf if they do
+    /// not.
     pub(crate) fn overlay_missing(&mut self, leaf: NodeId) -> Option<Missing> {
         self.overlay_image(leaf).filter(|missing| missing.id != leaf)
     }
 
-    /// What is to be loaded to make a leaf with changes whole: itself or an ancestor. Settles it if it has no image.
+    /// Returns what must be loaded to complete a leaf with changes: the leaf itself or an ancestor. Settles it if it
+    /// has no image.
     pub(crate) fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
         if self.node(leaf).is_none_or(|node| node.form.is_complete()) {
             return None;

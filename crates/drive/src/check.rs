@@ -1,8 +1,8 @@
-//! Checking every structure of a drive; nothing is repaired.
+//! Checking every structure of a drive. Nothing is repaired.
 //!
-//! The map is walked as it lies on the medium, with the changes in memory on top; what it points to is held against the
-//! usage table. Nodes and records are read in the order of their places, neighbours with one read, many reads at a time.
-//! Memory stays bounded: records are compared segment by segment, in passes if there are too many for one.
+//! The map is walked as it is on the medium, with the changes in memory on top, and compared with the segment table.
+//! Nodes and records are read in the order of their places, neighbours with one read, many reads at a time. Memory
+//! stays bounded: records are compared segment by segment, in several passes if there are too many for one.
 
 mod copies;
 mod records;
@@ -32,12 +32,12 @@ pub use scrub::ScrubStep;
 /// Default of [`CheckOptions::memory_bytes`].
 const DEFAULT_MEMORY_BYTES: u64 = 128 << 20;
 
-/// How a drive is checked.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
     /// Also read, verify and decompress every record.
     pub deep: bool,
-    /// Memory for comparing records, in bytes: what does not fit takes another walk over the map. 16 bytes a record.
+    /// Memory for comparing records, in bytes (16 per record). What does not fit takes another walk over the map.
     pub memory_bytes: u64,
 }
 
@@ -47,20 +47,20 @@ impl Default for CheckOptions {
     }
 }
 
-/// Live units and records of a segment, as the map has them.
+/// Live units and records of a segment, according to the map.
 #[derive(Clone, Copy, Default)]
 struct Live {
     units: u64,
-    /// Of these, what dead blocks of frames take by equal shares.
+    /// Part of these: shares of dead blocks of frames.
     dead_units: u64,
     records: u64,
 }
 
 impl<M: Media> Drive<M> {
-    /// Checks that superblock and checkpoints have all their copies, that every map node can be read, that the usage
-    /// table is the sum of the live records, that no two map entries overlap, and that free segments hold nothing live;
-    /// a deep check also reads, verifies and decompresses every record. `progress` is told now and then. The drive must be
-    /// quiet.
+    /// Checks that superblock and checkpoints have all their copies, that every map node can be read, that the
+    /// segment table is the sum of the live records, that no two map entries overlap, and that free segments hold
+    /// nothing live. A deep check also reads, verifies and decompresses every record. `progress` is called from time
+    /// to time. The drive must be quiet.
     pub async fn examine(
         &self,
         options: CheckOptions,
@@ -135,7 +135,7 @@ impl<M: Media> Drive<M> {
         }
         for segments in passes {
             let mut extents = Vec::new();
-            // Faults of nodes were told by the first walk.
+            // The first walk reported faults of nodes.
             let mut known = Faults::default();
             let mut walk = Walk::new(shared, &mut known, |met| {
                 if let Met::Block(_, entry) | Met::Node(entry) = met
@@ -151,7 +151,7 @@ impl<M: Media> Drive<M> {
         Ok(report)
     }
 
-    /// As [`Drive::examine`]; answers the faults found, a line each.
+    /// Like [`Drive::examine`]. Returns the faults found, one line each.
     pub async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
         let report = self.examine(CheckOptions { deep, ..CheckOptions::default() }, |_| {}).await?;
         Ok(report.faults.iter().map(Fault::to_string).collect())
@@ -206,7 +206,7 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// Frames that were met in a leaf: of several blocks that have the same, only the first is new.
+/// Frames found in a leaf. If several blocks have the same one, only the first is new.
 #[derive(Default)]
 struct SeenFrames {
     leaf: u64,
@@ -224,12 +224,12 @@ impl SeenFrames {
     }
 }
 
-/// The segment of a record.
+/// Returns the segment of a record.
 fn segment_of(geometry: &Geometry, entry: Entry) -> Option<u32> {
     entry.is_record().then(|| geometry.locate(entry.position_bytes())).flatten().map(|(segment, _)| segment)
 }
 
-/// Ranges of segments that hold a bounded number of records each.
+/// Returns ranges of segments that hold a bounded number of records each.
 fn passes(live: &HashMap<u32, Live>, count: u32, most: u64) -> Vec<Range<u32>> {
     let records = |segment| live.get(&segment).map_or(0, |live| live.records);
     let mut passes = Vec::new();

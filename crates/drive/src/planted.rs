@@ -1,4 +1,4 @@
-//! Mistakes made on purpose.
+//! Deliberate mistakes.
 
 use strum::{EnumIter, IntoStaticStr};
 
@@ -6,35 +6,37 @@ use strum::{EnumIter, IntoStaticStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PlantedBug {
-    /// FLUSH answers without waiting for the medium.
+    /// FLUSH returns without waiting for the medium.
     SkipFlush,
-    /// A pack of moved records may come behind the host's pack that overwrites them, so that they are applied over it.
+    /// A pack of moved records may come after the host's pack that overwrites them, so that they are applied on top.
     ApplyStaleMove,
     /// A segment is written again before the checkpoint that freed it is durable.
     ReuseSegmentEarly,
-    /// Recovery takes a pack whose records fail their checksums.
+    /// Recovery accepts a pack whose records fail their checksums.
     IgnoreTornPack,
     /// TRIM changes the map but leaves no record in the log.
     DropTrim,
-    /// A frame kept decompressed is found by its block, whatever its record is by now.
+    /// A cached frame is found by its block, whatever its record is by now.
     StaleFrame,
-    /// Each block of a frame counts a share of its length as live, rounded down: blocks that count nothing hold no segment.
+    /// Each block of a frame counts a share of its length as live, rounded down: blocks with a share of 0 keep no
+    /// segment.
     ZeroShareFrame,
-    /// A block that was read to be merged is known again by its entry alone, and readers of a segment are not waited for.
+    /// A block read to be merged is identified by its entry alone, and readers of a segment are not waited for.
     DroppedPin,
-    /// Cleaning packs what is left of a frame anew even where that is larger.
+    /// Cleaning packs the rest of a frame anew even if that is larger.
     UnboundedCleaning,
-    /// Opening takes what a cache shows for what is on the medium.
+    /// An opening takes the contents of a cache for those of the medium.
     SyncTrustedAfterError,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
-    /// A pass that looks for what needs a dictionary passes over what was overwritten in part meanwhile.
+    /// A pass that looks for records that need a dictionary skips those that were partly overwritten meanwhile.
     OverwrittenPassedOver,
-    /// Opening goes on by an older checkpoint where the newest may be one that could not be read.
+    /// An opening continues from an older checkpoint although a newer one may exist that could not be read.
     OlderCheckpointAccepted,
 }
 
-/// The mistake of a drive, if it makes one. A build without the feature `planted-bugs` has none, and its compiler knows that.
+/// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler
+/// knows that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted {
     #[cfg(feature = "planted-bugs")]

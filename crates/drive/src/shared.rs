@@ -22,7 +22,7 @@ use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::sample::Sampler;
 use crate::wait::wait_until;
 
-/// A drive; clones share it.
+/// A drive. Clones share it.
 ///
 /// Offsets and lengths are in bytes and multiples of the sector size. Requests may run concurrently and finish in any
 /// order; their futures may be polled on any thread.
@@ -35,7 +35,7 @@ impl<M> Clone for Drive<M> {
 }
 
 pub(crate) struct Shared<M> {
-    /// For what goes on in the background.
+    /// For background tasks.
     this: Weak<Shared<M>>,
     pub(crate) media: Arc<M>,
     pub(crate) planted: Planted,
@@ -43,12 +43,12 @@ pub(crate) struct Shared<M> {
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
     pub(crate) spawner: Spawner,
-    /// The codec policy: its numbers in the superblock.
+    /// Numbers of the codec policy in the superblock.
     codec: AtomicU16,
     /// See [`Drive::set_hurried`].
     pub(crate) hurried: AtomicBool,
     pub(crate) dictionaries: Arc<Dictionaries>,
-    /// Read lately.
+    /// Recently read frames.
     pub(crate) frames: Frames,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
@@ -59,7 +59,7 @@ pub(crate) struct Shared<M> {
     /// Most blocks that a write compresses as one frame.
     pub(crate) frame_blocks: u64,
     pub(crate) write_cache: bool,
-    /// Copies of what the superblock says, for checking requests without the lock.
+    /// Copies of fields of the superblock, to check requests without the lock.
     pub(crate) capacity_bytes: AtomicU64,
     sector_bytes: u64,
     /// Of this run.
@@ -79,12 +79,12 @@ fn packed(policy: codec::Policy) -> u16 {
     u16::from_le_bytes([policy, level as u8])
 }
 
-/// The critical section; left when dropped. Packs that were sealed in it are sent to the medium then.
+/// The critical section, left when dropped. Packs sealed in it are then sent to the medium.
 pub(crate) struct Entered<'a, M: Media> {
     shared: &'a Shared<M>,
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     core: Option<MutexGuard<'a, Core>>,
-    /// The thread was unwinding when it came in.
+    /// The thread was unwinding when it entered.
     was_panicking: bool,
     since: Option<(Clock, u64)>,
 }
@@ -112,7 +112,7 @@ impl<M: Media> Drop for Entered<'_, M> {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         if std::thread::panicking() && !self.was_panicking {
-            // Whatever was begun is half done.
+            // Whatever was begun is incomplete.
             core.poison("a panic inside the engine: its state cannot be trusted".into());
         }
         if let Some(broken) = core.log.broken_invariant().filter(|_| !std::thread::panicking()) {
@@ -172,7 +172,7 @@ impl<M: Media> Shared<M> {
         })
     }
 
-    /// How new blocks are compressed.
+    /// Returns how new blocks are compressed.
     pub(crate) fn codec(&self) -> codec::Policy {
         let [policy, level] = self.codec.load(Ordering::Relaxed).to_le_bytes();
         policy_of(policy, level as i8).unwrap_or_default()
@@ -187,7 +187,7 @@ impl<M: Media> Shared<M> {
         let core = Some(self.core.lock());
         let mut entered =
             Entered { shared: self, core, was_panicking: std::thread::panicking(), since: None };
-        // Last: a clock that panics has entered.
+        // Last: a clock that panics does so inside the critical section.
         entered.since = self.clock.map(|clock| (clock, clock()));
         entered
     }
@@ -201,12 +201,12 @@ impl<M: Media> Shared<M> {
         self.core().superblock.clone()
     }
 
-    /// Adds a count kept outside the lock.
+    /// Adds to a counter outside the lock.
     pub(crate) fn count(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Brings what was counted outside the lock into the drive's counters.
+    /// Adds the counts kept outside the lock to the drive's counters.
     pub(crate) fn fold_counters(&self, core: &mut Core) {
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         core.counters.host_read_bytes += take(&self.host_read_bytes);
@@ -215,14 +215,14 @@ impl<M: Media> Shared<M> {
         core.counters.read_errors_count += take(&self.read_errors);
     }
 
-    /// Waits until `ready` answers, looking again whenever something has progressed.
+    /// Waits until `ready` returns a value. It is called again at every progress.
     pub(crate) async fn wait_for<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
         wait_until(&self.progress, || ready(&mut self.core())).await
     }
 }
 
 impl<M: Media> Drive<M> {
-    /// Refuses ranges outside the drive or off the sectors.
+    /// Refuses ranges outside the drive or not aligned to sectors.
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         let (capacity, sector) = (self.0.capacity_bytes.load(Ordering::Relaxed), self.0.sector_bytes);
         if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {

@@ -1,4 +1,4 @@
-//! What threads share outside the lock is made of these; the model checker puts its own in their place (`crates/threads`).
+//! Primitives of what threads share outside the lock. The model checker replaces them by its own (`crates/threads`).
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

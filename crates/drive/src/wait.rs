@@ -1,11 +1,11 @@
-//! How a request waits for something to change.
+//! Waiting for a change.
 
 use event_listener::Event;
 
-/// Waits until `look` answers, looking again whenever `event` is notified.
+/// Waits until `look` returns a value. It is called again at every notification of `event`.
 ///
-/// No change is missed if every change is followed by a notification: what changes after the second look finds the
-/// listener there.
+/// No change is missed if every change is followed by a notification: a change after the second call finds the
+/// listener in place.
 pub(crate) async fn wait_until<T>(event: &Event, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(answer) = look() {

@@ -12,10 +12,11 @@ use crate::open::slots::{CopyRead, read_copy, read_pages, read_superblock};
 const SLOTS: usize = 2;
 const COPIES: usize = 2;
 
-/// Looks at all copies of superblock and checkpoints on a backing, also where no drive can be opened.
+/// Examines all copies of superblock and checkpoints on a backing, even if no drive can be opened.
 ///
 /// # Errors
-/// None: what cannot be read is a copy that is damaged. Without any superblock no checkpoints are found.
+///
+/// None: a copy that cannot be read is damaged. Without any superblock no checkpoints are found.
 pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>) {
     let mut superblocks = Vec::new();
     for copy in 0..SUPERBLOCK_COPIES {
@@ -34,12 +35,12 @@ pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>
     (superblocks, checkpoints)
 }
 
-/// Reports all copies. One that is not what it must be is a fault. Of checkpoints that can be told on a drive that was
-/// closed properly only: a power cut may leave half of one.
+/// Reports all copies. One that is not what it must be is a fault. For checkpoints that is known only on a drive that
+/// was closed properly: a power cut may leave half of one.
 pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, faults: &mut Faults) {
     let (superblocks, checkpoints) = find_copies(media).await;
     let newest = newest(&checkpoints);
-    // Of a drive that was just wiped the second copy of the superblock may be the one before: the wipe was cut short.
+    // If a drive was just wiped, the second copy of the superblock may be the previous one: the wipe was cut short.
     let closed = newest.is_some_and(|newest| newest.clean && !newest.first);
     let update = self::newest(&superblocks).map_or(0, |newest| newest.number);
     for found in &superblocks {
@@ -55,7 +56,7 @@ pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, fault
         for found in &checkpoints {
             let current = newest % SLOTS as u64 == found.slot as u64;
             let number = if current { newest } else { newest - 1 };
-            // A wipe that was cut short before it wrote a superblock has written over the slot before the newest.
+            // A wipe that was cut short before it wrote a superblock has overwritten the slot before the newest.
             let by_wipe = !current && matches!(found.state, CopyState::Obsolete);
             if (!first || current)
                 && !by_wipe
@@ -86,7 +87,7 @@ fn newest(copies: &[CopyFound]) -> Option<Newest> {
 }
 
 impl CopyState {
-    /// What is wrong with a copy that should be whole and have at least this number.
+    /// Returns what is wrong with a copy that should be whole and have at least this number.
     fn fault(&self, expected: u64) -> Option<String> {
         match self {
             CopyState::Whole { number, .. } if *number >= expected => None,

@@ -1,4 +1,4 @@
-//! The records that the map points to: none overlaps another; a deep check reads them all.
+//! The records that the map points to: none overlaps another. A deep check reads them all.
 
 use futures::stream::StreamExt;
 use layout::Entry;
@@ -10,15 +10,15 @@ use super::walk::Met;
 use crate::medium::decode::verify_record;
 use crate::shared::Shared;
 
-/// Stands for a block number where the record is a map node.
+/// Block number of a record that is a map node.
 const NODE: u64 = u64::MAX;
 
-/// A live record: where it is and whose. A frame's blocks each have one; they are put together before they are looked at.
+/// Place and block of a live record. Each block of a frame has one; they are joined before they are examined.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     entry: Entry,
     block: u64,
-    /// Live blocks of it.
+    /// Number of its live blocks.
     blocks: u16,
 }
 
@@ -40,13 +40,13 @@ impl Extent {
     }
 }
 
-/// Looks at extents, and at the records themselves if the check is deep.
+/// Examines extents, and the records themselves if the check is deep.
 pub(super) struct Pass<'a, P> {
     pub(super) deep: bool,
     pub(super) report: &'a mut CheckReport,
     pub(super) faults: &'a mut Faults,
     pub(super) progress: &'a mut P,
-    /// Bytes of records verified, or found bad, so far.
+    /// Bytes of records verified or found bad so far.
     pub(super) done_bytes: u64,
 }
 
@@ -95,7 +95,7 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Verifies one record; answers what is wrong with it.
+    /// Verifies one record. Returns what is wrong with it.
     async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<(), String> {
         let (fetch, memory) = {
             let core = self.core();
@@ -111,7 +111,7 @@ impl<M: Media> Shared<M> {
                 fetch.mask,
             );
         }
-        // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
+        // Its pack may have been on the way to the medium when the run was read: what is wrong is read again.
         let bytes = fetched.bytes_of(extent.entry);
         if bytes.is_some_and(|bytes| {
             verify_record(&self.dictionaries, extent.block, bytes, extent.entry, fetch.mask).is_ok()

@@ -1,13 +1,13 @@
-//! What a check found.
+//! Result of a check.
 
 use std::fmt;
 
 use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, NodeId};
 
-/// Faults listed at most: a badly damaged drive would fill the screen. All are counted.
+/// Most faults listed. All are counted.
 const FAULTS_MAX: usize = 1000;
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProgress {
     /// The map is being walked.
@@ -19,12 +19,12 @@ pub enum CheckProgress {
     Records {
         /// Bytes of records verified so far.
         done_bytes: u64,
-        /// Of so many.
+        /// Total.
         total_bytes: u64,
     },
 }
 
-/// Everything a check looked at.
+/// Everything that a check examined.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// Both copies of the superblock.
@@ -33,9 +33,9 @@ pub struct CheckReport {
     pub checkpoints: Vec<CopyFound>,
     /// Segments on the drive.
     pub segments_count: u32,
-    /// Of these, free.
+    /// Number of free ones.
     pub segments_free_count: u32,
-    /// Of these, set aside because they hold what cannot be read.
+    /// Number of those set aside because they hold records that cannot be read.
     pub segments_damaged_count: u32,
     /// Map nodes by level, leaves first.
     pub nodes_counts: [u64; 4],
@@ -43,26 +43,26 @@ pub struct CheckReport {
     pub nodes_bytes: u64,
     /// Blocks with a record.
     pub records_count: u64,
-    /// Bytes of records on the medium, those still owed in.
+    /// Bytes of records on the medium, including owed ones.
     pub records_bytes: u64,
     /// Blocks that are a fill.
     pub fills_count: u64,
-    /// Records that were replaced, and count as live until their leaf is loaded.
+    /// Records that were replaced but count as live until their leaf is loaded.
     pub owed_count: u64,
     /// Fills of that kind.
     pub owed_fills_count: u64,
     /// Every record was read, verified and decompressed.
     pub deep: bool,
-    /// Of these, whole.
+    /// Number of whole ones.
     pub records_verified_count: u64,
     /// The first thousand faults.
     pub faults: Vec<Fault>,
-    /// All of them.
+    /// Number of all faults.
     pub faults_count: u64,
 }
 
 impl CheckReport {
-    /// Adds what somebody else found.
+    /// Adds a fault found elsewhere.
     pub fn add_fault(&mut self, what: String) {
         self.faults.push(Fault::new(what));
         self.faults_count += 1;
@@ -72,35 +72,35 @@ impl CheckReport {
 /// One copy of a superblock or checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyFound {
-    /// Which: the checkpoint slot, 0 for superblocks.
+    /// Slot of the checkpoint, 0 for superblocks.
     pub slot: usize,
     /// Which copy, 0 or 1.
     pub copy: usize,
-    /// Where it lies on the backing, in bytes.
+    /// Its place on the backing, in bytes.
     pub position_bytes: u64,
     /// What was found there.
     pub state: CopyState,
 }
 
-/// What a copy is.
+/// State of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyState {
     /// Whole.
     Whole {
         /// Update number of a superblock, number of a checkpoint.
         number: u64,
-        /// The checkpoint was written when the drive was closed; false for a superblock.
+        /// The checkpoint was written when the drive was closed. False for a superblock.
         clean: bool,
-        /// The checkpoint was made with the drive, or by wiping it: there is none before it.
+        /// The checkpoint was made when the drive was created or wiped: there is none before it.
         first: bool,
     },
-    /// Of the drive as it was before it was made anew or wiped.
+    /// From before the drive was created anew or wiped.
     Obsolete,
     /// Nothing but zeros.
     Blank,
-    /// Something that was never one.
+    /// Something else.
     Foreign,
-    /// Why it is not taken.
+    /// Damaged, for this reason.
     Damaged(String),
 }
 
@@ -109,15 +109,15 @@ pub enum CopyState {
 pub struct Fault {
     /// What is wrong, without the place.
     pub what: String,
-    /// First byte of logical space that cannot be had because of it.
+    /// First byte of logical space that is lost by it.
     pub logical_offset_bytes: Option<u64>,
-    /// So many bytes from there.
+    /// Number of bytes from there.
     pub logical_len_bytes: Option<u64>,
     /// Segment.
     pub segment: Option<u32>,
     /// Byte of the backing.
     pub position_bytes: Option<u64>,
-    /// Only a second copy is concerned: nothing is lost.
+    /// Only a second copy is affected: nothing is lost.
     pub spare: bool,
 }
 
@@ -184,7 +184,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Faults as they are found.
+/// Faults found so far.
 #[derive(Default)]
 pub(super) struct Faults {
     listed: Vec<Fault>,

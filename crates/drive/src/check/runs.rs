@@ -11,12 +11,12 @@ use crate::state::pins::Pin;
 
 /// Reads of the medium at a time.
 const READS_IN_FLIGHT: usize = 64;
-/// One of them takes at most this much: all together 16 MiB.
+/// Largest read: together they take 16 MiB at most.
 const RUN_MAX_BYTES: u64 = 256 * 1024;
-/// Records closer together than this are fetched with one read: another one would cost more.
+/// Records closer together than this are fetched with one read, because another one would cost more.
 const GAP_MAX_BYTES: u64 = 16 * 1024;
 
-/// Records that one read brings, all in one segment.
+/// Records of one read, all in one segment.
 struct Run {
     items: Range<usize>,
     segment: u32,
@@ -24,19 +24,19 @@ struct Run {
     len: usize,
 }
 
-/// What a read brought.
+/// Result of a read.
 pub(super) struct Fetched {
-    /// Which of the records.
+    /// Range of the records.
     pub(super) items: Range<usize>,
     position: u64,
-    /// The bytes and where in them the run begins; `None` if the medium answered an error.
+    /// The bytes, and the offset in them at which the run begins; `None` if the read failed.
     bytes: Option<(IoBuf, usize)>,
-    /// Nobody writes there while they are looked at.
+    /// Nobody writes there while they are examined.
     _pin: Pin,
 }
 
 impl Fetched {
-    /// The bytes of a record of this run, unless they could not be read.
+    /// Returns the bytes of a record of this run, unless they could not be read.
     pub(super) fn bytes_of(&self, entry: Entry) -> Option<&[u8]> {
         let (buf, at) = self.bytes.as_ref()?;
         let from = (entry.position_bytes() - self.position) as usize + at;
@@ -66,7 +66,7 @@ fn runs_of(entries: impl Iterator<Item = Entry>, geometry: &Geometry) -> Vec<Run
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads records, which are sorted by position; answers them run by run, in whatever order the reads end.
+    /// Reads records, which are sorted by position. Returns them run by run, in the order in which the reads end.
     pub(super) fn fetch_all<'a, E: Iterator<Item = Entry>>(
         &'a self,
         entries: E,
@@ -78,7 +78,7 @@ impl<M: Media> Shared<M> {
 
     async fn fetch_run(&self, run: Run) -> Fetched {
         let pin = self.core().segments.pin(run.segment);
-        // Where it fails, each record is read alone: only those that cannot be had are missed.
+        // If it fails, each record is read alone, so that only unreadable ones are missed.
         let bytes = self.read_range(run.position, run.len).await.ok();
         Fetched { items: run.items, position: run.position, bytes, _pin: pin }
     }
@@ -97,9 +97,9 @@ mod tests {
         let entries = [
             at(base),
             at(base + 4096),
-            // Over a gap that is not worth a read.
+            // Across a gap that is not worth a read.
             at(base + 8192 + GAP_MAX_BYTES),
-            // Over one that is.
+            // Across one that is.
             at(base + 12288 + 2 * GAP_MAX_BYTES + 16),
             at(end - 4096),
             at(end),

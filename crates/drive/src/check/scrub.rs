@@ -1,4 +1,4 @@
-//! Verifying the records of a drive while it is used, a piece at a time.
+//! Verification of a drive's records while it is in use, in steps.
 
 use futures::stream::StreamExt;
 use layout::{LEAF_LEVEL, NODE_ENTRIES, NodeId};
@@ -12,35 +12,36 @@ use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::map::Missing;
 
-/// Leaves that hold nothing passed over in one step.
+/// Empty leaves skipped in one step.
 const ABSENT_A_STEP: u64 = 1024;
 
-/// What a step of a scrub looked at.
+/// Result of a step.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubStep {
     /// Where the next step begins; `None` after the last.
     pub next_block: Option<u64>,
     /// Records verified and decompressed.
     pub records_count: u64,
-    /// Bytes they take on the medium.
+    /// Their size on the medium.
     pub read_bytes: u64,
-    /// What is wrong with them, or with the map on the way.
+    /// What is wrong with them, or with the map on the path to them.
     pub faults: Vec<Fault>,
 }
 
-/// What one look at the map came to.
+/// Result of one lookup in the map.
 enum Looked {
-    /// Records on the medium, and where the next look begins.
+    /// Records on the medium, and where the next lookup begins.
     Records(Vec<(u64, Fetch)>, u64),
     Missing(Missing),
 }
 
 impl<M: Media> Drive<M> {
-    /// Verifies what at most 512 blocks from `block` on hold: their records are read, and their checksums, addresses and
-    /// contents verified, and so are the map nodes on the way. What is not on the medium yet is passed over. The drive may
-    /// be in use: records that move meanwhile are verified where they were.
+    /// Verifies at most 512 blocks from `block` on: reads their records, verifies checksums, addresses and contents,
+    /// and the map nodes on the path. Records that are not on the medium yet are skipped. The drive may be in use:
+    /// records that move meanwhile are verified where they were.
     ///
     /// # Errors
+    ///
     /// [`Error::ReadOnly`] once the drive is closed. What is wrong with the drive is no error but a fault.
     pub async fn scrub_step(&self, block: u64) -> Result<ScrubStep, Error> {
         let shared = &self.0;
@@ -54,7 +55,7 @@ impl<M: Media> Drive<M> {
                 Looked::Missing(missing) => missing,
             };
             if let Err(error) = shared.load(missing).await {
-                // What it maps cannot be had: on behind it.
+                // What it maps is lost. Continues behind it.
                 let (id, position) = (missing.id, missing.image.position_bytes());
                 let after = (id.index + 1) * ((NODE_ENTRIES as u64) << (9 * u32::from(id.level)));
                 let fault = Fault::of_node(&geometry, id, position, &error.to_string());
@@ -106,7 +107,7 @@ impl<M: Media> Shared<M> {
         Some(block).filter(|block| *block < self.core().blocks())
     }
 
-    /// The records of the leaf that `block` lies in, from there on, or of the next one that holds anything.
+    /// Returns the records of the leaf with `block`, from there on, or of the next one that is not empty.
     fn look_from(&self, block: u64) -> Looked {
         let mut core = self.core();
         let core = &mut *core;
@@ -125,7 +126,7 @@ impl<M: Media> Shared<M> {
         let until = blocks.min((first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
         let mut found = Vec::new();
         let each = |block, entry: layout::Entry| {
-            // A frame is verified once, for whichever of its blocks comes first.
+            // A frame is verified once, for the first of its blocks.
             let again = entry.is_frame() && found.last().is_some_and(|(_, last)| *last == entry);
             if entry.is_record() && !again {
                 found.push((block, entry));

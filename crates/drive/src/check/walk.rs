@@ -1,4 +1,4 @@
-//! Walking the whole map, window by window.
+//! A walk over the whole map, in windows.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use crate::shared::Shared;
 use crate::state::log::InMemory;
 use crate::state::node::{Base, Form};
 
-/// Leaves that are read in one go: so many are sorted by their places. About 1.5 MiB of memory.
+/// Leaves that are read at once, sorted by their places. About 1.5 MiB of memory.
 const WINDOW_NODES: usize = 64 * 1024;
-/// Of nodes above the leaves so many, so that their children make about a window.
+/// The same for nodes above the leaves: their children fill about a window.
 const WINDOW_PARENTS: usize = WINDOW_NODES / NODE_ENTRIES;
 /// Nodes looked up in one critical section.
 const NODES_A_LOOK: usize = 64;
 
-/// What a walk over the map meets.
+/// What a walk over the map finds.
 pub(super) enum Met {
-    /// A leaf's entry for a block, in effect.
+    /// The effective entry of a leaf for a block.
     Block(u64, Entry),
-    /// A record that is counted as live although a change has replaced it (accounted once the leaf is loaded).
+    /// A record that counts as live although a change has replaced it (accounted once the leaf is loaded).
     Owed(u64, Entry),
     /// A node's image.
     Node(Entry),
 }
 
-/// A node that an entry leads to.
+/// A node that an entry points to.
 #[derive(Clone, Copy)]
 struct Found {
     id: NodeId,
@@ -41,7 +41,7 @@ struct Found {
 /// All entries of a node.
 type Entries = Box<[Entry; NODE_ENTRIES]>;
 
-/// A node as far as memory knows it.
+/// What memory knows about a node.
 enum Look {
     Known(Entries),
     /// Its image is needed too.
@@ -59,9 +59,9 @@ pub(super) struct Walk<'a, M, F> {
     bounds: Bounds,
     faults: &'a mut Faults,
     meet: F,
-    /// Nodes found and not yet looked at, by level.
+    /// Nodes found and not yet examined, by level.
     waiting: [Vec<Found>; 4],
-    /// Nodes walked, by level.
+    /// Number of nodes walked, by level.
     pub(super) counts: [u64; 4],
 }
 
@@ -71,14 +71,14 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         Walk { shared, bounds, faults, meet, waiting: Default::default(), counts: [0; 4] }
     }
 
-    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not met. `walked` is told how many
-    /// nodes were, window by window.
+    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not found. `walked` gets the
+    /// number of nodes after each window.
     pub(super) async fn run(&mut self, mut walked: impl FnMut(u64)) -> Result<(), Error> {
         let (root, ids) = {
             let core = self.shared.core();
             (core.map.root_image(), core.map.ids())
         };
-        // Nodes in memory that no image leads to, once all others are struck off: leaves that changed, and while a
+        // Nodes in memory to which no image leads, once all others are removed: leaves that changed, and while a
         // checkpoint is being written also nodes above, which lead to what it wrote. The highest go first.
         let mut loose: BTreeSet<NodeId> = ids.into_iter().collect();
         self.waiting[usize::from(ROOT.level)].push(Found { id: ROOT, image: root });
@@ -97,7 +97,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         }
     }
 
-    /// The nodes to go on with: leaves as soon as there are many, so that they never pile up.
+    /// Returns the nodes to continue with: leaves as soon as there are many, so that they never accumulate.
     fn next_window(&mut self) -> Option<Vec<Found>> {
         let full = self.waiting.iter().position(|level| level.len() >= WINDOW_NODES);
         let level = full.or_else(|| self.waiting.iter().rposition(|level| !level.is_empty()))?;
@@ -138,7 +138,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         Ok(())
     }
 
-    /// Meets a node and its entries; children wait for their turn.
+    /// Handles a node and its entries. Its children are queued.
     async fn node(&mut self, found: Found, fetched: Option<&Fetched>) -> Result<(), Error> {
         let Found { id, image } = found;
         self.counts[usize::from(id.level)] += 1;
@@ -173,7 +173,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         Ok(())
     }
 
-    /// Puts changes over an image; meets what they replace.
+    /// Applies changes to an image, and handles what they replace.
     fn owe(&mut self, leaf: NodeId, entries: &mut Entries, pairs: Vec<(u16, Entry)>, cleared: bool) {
         let first = leaf.index * NODE_ENTRIES as u64;
         let mut owe = |slot: u64, old: Entry| {
@@ -191,7 +191,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
 }
 
 impl<M: Media> Shared<M> {
-    /// What memory knows of a node.
+    /// Returns what memory knows about a node.
     fn look(&self, id: NodeId, image: Entry) -> Look {
         let core = self.core();
         let (pairs, cleared) = match core.map.form(id) {
@@ -208,7 +208,7 @@ impl<M: Media> Shared<M> {
         Look::Image { fetch: core.fetch(image), memory: core.log.in_memory(image), pairs, cleared }
     }
 
-    /// A node's image; or what is wrong with it.
+    /// Returns a node's image, or what is wrong with it.
     async fn image(
         &self,
         id: NodeId,
@@ -221,7 +221,7 @@ impl<M: Media> Shared<M> {
         if let Some(memory) = memory {
             return try_decode_node(id, memory.bytes(len), fetch.mask, bounds);
         }
-        // Its pack may have been under way to the medium when the run was read: what is wrong is read again.
+        // Its pack may have been on the way to the medium when the run was read: what is wrong is read again.
         let bytes = fetched.and_then(|fetched| fetched.bytes_of(fetch.entry));
         if let Some(Ok(entries)) = bytes.map(|bytes| try_decode_node(id, bytes, fetch.mask, bounds)) {
             return Ok(entries);

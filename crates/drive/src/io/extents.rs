@@ -1,4 +1,4 @@
-//! What ranges hold, out of the map.
+//! Allocation of ranges, according to the map.
 
 use device::{Extent, ExtentKind};
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES};
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::shared::{Drive, yield_now};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Leaves looked through before others have their turn.
+/// Leaves examined before other requests have their turn.
 const LEAVES_AT_ONCE: u32 = 16;
 
 fn kind_of(entry: Entry) -> ExtentKind {
@@ -20,8 +20,8 @@ fn kind_of(entry: Entry) -> ExtentKind {
 }
 
 impl<M: Media> Drive<M> {
-    /// Runs of one kind from `offset` on: at least one for a range that is not empty, at most `max`, together no longer
-    /// than `len`.
+    /// Returns runs of one kind from `offset` on: at least one if the range is not empty, at most `max`, together no
+    /// longer than `len`.
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {
         self.check_range(offset, len)?;
         let end = offset + len;
@@ -44,7 +44,7 @@ impl<M: Media> Drive<M> {
                 self.0.load(missing).await?;
             }
             leaves += 1;
-            // Ranges may be long, and others have requests on this thread.
+            // Ranges may be long, and other requests use this thread.
             if leaves % LEAVES_AT_ONCE == 0 {
                 yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! FLUSH and FUA: what was acknowledged becomes durable. Concurrent flushes share packs and syncs.
+//! FLUSH and FUA: acknowledged writes become durable. Concurrent flushes share packs and syncs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// See [`Drive::flush`]. Not counted as a host's.
+    /// See [`Drive::flush`]. Does not count as a flush of a host.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), Error> {
         {
             let core = self.core();

@@ -1,4 +1,5 @@
-//! Compression by an offload: all that a write would compress goes there as one batch, and comes back as records.
+//! Compression by an offload: everything that a write would compress is passed to it as one batch and returned as
+//! records.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::shared::Shared;
 use crate::state::batch::Batch;
 use crate::state::batch::Seen;
 
-/// What a write will store, before it is compressed.
+/// What a write will store, before compression.
 pub(crate) struct Plan {
     offload: Arc<dyn Offload>,
     /// Most blocks in a frame.
@@ -20,20 +21,20 @@ pub(crate) struct Plan {
     pieces: Vec<Piece>,
 }
 
-/// A record to be, or a fill.
+/// A future record, or a fill.
 struct Piece {
     /// First block.
     first: u64,
-    /// A copy: of frames and blocks to compress, and of what does not lie in the host's buffer.
+    /// A copy: of frames and blocks to compress, and of data that is not in the host's buffer.
     bytes: Arc<[u8]>,
-    /// Where a block lies in the host's buffer.
+    /// Place of a block in the host's buffer.
     at: Option<usize>,
     stage: Stage,
 }
 
 enum Stage {
     Fill(u32),
-    /// Stored as it came.
+    /// Stored uncompressed.
     Raw,
     /// To be compressed.
     Waiting,
@@ -41,7 +42,7 @@ enum Stage {
 }
 
 impl<M: Media> Shared<M> {
-    /// A plan, where there is an offload and anything is compressed at all.
+    /// Returns a plan if there is an offload and anything is compressed at all.
     pub(crate) fn plan_offload(&self) -> Option<Plan> {
         let offload = self.offload.as_ref()?;
         let plan = || Plan { offload: offload.clone(), frame_blocks: self.frame_blocks, pieces: Vec::new() };
@@ -50,7 +51,7 @@ impl<M: Media> Shared<M> {
 }
 
 impl Plan {
-    /// As [`Batch::add_run`]: the same pieces, not compressed yet.
+    /// Like [`Batch::add_run`]: the same pieces, not yet compressed.
     pub(crate) fn add_run(&mut self, block: u64, data: &[u8], source_at: Option<usize>) {
         let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
         let mut done = 0;
@@ -70,14 +71,14 @@ impl Plan {
         }
     }
 
-    /// As [`Batch::add_merged`]; what must still hold at the end is noted in the batch now.
+    /// Like [`Batch::add_merged`]. The condition to be checked at the end is added to the batch now.
     pub(crate) fn add_merged(&mut self, batch: &mut Batch, data: &[u8], seen: Seen) {
         batch.expected.push(seen);
         self.add_run(seen.block, data, None);
     }
 
-    /// Has everything compressed and adds it to the batch. `source` is the host's buffer. Dropped while it waits, it has
-    /// changed nothing but the batch.
+    /// Compresses everything and adds it to the batch. `source` is the host's buffer. If dropped while it waits, it
+    /// has changed nothing but the batch.
     pub(crate) async fn carry_out(self, batch: &mut Batch, source: &[u8]) {
         let Plan { offload, frame_blocks: most, mut pieces } = self;
         loop {
@@ -89,7 +90,7 @@ impl Plan {
             let asked = jobs.len();
             let mut done = offload.compress(jobs).await;
             if done.len() != asked {
-                // Whose they are cannot be told.
+                // Unknown which results are whose.
                 done.clear();
             }
             let mut done = done.into_iter();
@@ -110,7 +111,7 @@ impl Plan {
 }
 
 impl Piece {
-    /// What becomes of it: a record, or, if compressing a frame as one saves nothing, smaller pieces as
+    /// Turns a piece into a record or, if compressing a frame as one saves nothing, into smaller pieces as
     /// [`Batch::add_run`] would make them.
     fn settle(mut self, done: Option<Done>, most: u64, next: &mut Vec<Piece>) {
         let blocks = self.bytes.len() / BLOCK_BYTES;

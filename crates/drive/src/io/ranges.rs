@@ -11,15 +11,15 @@ use crate::state::batch::Batch;
 use crate::upkeep::relief::Effort;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// What a leaf of one fill takes in the log, and its share of its ancestors.
+/// Space in the log of a leaf with one fill, with its share of its ancestors.
 const UNITS_A_FILLED_LEAF: u64 = 3;
-/// Blocks whose entries one critical section changes at most, the first twice as many: the worst case (no hole, every leaf new)
-/// stays short.
+/// Most blocks whose entries one critical section changes (the first one twice as many). The worst case (no hole,
+/// every leaf new) stays short.
 const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
 
 impl<M: Media> Drive<M> {
-    /// Gives a range up: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Blocks
-    /// covered in part keep their other sectors.
+    /// Unmaps a range: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Partly
+    /// covered blocks keep their other sectors.
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
@@ -28,7 +28,7 @@ impl<M: Media> Drive<M> {
         if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
     }
 
-    /// Makes a range read as zeros; with `no_hole` it stays allocated (as far as a thin drive allocates zeros).
+    /// Makes a range read as zeros. With `no_hole` it stays allocated (as far as a thin drive allocates zeros).
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
@@ -41,21 +41,21 @@ impl<M: Media> Drive<M> {
             return Ok(());
         }
         let end = offset + len;
-        // The map that a long range of fills will take: refused before anything was changed, or not at all.
+        // The map for a long range of fills. The request is refused before anything was changed, or not at all.
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
             _ => Some(self.reserve_fills(offset, len, entry, leaves * UNITS_A_FILLED_LEAF).await?),
         };
         let reserved = reservation.is_some();
-        // Steps end at boundaries of their size, so that whole leaves are cleared as such. What is short enough to be atomic is one
-        // step wherever it lies.
+        // Steps end at multiples of their size, so that whole leaves are cleared as such. A range short enough to be
+        // atomic is one step wherever it is.
         let boundary = |at: u64| (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
         let first_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary(offset).min(end) };
         if first_end == end {
             return self.set_step(&[(offset, end)], entry, reserved).await;
         }
-        // Blocks covered in part take space, and may be refused: both ends at once, before anything else changes.
+        // Partly covered blocks take space and may be refused: both ends at once, before anything else changes.
         let last_from = (end - 1) / BLOCK / BLOCKS_A_STEP * BLOCKS_A_STEP * BLOCK;
         self.set_step(&[(offset, first_end), (last_from, end)], entry, reserved).await?;
         let mut at = first_end;
@@ -67,7 +67,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Reserves what the map of a long range of fills takes. What its first step replaces makes up for that, on a full drive.
+    /// Reserves space for the map of a long range of fills. On a full drive, what its first step replaces makes up
+    /// for that.
     async fn reserve_fills(
         &self,
         offset: u64,
@@ -83,14 +84,14 @@ impl<M: Media> Drive<M> {
         let (first, end) = (offset.div_ceil(BLOCK), (offset + len) / BLOCK);
         let mut batch = Batch::take();
         batch.add_range(first, (end - first).min(BLOCKS_A_STEP), entry);
-        // What it replaces is known only where the map is loaded.
+        // What it replaces is known only if the map is loaded.
         self.0.look_up(&batch).await;
         let reserved = self.0.reserve(units, std::slice::from_ref(&batch), &mut effort).await;
         batch.give_back();
         reserved
     }
 
-    /// Some parts of a range, with their edges, as one batch.
+    /// Sets some parts of a range, with their edges, as one batch.
     async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
         let mut batch = Batch::take();
         let mut effort = Effort::default();

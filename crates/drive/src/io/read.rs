@@ -1,4 +1,4 @@
-//! Reading: look up and pin inside the lock; fetch, verify and decompress outside it.
+//! Reading: lookup and pins inside the lock; fetching, verification and decompression outside it.
 
 use layout::{BLOCK_BYTES, Entry};
 use media::Media;
@@ -12,7 +12,7 @@ use crate::state::batch::Seen;
 use crate::state::frame_cache::{Found, Key};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// A read is carried out in spans of this size, so that its buffers stay bounded.
+/// A read is done in spans of this size, so that its buffers stay bounded.
 const SPAN_BYTES: u64 = 512 * 1024;
 
 impl<M: Media> Drive<M> {
@@ -33,12 +33,12 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads one whole block; answers the record it was read by.
+    /// Reads one whole block. Returns the record it was read from.
     pub(crate) async fn read_block(&self, block: u64, bytes: &mut [u8]) -> Result<Seen, Error> {
         Ok(self.read_blocks(block, bytes).await?[0])
     }
 
-    /// Reads whole blocks; answers the record that each was read by.
+    /// Reads whole blocks. Returns the record that each was read from.
     pub(crate) async fn read_blocks(&self, first: u64, bytes: &mut [u8]) -> Result<Vec<Seen>, Error> {
         let plan = self.plan(first, bytes.len() / BLOCK_BYTES).await?;
         let mut generation = 0;
@@ -76,7 +76,7 @@ impl<M: Media> Shared<M> {
         filled
     }
 
-    /// Fills what comes from frames that were read lately, and marks those that were wanted before as worth keeping.
+    /// Fills what comes from recently read frames, and marks frames that were wanted before as worth keeping.
     fn take_kept(&self, offset: u64, buf: &mut [u8], plan: &mut Plan) {
         let mut next = offset / BLOCK;
         while let Some(part) = plan.part_at(next, offset, buf.len()) {
@@ -96,7 +96,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// As [`decode_data`], of a whole frame, which is kept.
+    /// Like [`decode_data`], for a whole frame, which is kept.
     fn decode_and_keep(
         &self,
         part: &Part,
@@ -114,7 +114,7 @@ impl<M: Media> Shared<M> {
 }
 
 impl Fetch {
-    /// What the frame that holds a block is kept by.
+    /// Returns the key under which the frame with a block is kept.
     fn key(&self, block: u64) -> Key {
         Key { entry: self.entry, generation: self.generation, first: self.entry.first_block(block) }
     }

@@ -1,4 +1,4 @@
-//! Writing: split into atomic pieces, made ready outside the lock, appended and published inside it.
+//! Writing: divided into atomic pieces, prepared outside the lock, appended and published inside it.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use crate::state::segments::Claim;
 use crate::upkeep::relief::Effort;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Space may be taken by others as soon as it is made: without a limit, a write might make some for ever.
+/// Other requests may take space as soon as it is made. Without a limit, a write might make some for ever.
 const ATTEMPTS_MAX: u32 = 10_000;
 
 impl<M: Media> Drive<M> {
-    /// Writes `data` at `offset`; with `fua` it is durable before this returns.
+    /// Writes `data` at `offset`. With `fua` it is durable before this returns.
     ///
     /// Up to 256 KiB are atomic across a power cut: all of it or none. Larger writes are atomic in pieces of 256 KiB.
     ///
     /// # Errors
+    ///
     /// [`Error::NoSpace`] if physical space cannot hold it: the piece that failed changed nothing.
     #[tracing::instrument(level = "debug", skip(self, data), fields(len = data.len()), err(level = "debug"))]
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
@@ -39,8 +40,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Writes a request of several pieces, for which space is reserved first: it is refused whole or not at all. Other requests
-    /// have their turn between the pieces.
+    /// Writes a request of several pieces. Space is reserved first, so that it is refused as a whole or not at all.
+    /// Other requests have their turn between the pieces.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
         let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
@@ -53,7 +54,7 @@ impl<M: Media> Drive<M> {
         let mut reservation = match self.0.try_reserve(raw_units(data), &[]) {
             Some(reservation) => reservation,
             None => {
-                // Near full: only what it compresses to tells.
+                // Near full: only the compressed size decides.
                 for (i, piece) in pieces() {
                     let mut batch = Batch::take();
                     self.prepare(&mut batch, piece_offset(i), piece).await?;
@@ -92,7 +93,7 @@ impl<M: Media> Drive<M> {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
             self.write_piece(piece_offset(i), piece, batch, &mut effort).await?;
-            // What was written counts as live: only what is to come stays reserved.
+            // What was written counts as live. Only the rest stays reserved.
             reservation.keep(match batches.len() {
                 0 => raw_units(&data[(i * ATOMIC_WRITE_BYTES + piece.len())..]),
                 _ => batches.as_slice().iter().map(Batch::data_units).sum(),
@@ -102,7 +103,7 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Writes one piece by way of a batch, which may come prepared.
+    /// Writes one piece with a batch, which may be prepared already.
     async fn write_piece(
         &self,
         offset: u64,
@@ -123,7 +124,7 @@ impl<M: Media> Drive<M> {
                     break Err(error);
                 }
             }
-            // What was not packed as small as it can be comes again.
+            // What was not packed as small as possible comes again.
             match self.0.append(&batch, data, effort.cleaning(batch.dense)).await {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
@@ -144,7 +145,7 @@ impl<M: Media> Drive<M> {
         result
     }
 
-    /// Fills a batch from the host's bytes: whole blocks as they are, the edges merged with what is there.
+    /// Fills a batch from the host's bytes: whole blocks as they are, the edges merged with present contents.
     async fn prepare(&self, batch: &mut Batch, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mut plan = self.0.plan_offload();
         self.gather(batch, plan.as_mut(), offset, data).await?;
@@ -154,7 +155,7 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Puts the blocks together: into the plan of an offload if there is one, otherwise compressed into the batch.
+    /// Collects the blocks: in the plan of an offload if there is one, otherwise compressed in the batch.
     async fn gather(
         &self,
         batch: &mut Batch,
@@ -194,8 +195,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the block and
-    /// the offset in it).
+    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the
+    /// block and the offset in it).
     pub(crate) async fn merge(
         &self,
         batch: &mut Batch,
@@ -222,7 +223,7 @@ pub(crate) struct Reservation<'a, M: Media> {
 }
 
 impl<M: Media> Reservation<'_, M> {
-    /// Gives back what is reserved above `units`.
+    /// Gives back what is reserved in addition to `units`.
     fn keep(&mut self, units: u64) {
         let given_back = self.units.saturating_sub(units);
         self.units -= given_back;
@@ -242,7 +243,7 @@ impl<M: Media> Shared<M> {
         Some(Reservation { shared: self, units })
     }
 
-    /// Reserves live units, making the accounts exact if need be.
+    /// Reserves live units. If necessary, makes the accounting exact first.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
         units: u64,
@@ -259,7 +260,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Loads the leaves that a batch changes, as far as they can be read. Answers whether any was not known.
+    /// Loads the leaves that a batch changes, as far as they can be read. Returns whether any was unknown.
     pub(crate) async fn look_up(&self, batch: &Batch) -> bool {
         let mut any = false;
         let mut known = None;
@@ -282,7 +283,8 @@ impl<M: Media> Shared<M> {
         any
     }
 
-    /// Appends a batch, waiting while it must. False: a block changed under it, make it anew.
+    /// Appends a batch, waiting as long as necessary. Returns false if a block changed meanwhile, and the batch must
+    /// be made anew.
     pub(crate) async fn append(
         self: &Arc<Self>,
         batch: &Batch,
@@ -309,7 +311,7 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Conflict) => return Ok(false),
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
-                    // What it replaces counts, and that is known only where the map is loaded.
+                    // What it replaces counts, and is known only if the map is loaded.
                     let news = !std::mem::replace(&mut looked_up, true) && self.look_up(batch).await;
                     if !news && !self.refine_accounts(effort).await? {
                         return Err(Error::NoSpace);
@@ -318,7 +320,8 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Space) => {
                     attempts -= 1;
                     let made = self.make_space().await?;
-                    // What frees space needs less than make_space looks for: it is tried once more, with what is left for cleaning.
+                    // What frees space needs less than `make_space` looks for. It is tried once more, with what is
+                    // kept for cleaning.
                     let last_try = batch.frees() && urgent != Claim::Last;
                     if !made && last_try {
                         urgent = Claim::Last;

@@ -1,5 +1,4 @@
-//! Places all over what the drive holds, drawn at random, and a sample read from them: for training where too little was written
-//! to learn from.
+//! Random places of stored data, and a sample read from them: for training if too little was written.
 
 use std::sync::Arc;
 
@@ -14,20 +13,20 @@ use crate::state::sample::Random;
 
 /// Adjacent blocks read together, at a multiple of their number: a read of the medium costs more than a block.
 const EXTENT_BLOCKS: usize = 2;
-/// Nodes above the leaves that are looked into at most: each maps 1 GiB.
+/// Most nodes above the leaves that are examined. Each maps 1 GiB.
 const PARENTS_MAX: usize = 256;
 
-/// Adjacent blocks of a leaf that was drawn, with data that compresses.
+/// Adjacent blocks of a drawn leaf, with data that compresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) first: u64,
     pub(crate) blocks: usize,
-    /// How many of its leaf it stands for.
+    /// Number of blocks of its leaf that it represents.
     pub(crate) weight: f64,
 }
 
 impl<M: Media> Shared<M> {
-    /// Up to `most` blocks, read from places all over what is mapped. What cannot be read is left out.
+    /// Returns up to `most` blocks, read from places all over the mapped data. What cannot be read is left out.
     pub(crate) async fn live_sample(&self, most: usize, random: &mut Random) -> Vec<Arc<[u8]>> {
         let mut sample = Vec::new();
         for place in self.places(most.div_ceil(EXTENT_BLOCKS), EXTENT_BLOCKS, random).await {
@@ -38,15 +37,15 @@ impl<M: Media> Shared<M> {
             if self.read_span(place.first * BLOCK_BYTES as u64, &mut bytes).await.is_ok() {
                 sample.extend(bytes.chunks_exact(BLOCK_BYTES).map(Arc::from));
             }
-            // Reading decompresses: requests come in between.
+            // Reading decompresses. Other requests run in between.
             yield_now().await;
         }
         sample
     }
 
-    /// Places all over what is mapped, `most` at the most, each of up to so many blocks: leaves are drawn at random, and in each
-    /// as many places as make up the number. Of more than 256 GiB with data, 256 are drawn before. Blocks that are fills or
-    /// stored as they came are left out.
+    /// Returns at most `most` places all over the mapped data, each of up to `extent_blocks` blocks. Leaves are drawn
+    /// at random, and in each as many places as needed for the number. Of more than 256 GiB with data, 256 are drawn
+    /// first. Blocks that are fills or stored uncompressed are left out.
     pub(crate) async fn places(&self, most: usize, extent_blocks: usize, random: &mut Random) -> Vec<Place> {
         let mut leaves = self.some_leaves(random).await;
         random.shuffle(&mut leaves);
@@ -55,11 +54,11 @@ impl<M: Media> Shared<M> {
         for leaf in leaves {
             let Ok(mut extents) = self.extents_of(leaf, extent_blocks).await else { continue };
             random.shuffle(&mut extents);
-            // Of more leaves no more are wanted, and of fewer not so many as to take much memory.
+            // Of more leaves no more are wanted, and of fewer not so many that they take much memory.
             extents.truncate(most);
             found.push(extents);
         }
-        // As many of each leaf; where there are fewer, others make up for it.
+        // The same number of each leaf. If a leaf has fewer, others make up for it.
         let mut each = 0;
         let taken = |each: usize| found.iter().map(|extents| extents.len().min(each)).sum::<usize>();
         while taken(each) < most && found.iter().any(|extents| extents.len() > each) {
@@ -76,7 +75,7 @@ impl<M: Media> Shared<M> {
         places
     }
 
-    /// Leaves that map something of the host's: all, or those below some of their parents.
+    /// Returns leaves that map something of the host's: all, or those below some of their parents.
     async fn some_leaves(&self, random: &mut Random) -> Vec<NodeId> {
         let blocks = self.core().blocks();
         let mut nodes = vec![ROOT];
@@ -84,14 +83,14 @@ impl<M: Media> Shared<M> {
             let mut below = Vec::new();
             random.shuffle(&mut nodes);
             for node in nodes.into_iter().take(PARENTS_MAX) {
-                // What cannot be read is not learned from.
+                // What cannot be read is not used.
                 below.extend(self.children(node).await.unwrap_or_default());
             }
             let span = (NODE_ENTRIES as u64) << (9 * u32::from(level));
             below.retain(|node| node.index.checked_mul(span).is_some_and(|first| first < blocks));
             nodes = below;
         }
-        // What was written since the last checkpoint may not have parents yet.
+        // Data written since the last checkpoint may not have parents yet.
         nodes.extend(self.core().map.ids().into_iter().filter(|id| id.level == LEAF_LEVEL));
         nodes.retain(|leaf| leaf.index * (NODE_ENTRIES as u64) < blocks);
         nodes.sort_unstable_by_key(|leaf| leaf.index);
@@ -99,7 +98,7 @@ impl<M: Media> Shared<M> {
         nodes
     }
 
-    /// The nodes below a node.
+    /// Returns the nodes below a node.
     async fn children(&self, id: NodeId) -> Result<Vec<NodeId>, Error> {
         loop {
             let missing = {
@@ -125,7 +124,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Where in a leaf there is data that compresses: first blocks, and how many.
+    /// Returns where a leaf has data that compresses: first blocks, and how many.
     async fn extents_of(&self, leaf: NodeId, extent_blocks: usize) -> Result<Vec<(u64, usize)>, Error> {
         let first = leaf.index * NODE_ENTRIES as u64;
         let count = (self.core().blocks() - first).min(NODE_ENTRIES as u64) as usize;

@@ -1,4 +1,4 @@
-//! What a drive tells about itself.
+//! Status of a drive.
 
 use layout::{Counters, UNIT_BYTES};
 use media::Media;
@@ -12,9 +12,9 @@ use crate::state::tally::{Share, Written};
 /// Live data by how it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Composition {
-    /// Stored as it came: it does not compress.
+    /// Stored uncompressed: it does not compress.
     pub raw: Share,
-    /// Compressed when it was written: one block a record, and frames of 2, 4 and 8.
+    /// Compressed when it was written: one block per record, and frames of 2, 4 and 8 blocks.
     pub fresh: [Share; 4],
     /// Settled: compressed as well as the drive can, by the same sizes.
     pub settled: [Share; 4],
@@ -37,19 +37,19 @@ impl Composition {
 /// State of a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Takes reads and writes.
+    /// Accepts reads and writes.
     Online,
     /// Opened read-only.
     ReadOnly,
-    /// Its log is damaged, and it was opened read-only all the same; the reason.
+    /// Its log is damaged, and it was opened read-only nevertheless. The reason.
     Damaged(String),
-    /// A write or sync of the backing failed: refuses changes until it is opened again; the reason.
+    /// A write or sync of the backing failed: refuses changes until it is opened again. The reason.
     Poisoned(String),
     /// Closed.
     Closed,
 }
 
-/// What a drive tells. Bytes unless the name says otherwise.
+/// Status of a drive. In bytes unless a name says otherwise.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct Status {
@@ -63,53 +63,54 @@ pub struct Status {
     pub created_unix_seconds: u64,
     /// Bytes that may be written to the backing over its life, 0 if unknown.
     pub endurance_bytes: u64,
-    /// Bytes written to the backing since the drive was made; a wipe does not reset them.
+    /// Bytes written to the backing since the drive was created. A wipe does not reset them.
     pub lifetime_written_bytes: u64,
     pub logical_capacity_bytes: u64,
     pub physical_size_bytes: u64,
-    /// Blocks that hold something, fills in.
+    /// Blocks that hold something, including fills.
     pub logical_used_bytes: u64,
-    /// Of these, blocks that are a fill and take no space.
+    /// Part of these: blocks that are a fill and take no space.
     pub logical_fill_bytes: u64,
-    /// Records of which anything is live, with their headers, and the live map. A frame counts whole until its last block dies.
+    /// Records with anything live, with their headers, and the live map. A frame counts in full until its last block
+    /// dies.
     pub physical_used_bytes: u64,
-    /// Of the used, what dead blocks of such frames took: packing the others anew may gain it.
+    /// Part of used: dead blocks of such frames. Packing the others anew may gain it.
     pub physical_repackable_bytes: u64,
-    /// Dead or padding, to be had by cleaning.
+    /// Dead records and padding: cleaning gains it.
     pub physical_reclaimable_bytes: u64,
-    /// In free segments, beyond what is kept in reserve.
+    /// In free segments, beyond the reserve.
     pub physical_free_bytes: u64,
-    /// What host data may not fill: for cleaning, the heads of the log, and what TRIM may make of the map.
+    /// Space that host data may not fill: for cleaning, the heads of the log, and what TRIM may add to the map.
     pub physical_reserve_bytes: u64,
-    /// Superblock, checkpoints, what does not make a whole segment, and what is lost in segments set aside.
+    /// Superblock, checkpoints, the rest that is no whole segment, and space lost in segments set aside.
     pub physical_fixed_bytes: u64,
     /// Live logical bytes / live physical bytes; 0 when nothing is live.
     pub compression_ratio: f64,
     /// Physical bytes written / host bytes written; 0 before the first write.
     pub waf: f64,
-    /// Live data records by kind: see [`Composition`]. The drive's own blocks are not among them.
+    /// Live data records by kind: see [`Composition`]. Without the drive's own blocks.
     pub composition: Composition,
-    /// What was written since the drive was opened, by how it was compressed. Fills are not among it.
+    /// Data written since the drive was opened, by how it was compressed. Without fills.
     pub written: Vec<Written>,
     pub out_of_space: bool,
-    /// The file system or volume under the drive has no room: changes are refused until it has.
+    /// The file system or volume under the drive has no room. Changes are refused until it has.
     pub backing_full: bool,
     /// How often it ran out of room since the drive was opened.
     pub backing_full_count: u64,
     pub segments_count: u32,
     pub segments_free_count: u32,
-    /// Set aside because they hold something that cannot be read.
+    /// Set aside because they hold records that cannot be read.
     pub segments_damaged_count: u32,
-    /// Not written to any more because a write to them failed.
+    /// Not written any more because a write to them failed.
     pub segments_bad_count: u32,
     /// Copies of superblock and checkpoints that did not take what was last written to them.
     pub copies_not_taken_count: u32,
-    /// Freed, and still being read.
+    /// Freed, but still being read.
     pub segments_waiting_count: u32,
     pub map_memory_bytes: u64,
-    /// Memory for the map and for frames read lately.
+    /// Memory for the map and for recently read frames.
     pub map_budget_bytes: u64,
-    /// Reads of a part of a frame that was there, decompressed, since the drive was opened.
+    /// Reads of a part of a cached frame since the drive was opened.
     pub frame_hits_count: u64,
     pub map_dirty_bytes: u64,
     pub map_hits_count: u64,
@@ -121,9 +122,9 @@ pub struct Status {
     pub checkpoint_number: u64,
     pub counters: Counters,
     pub recovered: Recovered,
-    /// Time spent inside the critical section; 0 if not measured.
+    /// Time inside the critical section; 0 if not measured.
     pub engine_nanoseconds: u64,
-    /// What an administrator should know.
+    /// Information for the administrator.
     pub notes: Vec<String>,
 }
 
@@ -142,7 +143,7 @@ impl Core {
 }
 
 impl<M: Media> Drive<M> {
-    /// The drive as it is now.
+    /// Returns the present status.
     pub fn status(&self) -> Status {
         let mut core = self.0.core();
         self.0.fold_counters(&mut core);
@@ -217,19 +218,20 @@ impl<M: Media> Drive<M> {
         }
     }
 
-    /// Counts time that the drive was open for writing; the engine has no clock. Kept by the next checkpoint.
+    /// Adds time that the drive was open for writing, as the engine has no clock. The next checkpoint stores it.
     pub fn count_powered(&self, seconds: u64) {
         self.0.core().counters.powered_seconds += seconds;
     }
 
-    /// Bytes that live data takes, and most that it may take by writes of any size. Cheaper than [`Drive::status`].
+    /// Returns the bytes of live data, and the most that it may take by writes of any size. Cheaper than
+    /// [`Drive::status`].
     pub fn space(&self) -> (u64, u64) {
         let core = self.0.core();
         let unit = UNIT_BYTES as u64;
         (core.segments.live_units() * unit, core.open_limit_units() * unit)
     }
 
-    /// What the host sees, in bytes.
+    /// Capacity that hosts see, in bytes.
     pub fn logical_capacity_bytes(&self) -> u64 {
         self.0.core().superblock.logical_capacity_bytes
     }
@@ -245,7 +247,7 @@ impl<M: Media> Drive<M> {
         self.0.core().map.set_budget_bytes(self.0.frames.set_budget_bytes(bytes));
     }
 
-    /// Whether the drive takes changes; the reason if not.
+    /// Fails with the reason if the drive accepts no changes.
     pub fn writable(&self) -> Result<(), crate::Error> {
         self.0.core().writable()
     }

@@ -1,4 +1,4 @@
-//! What live data needs to be read, about: map entries do not say, so some records are read.
+//! An estimate of what is needed to read live data. Map entries do not say that, so some records are read.
 
 use codec::CodecId;
 use layout::entry::CLASSES;
@@ -9,40 +9,40 @@ use crate::shared::{Drive, Shared, yield_now};
 use crate::state::sample::Random;
 use crate::state::tally::Share;
 
-/// What was found.
+/// Result of a survey.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
     /// Records read.
     pub records_count: u64,
-    /// Estimates; what is stored as it came is not among it.
+    /// Estimates. Without data stored uncompressed.
     pub live: Vec<Surveyed>,
 }
 
-/// About how much live data is compressed in one way.
+/// Estimate of the live data compressed in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surveyed {
-    /// What decompresses it.
+    /// Codec that decompresses it.
     pub codec: CodecId,
     /// The dictionary it needs; 0: none.
     pub dictionary: u16,
-    /// Compressed as well as the drive can, when it was.
+    /// It was compressed as well as the drive could at that time.
     pub settled: bool,
-    /// How much, about.
+    /// Estimated amount.
     pub share: Share,
 }
 
-/// What was seen of a class.
+/// Observations of a class.
 #[derive(Default)]
 struct Seen {
-    /// Weights of blocks and of what they take.
+    /// Weights of blocks and of their space.
     sum: (f64, f64),
     by: Vec<((CodecId, u16), (f64, f64))>,
 }
 
 impl<M: Media> Drive<M> {
-    /// Reads up to `records` live records from places drawn at random, and tells how much live data is compressed by which codec with
-    /// which dictionary: how much there is of frames of each size, settled or not, is known, and divided as they were found to
-    /// be. What cannot be read is left out.
+    /// Reads up to `records` live records from places drawn at random, and estimates how much live data is compressed
+    /// by which codec with which dictionary. The amount of frames of each size, settled or not, is known; it is
+    /// divided in the proportions found. What cannot be read is left out.
     pub async fn survey(&self, records: usize) -> Survey {
         let shared = &self.0;
         let mut random = Random(shared.entropy ^ shared.core().log.sequence());
@@ -92,7 +92,7 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// How the record of a block is compressed; `None`: there is none, or it cannot be read.
+    /// Returns how the record of a block is compressed; `None`: there is none, or it cannot be read.
     async fn way_of(&self, block: u64) -> Option<(Entry, (CodecId, u16))> {
         let fetched = self.fetch_blocks(block, 1).await.ok()?;
         let header = fetched.header_of(block)?;

@@ -1,4 +1,4 @@
-//! Verifying records and decompressing them.
+//! Verification and decompression of records.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::medium::load::Fetch;
 use crate::state::dictionaries::Dictionaries;
 
-/// Verifies the record that holds a block and decompresses it; `out` may be a part of its contents, which begins at `skip`.
+/// Verifies the record that holds a block and decompresses it. `out` may be a part of its contents, which begins at
+/// `skip`.
 pub(crate) fn decode_data(
     dictionaries: &Dictionaries,
     block: u64,
@@ -25,7 +26,7 @@ pub(crate) fn decode_data(
     })
 }
 
-/// As [`decode_data`]; the error only says what is wrong, not where.
+/// Like [`decode_data`]. The error says only what is wrong, not where.
 fn try_decode(
     dictionaries: &Dictionaries,
     block: u64,
@@ -74,11 +75,11 @@ fn try_decode(
 }
 
 thread_local! {
-    /// Contents of a record of which only a part is wanted.
+    /// Contents of a record of which only a part is needed.
     static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Verifies and decodes the record that holds a block without wanting its contents; the error only says what is wrong.
+/// Verifies and decodes the record that holds a block, without its contents. The error says only what is wrong.
 pub(crate) fn verify_record(
     dictionaries: &Dictionaries,
     block: u64,
@@ -90,7 +91,7 @@ pub(crate) fn verify_record(
     try_decode(dictionaries, block, bytes, entry, mask, 0, &mut contents)
 }
 
-/// The contents of the blocks of a record that was verified.
+/// Returns the contents of the blocks of a verified record.
 pub(crate) fn decode_verified(
     header: &RecordHeader,
     payload: &[u8],

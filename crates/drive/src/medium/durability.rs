@@ -1,4 +1,4 @@
-//! What was appended becomes durable. Concurrent flushes share packs and syncs.
+//! Making appended records durable. Concurrent flushes share packs and syncs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::shared::{Shared, yield_now};
 use crate::state::core::Core;
 use crate::state::log::Log;
 
-/// What one who waits for durability has to do.
+/// What a request that waits for durability has to do.
 enum Next {
     Done,
     /// Sync, for everything up to this number.
@@ -20,8 +20,8 @@ enum Next {
 }
 
 impl<M: Media> Shared<M> {
-    /// Makes everything appended to the host's head durable. Those who ask while others wait for the medium share the next
-    /// pack, and its sync.
+    /// Makes everything appended to the host's head durable. Callers that arrive while others wait for the medium
+    /// share the next pack and its sync.
     pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
         let wanted = self.core().log.host_pack();
         // Requests that are ready at the same moment go into the same pack.
@@ -47,13 +47,13 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Makes what was moved durable too.
+    /// Makes moved records durable too.
     pub(crate) async fn flush_moved(self: &Arc<Self>) -> Result<(), Error> {
         let target = self.seal(&[Head::Cleaning, Head::Host]);
         self.durable(target).await
     }
 
-    /// Seals open packs, which sends them out. Answers what has to be durable for them to be.
+    /// Seals open packs, which sends them to the medium. Returns the number that has to be durable for them to be.
     pub(crate) fn seal(&self, heads: &[Head]) -> u64 {
         let mut core = self.core();
         let core = &mut *core;
@@ -63,8 +63,8 @@ impl<M: Media> Shared<M> {
         core.log.filled()
     }
 
-    /// Waits until every pack up to `target` (sealed and sent already) is durable, syncing as needed. The caller does not have
-    /// the right to maintenance: where the medium did not take a pack, a checkpoint has to make it unnecessary.
+    /// Waits until every pack up to `target` (already sealed and sent) is durable, syncing as needed. The caller must
+    /// not have the right to maintenance: if the medium did not take a pack, a checkpoint has to make it unnecessary.
     pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
             match self.wait_for(|core| Self::next_step(core, target, Log::durable)).await? {
@@ -80,7 +80,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Waits until every pack up to `target` was written and synced, but for those that the medium did not take.
+    /// Waits until every pack up to `target` was written and synced, except those that the medium did not take.
     pub(crate) async fn synced(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
             match self.wait_for(|core| Self::next_step(core, target, Log::synced_up_to)).await? {
@@ -90,13 +90,13 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// In the background, so that the sync counts even if the request that wants it is given up.
+    /// In the background, so that the sync counts even if the request that needs it is dropped.
     fn sync_in_background(self: &Arc<Self>, mark: u64) {
         let shared = self.clone();
         (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
     }
 
-    /// For one who waits until `reached` is at `target`; nothing where waiting is all there is to do.
+    /// Next step of a request that waits until `reached` is at `target`. `None` if it only has to wait.
     fn next_step(core: &mut Core, target: u64, reached: fn(&Log) -> u64) -> Option<Result<Next, Error>> {
         if reached(&core.log) >= target {
             return Some(Ok(Next::Done));
@@ -117,8 +117,8 @@ impl<M: Media> Shared<M> {
         Some(Ok(Next::Sync(core.log.written())))
     }
 
-    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one under way: of
-    /// two at a time, one could swallow the error that concerns the other's writes, and report success.
+    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one in progress:
+    /// of two at a time, one could swallow the error that concerns the other's writes, and report success.
     pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::poisoned(why))),
@@ -145,7 +145,7 @@ impl<M: Media> Shared<M> {
             core.syncing = false;
             core.syncs_count += 1;
             match result {
-                // After a failed write or sync, success says nothing any more about what was written before.
+                // After a failed write or sync, success means nothing any more for earlier writes.
                 Ok(()) if core.poisoned.is_some() => {}
                 Ok(()) => core.log.synced(mark),
                 Err(error) => {

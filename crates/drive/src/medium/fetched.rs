@@ -1,4 +1,4 @@
-//! What was read for the background: decoded later, on a thread where that disturbs nobody.
+//! Data read for background work. It is decoded later, on a thread where that disturbs nobody.
 
 use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, RecordHeader};
@@ -10,17 +10,18 @@ use crate::medium::plan::{Plan, Runs};
 use crate::shared::Shared;
 use crate::state::dictionaries::Dictionaries;
 
-/// More would stand in the way of requests at the medium.
+/// More would delay requests at the medium.
 const READS_AT_ONCE: usize = 4;
 
-/// Adjacent blocks with all that was read for them: what is left to do keeps a processor busy and needs no drive.
+/// Adjacent blocks with everything that was read for them. The remaining work keeps a processor busy and needs no
+/// drive.
 pub(crate) struct Fetched {
     plan: Plan,
     runs: Runs,
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads blocks, undecoded.
+    /// Reads blocks without decoding them.
     pub(crate) async fn fetch_blocks(&self, first: u64, count: usize) -> Result<Fetched, Error> {
         let plan = self.plan(first, count).await?;
         let runs = self.fetch_runs(&plan, READS_AT_ONCE).await?;
@@ -29,9 +30,10 @@ impl<M: Media> Shared<M> {
 }
 
 impl Fetched {
-    /// Verifies the records of as many blocks as `out` has room for, and decodes them into it.
+    /// Verifies the records of as many blocks as fit in `out`, and decodes them.
     ///
     /// # Errors
+    ///
     /// [`Error::Corrupt`], which the caller counts.
     pub(crate) fn decode(
         &self,
@@ -49,7 +51,7 @@ impl Fetched {
         &self.plan.entries
     }
 
-    /// The header of the record that a block is in; `None`: there is none, or it fails its checksum.
+    /// Returns the header of the record with a block; `None`: there is none, or its checksum is wrong.
     pub(crate) fn header_of(&self, block: u64) -> Option<RecordHeader> {
         let (record, fetch) = self.plan.record(block, &self.runs)?;
         decode_record(record, fetch.mask).ok().map(|record| record.header)

@@ -13,7 +13,7 @@ use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
 
-/// The mask of a record's place.
+/// Returns the mask of a record's place.
 pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: u64) -> u32 {
     let Some((segment, offset)) = geometry.locate(position) else {
         unreachable!("record outside the segments");
@@ -21,7 +21,7 @@ pub(crate) fn mask_of(geometry: &Geometry, tag: u32, generation: u32, position: 
     place_mask(tag, segment, generation, offset)
 }
 
-/// What an entry that comes off the medium must keep to before anything is done with it: a checksum proves no origin.
+/// Limits for entries read from the medium, checked before they are used: a checksum proves no origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) geometry: Geometry,
@@ -42,8 +42,8 @@ impl Bounds {
             && (first + count <= self.blocks || first >= OWN_FIRST_BLOCK && first + count <= MAX_BLOCKS)
     }
 
-    /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments, and
-    /// fills and frames in leaves only.
+    /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments,
+    /// fills and frames only in leaves.
     pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
         if entry.is_unmapped() {
             return true;
@@ -67,15 +67,15 @@ impl Bounds {
 pub(crate) struct Fetch {
     pub(crate) entry: Entry,
     pub(crate) mask: u32,
-    /// Of the segment's filling.
+    /// Generation of the segment.
     pub(crate) generation: u32,
-    /// A frame that is to be kept, decompressed.
+    /// A frame that is to be cached.
     pub(crate) keep: bool,
     pub(crate) _pin: Pin,
 }
 
 impl Core {
-    /// Pins a record's segment and notes what verifying the record takes.
+    /// Pins a record's segment and collects what is needed to verify the record.
     pub(crate) fn fetch(&self, entry: Entry) -> Fetch {
         let segment = self.segments.of(entry);
         let generation = self.segments.get(segment).generation();
@@ -85,7 +85,7 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads whole pages around `[position, position + len)`: the buffer, and where in it the range begins.
+    /// Reads whole pages around `[position, position + len)`. Returns the buffer, and the offset of the range in it.
     pub(crate) async fn read_range(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
         let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
@@ -103,7 +103,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Loads a node into the map, unless somebody else has meanwhile.
+    /// Loads a node into the map, unless another request has done so meanwhile.
     pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
         let loaded = self.load_image(missing).await;
         let mut core = self.core();
@@ -148,7 +148,7 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Decodes and verifies a node's record, and checks that its entries can be used.
+/// Decodes and verifies a node's record, and checks its entries.
 pub(crate) fn decode_node(
     id: NodeId,
     bytes: &[u8],
@@ -160,7 +160,7 @@ pub(crate) fn decode_node(
         .map_err(|why| Error::Corrupt(format!("map node {id:?} at byte {position:#x} of the backing: {why}")))
 }
 
-/// As [`decode_node`]; the error only says what is wrong, not where.
+/// Like [`decode_node`]. The error says only what is wrong, not where.
 pub(crate) fn try_decode_node(
     id: NodeId,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! Reads of the medium: where blocks come from, and what has to be fetched for them.
+//! Plans of reads: where blocks come from, and what has to be fetched for them.
 
 use std::ops::Range;
 
@@ -13,52 +13,52 @@ use crate::state::log::InMemory;
 use crate::state::segments::State;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Records closer together than this are fetched with one read: seeking would cost more.
+/// Records closer together than this are fetched with one read, because another one would cost more.
 const GAP_MAX_BYTES: u64 = 16 * 1024;
-/// One read of the medium takes at most this much.
+/// Largest read.
 const RUN_MAX_BYTES: u64 = 512 * 1024;
 
-/// Where a block comes from.
+/// Origin of a block.
 pub(crate) enum Source {
     /// One word, repeated.
     Fill(u32),
-    /// A record in a pack that is not on the medium yet.
+    /// A record in a pack that is not yet on the medium.
     Memory(InMemory, Fetch),
     /// A record on the medium.
     Media(Fetch),
-    /// The frame that the block before comes from.
+    /// The same frame as the previous block.
     Same,
-    /// Was there, and is in the host's buffer.
+    /// Cached, and already in the host's buffer.
     Done,
 }
 
-/// Where adjacent blocks come from.
+/// Origins of adjacent blocks.
 pub(crate) struct Plan {
     first: u64,
     pub(crate) entries: Vec<Entry>,
-    /// Of each block.
+    /// One per block.
     pub(crate) sources: Vec<Source>,
 }
 
-/// What was read for a plan: the bytes of each run, with its position and where in the buffer it begins.
+/// What was read for a plan: the bytes of each run, with its position and its offset in the buffer.
 pub(crate) type Runs = Vec<(u64, IoBuf, usize)>;
 
-/// What one source fills of a buffer.
+/// The part of a buffer that one source fills.
 pub(crate) struct Part {
-    /// Its number.
+    /// Number of the source.
     pub(crate) source: usize,
     /// The block after those that it fills.
     pub(crate) next: u64,
-    /// The first that it fills.
+    /// The first block that it fills.
     pub(crate) block: u64,
-    /// In the buffer.
+    /// Range in the buffer.
     pub(crate) range: Range<usize>,
-    /// Bytes of the record's contents before that.
+    /// Bytes of the record's contents before that range.
     pub(crate) skip: usize,
 }
 
 impl Plan {
-    /// The source of a block, or of the block before if that is the same.
+    /// Returns the source of a block, or of the previous block if that is the same.
     fn source_of(&self, block: u64) -> usize {
         let mut source = (block - self.first) as usize;
         while matches!(self.sources[source], Source::Same) {
@@ -67,7 +67,8 @@ impl Plan {
         source
     }
 
-    /// The part of a buffer (which begins at byte `offset` and is `len` bytes long) from a block on that one source fills.
+    /// Returns the part of a buffer (which begins at byte `offset` and is `len` bytes long) that one source fills
+    /// from a block on.
     pub(crate) fn part_at(&self, block: u64, offset: u64, len: usize) -> Option<Part> {
         let end = offset + len as u64;
         if block * BLOCK >= end {
@@ -86,7 +87,8 @@ impl Plan {
         Some(Part { source, next, block, range: (from - offset) as usize..(to - offset) as usize, skip })
     }
 
-    /// Fills a buffer that begins at byte `offset` with what was fetched; `decode` decodes a part of it from its record.
+    /// Fills a buffer that begins at byte `offset` with what was fetched. `decode` decodes a part of it from its
+    /// record.
     pub(crate) fn fill(
         &self,
         runs: &Runs,
@@ -111,7 +113,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The record that a block comes from, if it comes from one.
+    /// Returns the record that a block comes from, if there is one.
     pub(crate) fn record<'a>(&'a self, block: u64, runs: &'a Runs) -> Option<(&'a [u8], &'a Fetch)> {
         record_of(&self.sources[self.source_of(block)], runs)
     }
@@ -125,7 +127,7 @@ fn record_of<'a>(source: &'a Source, runs: &'a Runs) -> Option<(&'a [u8], &'a Fe
     }
 }
 
-/// One read of the medium that brings several records.
+/// One read of the medium for several records.
 struct Run {
     position: u64,
     len: usize,
@@ -173,7 +175,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads from the medium what a plan needs, so many runs at once.
+    /// Reads what a plan needs from the medium, `at_once` runs at a time.
     pub(crate) async fn fetch_runs(&self, plan: &Plan, at_once: usize) -> Result<Runs, Error> {
         let runs = runs_of(&plan.sources);
         let mut fetched: Runs = Vec::with_capacity(runs.len());
@@ -193,7 +195,7 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// The reads of the medium that bring all records of a plan, in rising order.
+/// Returns the reads of the medium for all records of a plan, in rising order.
 fn runs_of(sources: &[Source]) -> Vec<Run> {
     let place = |source: &Source| match source {
         Source::Media(fetch) => Some((fetch.entry.position_bytes(), fetch.entry.len_bytes() as u64)),
@@ -218,7 +220,7 @@ fn runs_of(sources: &[Source]) -> Vec<Run> {
     runs
 }
 
-/// The bytes of a record in what was fetched.
+/// Returns the bytes of a record in what was fetched.
 fn bytes_of<'a>(fetched: &'a [(u64, IoBuf, usize)], fetch: &Fetch) -> &'a [u8] {
     let position = fetch.entry.position_bytes();
     let run = fetched.partition_point(|(start, _, _)| *start <= position) - 1;

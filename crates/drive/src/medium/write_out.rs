@@ -1,4 +1,4 @@
-//! Writes to the medium: packs of the log, and what lies outside the log.
+//! Writes to the medium: packs of the log, and everything outside the log.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +11,9 @@ use crate::state::full_backing::lacks_room;
 use crate::state::log::SealedPack;
 use crate::state::segments::State;
 
-/// Packs that the medium does not take between two checkpoints, at most: what they hold stays in memory until the second.
+/// Most packs that the medium does not take between two checkpoints. Their contents stay in memory until the second.
 const FAILED_PACKS_MAX: u32 = 128;
-/// A part of the segments that may be bad, or so many: with more, the medium is broken and not a place on it.
+/// One of so many segments may be bad, at most. With more, the whole medium is broken, and not a place on it.
 const BAD_SEGMENTS_PART: u32 = 8;
 const BAD_SEGMENTS_MIN: u32 = 6;
 
@@ -26,7 +26,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Sends packs to the medium again that it had no room for.
+    /// Sends packs to the medium again for which it had no room.
     pub(crate) fn write_out_again(self: &Arc<Self>, packs: Vec<SealedPack>) {
         for pack in packs {
             let shared = self.clone();
@@ -70,8 +70,8 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
     }
 
-    /// Writes outside the log, one at a time and each to its end even if the request that wants it is given up: a write
-    /// that is still under way when the same place is written again could come last. A failure is the caller's to deal with.
+    /// Writes outside the log, one at a time and each to completion, even if the request that needs it is dropped: a
+    /// write still in flight when the same place is written again could come last. The caller handles a failure.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
         assert!(self.core().geometry().locate(offset).is_none(), "segments are written by the log alone");
         let begun = self.wait_for(|core| match &core.poisoned {
@@ -109,13 +109,13 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Most bad segments of so many.
+/// Most bad segments of `count` segments.
 pub(crate) fn bad_segments_max(count: u32) -> u32 {
     (count / BAD_SEGMENTS_PART).max(BAD_SEGMENTS_MIN)
 }
 
 impl Core {
-    /// The medium did not take a pack. One place may be bad; where many are, going on elsewhere is no way out.
+    /// The medium did not take a pack. One place may be bad. If many are, continuing elsewhere does not help.
     fn pack_failed(&mut self, pack: SealedPack, error: &std::io::Error) {
         self.counters.write_errors_count += 1;
         self.failed_packs += 1;

@@ -1,4 +1,4 @@
-//! Making a new drive.
+//! Creating a new drive.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use crate::shared::Drive;
 use crate::state::policy::policy_numbers;
 
 impl<M: Media> Drive<M> {
-    /// Writes an empty drive to `media`. Whatever was there is lost.
+    /// Writes an empty drive to `media`. Previous contents are lost.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes that cannot be; nothing was written then.
+    ///
+    /// [`Error::Invalid`] for impossible sizes; nothing was written then.
     pub async fn create(media: &M, options: &CreateOptions) -> Result<(), Error> {
         let invalid = |e: layout::DecodeError| Error::Invalid(e.to_string());
         let physical = options.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
@@ -56,8 +57,8 @@ impl<M: Media> Drive<M> {
             },
             codecs: codecs_of(options.codec, false),
         };
-        // First nothing may look like a drive, then all but the superblock is written, and the superblock last: a power
-        // cut on the way leaves no drive, never half of one.
+        // First, nothing may look like a drive; then everything but the superblock is written, and the superblock
+        // last. A power cut leaves no drive, never half of one.
         let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
         for copy in 0..SUPERBLOCK_COPIES {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
@@ -80,15 +81,15 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// The codecs that records may have where hosts' data is compressed by this policy, a bit each: Zstandard by settling, LZ4 in
-/// a hurry, raw; devices make DEFLATE.
+/// Returns the codecs that records may have with this policy, one bit each: Zstandard by settling, LZ4 in a hurry,
+/// uncompressed; devices make DEFLATE.
 pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
     let usual = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd];
     let deflate = (matches!(policy, codec::Policy::Deflate(_)) || has_offload).then_some(CodecId::Deflate);
     usual.into_iter().chain(deflate).fold(0, |bits, id| bits | 1 << id as u8)
 }
 
-/// The checkpoint of a drive without contents.
+/// Returns the checkpoint of a drive without contents.
 pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> IoBuf {
     let checkpoint = Checkpoint {
         uuid: superblock.log_id(),
@@ -113,7 +114,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
     encoded
 }
 
-/// Writes both copies of a superblock. Answers as [`write_copies`].
+/// Writes both copies of a superblock. Returns the same as [`write_copies`].
 pub(crate) async fn write_superblock<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -123,9 +124,9 @@ pub(crate) async fn write_superblock<M: Media>(
     write_copies(media, [0, 1].map(Geometry::superblock_offset), 0, page).await
 }
 
-/// Writes both copies of something, durably, one after the other, `first` first: one is whole at any time. One is enough: answers
-/// for each why the medium did not take it, if it did not. Where there is no room for the first, nothing has changed: that is an
-/// error.
+/// Writes both copies durably, one after the other, `first` first, so that one is whole at any time. One is enough:
+/// returns for each copy why the medium did not take it, if it did not. If there is no room for the first, nothing
+/// has changed: that is an error.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
     offsets: [u64; 2],
@@ -136,7 +137,7 @@ pub(crate) async fn write_copies<M: Media>(
     let mut errors = [None, None];
     for at in [first, 1 - first] {
         let offset = offsets[at];
-        // On a page cache a page that takes no write is a sync that fails.
+        // With a page cache, a page that takes no write shows as a failed sync.
         let written = async {
             write(media, offset, copy.clone()).await?;
             sync(media).await
@@ -152,7 +153,7 @@ pub(crate) async fn write_copies<M: Media>(
     }
 }
 
-/// Of an answer of [`write_copies`]: where there was no room for a copy, nothing says that its place is bad.
+/// Handles a result of [`write_copies`]: if there was no room for a copy, its place is not bad for that.
 pub(crate) fn with_room(answers: [Option<Error>; 2]) -> Result<[Option<Error>; 2], Error> {
     match answers.contains(&Some(Error::BackingFull)) {
         true => Err(Error::BackingFull),

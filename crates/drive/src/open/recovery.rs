@@ -1,4 +1,4 @@
-//! Opening: the newest checkpoint, and the log behind it.
+//! Opening: the newest checkpoint, and the log after it.
 
 use std::sync::Arc;
 
@@ -29,18 +29,20 @@ use crate::state::table::Table;
 use crate::upkeep::checkpoint::overlay_extra;
 
 impl<M: Media> Drive<M> {
-    /// Opens a drive, recovering from a crash where there was one.
+    /// Opens a drive, and recovers from a crash if there was one.
     ///
     /// # Errors
-    /// [`Error::NotADrive`] if there is none, [`Error::Damaged`] if something that was durable is missing from the log (see
-    /// [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is; [`Error::Io`] if something that is needed cannot be read.
+    ///
+    /// [`Error::NotADrive`] if there is none, [`Error::Damaged`] if something that was durable is missing from the
+    /// log (see [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is missing; [`Error::Io`] if
+    /// something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, bad_copy) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let superblock_corrected = bad_copy.is_some();
         let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match &bad_copy {
-            // The copy that could not be read may be the one that these checkpoints belong to.
+            // These checkpoints may belong to the copy that could not be read.
             Some(unread @ Error::Io(_)) => unread.clone(),
             _ => error,
         })?;
@@ -65,10 +67,10 @@ impl<M: Media> Drive<M> {
         if tail.damage.is_none() && found.uneven {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
-        // A newer checkpoint may exist that could not be read. Where nothing shows what its slot holds, the drive must not go on
-        // by the older one, however whole the log behind that looks: what the newer one freed may have been discarded. It
-        // would also explain damage in the log, and a gap: it may replace a pack whose write failed, and durable data may
-        // lie behind that.
+        // A newer checkpoint may exist that could not be read. If nothing shows what its slot holds, the drive must
+        // not continue from the older one, even if the log after that looks whole: what the newer one freed may have
+        // been discarded. It would also explain damage in the log, and a gap: it may replace a pack whose write
+        // failed, and durable data may lie behind that.
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
         let unread = found.unread.filter(|_| !accepts && !forgets);
         let is_missed = tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on);
@@ -87,7 +89,7 @@ impl<M: Media> Drive<M> {
             must_allow_writing(&superblock)?;
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
-        // Whatever is found in a cache only is written to the medium before anything builds on it.
+        // What may be in a cache only is written to the medium before anything builds on it.
         let rewritten = match rewrites && read_only.is_none() {
             true => Some(
                 rewrite(&*media, &superblock, (&checkpoint, found.copy_to_write_first), &tail.places).await?,
@@ -145,25 +147,26 @@ impl<M: Media> Drive<M> {
         core.segments.list_free();
         let read_only = core.read_only.is_some();
         let drive = Drive(Shared::new(media, core, policy, &options));
-        // What has to be written elsewhere may need them.
+        // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
         if !read_only {
-            // What was read may so far stand in a cache only (after a kill without a power cut), and the checkpoint is going
-            // to call it durable.
+            // What was read may still be in a cache only (after a kill without a power cut), and the checkpoint is
+            // going to call it durable.
             drive.0.sync_once().await?;
             drive.0.blank(&found.unread_places).await?;
             if superblock_uneven {
-                // A change that was cut short between the copies, or one that is bad. From here on what the newer one says
-                // is relied on, so the older must not be found alone later.
+                // A change was cut short between the copies, or one copy is bad. From here on the newer one is relied
+                // on, so the older one must not be found alone later.
                 drive.0.renew_superblock().await?;
             }
             drive.0.know_codecs().await?;
-            // Tells of this run's segments; whatever an earlier run left behind the log's end is dead from then on.
+            // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead from
+            // then on.
             drive.checkpoint().await?;
         }
         if !read_only && !drive.0.core().segments.host_may_take() {
-            // Each opening takes segments for its heads: a full drive that is opened again and again must not run out.
-            // What stands in the way of cleaning does not keep the drive shut.
+            // Each opening takes segments for its heads. A full drive that is opened again and again must not run out
+            // of them. An obstacle to cleaning does not keep the drive closed.
             if let Err(error) = drive.0.make_space().await {
                 drive.0.core().writable()?;
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
@@ -174,8 +177,8 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the drive may have
-/// grown since, or have been wiped.
+/// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the drive may
+/// have grown since, or have been wiped.
 fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
     match (bad_copy, &found.outdated) {
         (Some(unread @ Error::Io(_)), outdated) if outdated.is_some() || found.wiped => Err(unread),
@@ -184,7 +187,7 @@ fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
     }
 }
 
-/// Whether the log behind a checkpoint, or what cannot be read of it, suggests that there is a newer one.
+/// Whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer one.
 pub(crate) async fn is_outdated<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -195,7 +198,7 @@ pub(crate) async fn is_outdated<M: Media>(
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
-/// Puts the drive's state together from a checkpoint and the log behind it.
+/// Builds the drive's state from a checkpoint and the log after it.
 fn recover(
     superblock: Superblock,
     (checkpoint, (table, has_all_rows)): (&Checkpoint, (Table, bool)),
@@ -242,7 +245,7 @@ fn recover(
         syncing: false,
         flushing_up_to: 0,
         full_backing: Default::default(),
-        // Until it is open no time passes.
+        // No time passes until it is open.
         full_backing_patience: 0,
         failed_packs: 0,
         cut_committed: 0,
@@ -279,7 +282,7 @@ fn recover(
 }
 
 impl Core {
-    /// Applies what the log tells to the map. Answers what is wrong with it; the rest is applied all the same.
+    /// Applies the contents of the log to the map. Returns what is wrong with them; the rest is applied nevertheless.
     fn roll_forward(&mut self, checkpoint: &Checkpoint, told: Vec<Told>) -> Result<(), String> {
         let mut overlays = 0;
         let mut fault = None;
@@ -287,7 +290,7 @@ impl Core {
             told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
         for told in of_checkpoint {
             let Told::Overlay { leaf, extra, pairs } = told else { continue };
-            // Those of a later checkpoint, never finished, say nothing.
+            // Overlays of a later checkpoint that was never completed mean nothing.
             if extra & !1 != overlay_extra(checkpoint.number, false) {
                 continue;
             }
@@ -312,7 +315,7 @@ impl Core {
                 Told::Overlay { .. } => {}
             }
         }
-        // A segment promised at the cut has nodes of this checkpoint, but then their packs were found just now.
+        // A segment promised at the cut has nodes of this checkpoint, but then their packs were just found.
         let free = |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
         if let Some(segment) = (0..self.segments.count()).find(free) {
             fault.get_or_insert(format!(

@@ -1,4 +1,4 @@
-//! Rolling forward: reads the packs behind a checkpoint, in their one order, up to the first that is missing or torn.
+//! Roll-forward: reads the packs after a checkpoint, in their order, up to the first that is missing or torn.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,28 +19,28 @@ use crate::planted::{Planted, PlantedBug};
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Most blocks that one record gives an entry: writers take small steps, and a longer one would take up all memory.
+/// Most blocks of one range record. Writers take small steps, and a longer one would use up all memory.
 const RANGE_MAX_BLOCKS: u64 = 1 << 20;
 
-/// Segments looked at for packs behind a gap, at most: those that a checkpoint's log may fill by default, twice.
+/// Most bytes of segments searched for packs behind a gap: twice what a checkpoint's log may fill by default.
 const OPENED_MAX_BYTES: u64 = 2 << 30;
-/// The same where segments are large: each head has opened a few.
+/// The same as a number of segments, if they are large: each head has opened a few.
 const OPENED_MIN_COUNT: u64 = 64;
-/// Bytes of a segment looked at because it lies right behind one that is lost, at most.
+/// Most bytes searched of a segment that lies right behind a lost one.
 const BEHIND_BYTES_MAX: u32 = 2 << 20;
 
-/// Something the log tells about the map.
+/// A change of the map in the log.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// A block, or the blocks of a frame but for those left out, have this record.
+    /// A block, or the blocks of a frame except those left out, have this record.
     Data { block: u64, entry: Entry, left_out: u8 },
     /// Blocks have an entry without a record.
     Range { block: u64, count: u64, entry: Entry },
-    /// Changes to a leaf, as at a checkpoint's cut.
+    /// Changes to a leaf, as of a checkpoint's cut.
     Overlay { leaf: u64, extra: u16, pairs: Vec<(u16, Entry)> },
 }
 
-/// A segment that packs were found in.
+/// A segment in which packs were found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched {
     pub(crate) segment: u32,
@@ -48,33 +48,33 @@ pub(crate) struct Touched {
     pub(crate) last_sequence: u64,
 }
 
-/// What the log behind a checkpoint holds.
+/// Contents of the log after a checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    /// In the log's order.
+    /// In the order of the log.
     pub(crate) told: Vec<Told>,
     pub(crate) touched: Vec<Touched>,
-    /// Where the packs are.
+    /// Places of the packs.
     pub(crate) places: Vec<PackPlace>,
-    /// The beginning of a write whose rest is in the next pack: counts only with it.
+    /// Beginning of a write whose rest is in the next pack. It counts only together with it.
     held: Vec<Told>,
     /// Number of the last pack.
     pub(crate) sequence: u64,
     pub(crate) packs_count: u64,
     pub(crate) bytes: u64,
-    /// A pack is missing that was durable once: which, and who says so.
+    /// A pack is missing that was once durable: which one, and the proof.
     pub(crate) damage: Option<String>,
-    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a pack: then a newer
-    /// checkpoint replaced that pack before anything behind it was reported durable.
+    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a pack:
+    /// then a newer checkpoint replaced that pack before anything behind it was reported durable.
     pub(crate) goes_on: bool,
 }
 
-/// A pack that was found: what is read there again is the same, or the medium showed something else before.
+/// A pack that was found. If it is read again with other contents, the medium showed something else before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackPlace {
     pub(crate) position: u64,
     pub(crate) len: u32,
-    /// Checksum of all of it.
+    /// Checksum of the whole pack.
     pub(crate) crc: u32,
 }
 
@@ -85,34 +85,34 @@ struct Parsed {
     position: u64,
     crc: u32,
     told: Vec<Told>,
-    /// Of what its last records tell: see [`PackHeader::continued`].
+    /// Contents of its last records: see [`PackHeader::continued`].
     held: Vec<Told>,
-    /// Its checksums hold, but it tells what no correct drive writes.
+    /// Its checksums are right, but no correct drive writes its contents.
     malformed: bool,
 }
 
-/// Where a head's next pack is expected.
+/// Where the next pack of a head is expected.
 struct Cursor {
     head: Head,
     current: NextSegment,
     offset: u32,
-    /// Segments promised to the head that it has not been seen in yet, in order. More than one when other heads' packs
-    /// tell of a promise made after the head moved on, and the first pack behind the move is still to come.
+    /// Segments promised to the head in which it was not found yet, in order. More than one if packs of other heads
+    /// name a promise made after the head moved on, and the first pack after the move is still to come.
     promised: Vec<NextSegment>,
-    /// The pack found there, or that there is none.
+    /// The pack found there, or `Some(None)` if there is none.
     peeked: Option<Option<Parsed>>,
     /// Part of the current segment: offset in the segment, bytes.
     window: Option<(u32, u32, IoBuf)>,
 }
 
-/// Reads the log behind checkpoints.
+/// Reads the log after checkpoints.
 pub(crate) struct Reader<'a, M> {
     media: &'a M,
     bounds: Bounds,
     geometry: Geometry,
     uuid: [u8; 16],
     cursors: Vec<Cursor>,
-    /// A segment with a page that cannot be read: read in as small pieces as will do.
+    /// A segment with an unreadable page. It is read in the smallest pieces possible.
     has_unreadable: Option<u32>,
     pub(crate) planted: Planted,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Reader<'a, M> {
 enum Ground {
     /// The log says so.
     Log,
-    /// What its first page looks like: a page that cannot be read may be free.
+    /// Its first page looks like one. A page that cannot be read may be free.
     Guessed,
 }
 
@@ -147,7 +147,7 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
-    /// Reads on from a checkpoint's cut.
+    /// Reads from a checkpoint's cut on.
     pub(crate) async fn tail(mut self, checkpoint: &Checkpoint) -> Result<Tail, Error> {
         let mut tail = Tail { sequence: checkpoint.sequence, ..Tail::default() };
         loop {
@@ -201,7 +201,7 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
-    /// Looks for a head's next pack: behind the last one, else at the start of the segment promised next.
+    /// Looks for the next pack of a head: behind the last one, else at the beginning of the segment promised next.
     async fn peek(&mut self, i: usize) -> Result<(), Error> {
         if self.cursors[i].peeked.is_some() {
             return Ok(());
@@ -261,8 +261,9 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
-    /// The same of what lies right behind the segments that the log says come next: a stretch of the medium that is lost may hold
-    /// all of such a segment, and the beginning of the one that was opened after it.
+    /// Searches right behind the segments that the log names as next for proof that the missing pack was durable: a
+    /// lost stretch of the medium may hold all of such a segment, and the beginning of the one that was opened after
+    /// it.
     async fn vouched_behind(&mut self, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
         let known = self.cursors.iter().flat_map(|cursor| cursor.promised.iter().chain([&cursor.current]));
         let known: HashSet<u32> = known.filter(|next| next.is_some()).map(|next| next.segment).collect();
@@ -289,7 +290,7 @@ impl<'a, M: Media> Reader<'a, M> {
         None
     }
 
-    /// The header of a whole pack numbered above the missing one.
+    /// Returns the header of a whole pack numbered above the missing one.
     async fn pack_behind(
         &mut self,
         segment: u32,
@@ -304,7 +305,7 @@ impl<'a, M: Media> Reader<'a, M> {
         Ok(self.pack_at(header.head as usize, filling, offset).await?.map(|pack| pack.header))
     }
 
-    /// What may be a pack of this filling of a segment, if it is whole.
+    /// Returns what may be a pack of this filling of a segment, if it is whole.
     async fn candidate(
         &mut self,
         i: usize,
@@ -319,7 +320,7 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
-    /// The header of what may be a pack.
+    /// Returns the header of what may be a pack.
     async fn header_at(&mut self, i: usize, segment: u32, offset: u32) -> Result<Option<PackHeader>, Error> {
         self.cover(i, segment, offset, PACK_HEADER_BYTES as u32).await?;
         let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
@@ -357,13 +358,14 @@ impl<'a, M: Media> Reader<'a, M> {
         Ok(())
     }
 
-    /// Whether a pack that is missing was durable once: the checkpoint or a pack behind the gap says so. Looks at all
-    /// that follows in the heads' segments, and in those that packs behind the gap tell of, page by page where no pack
-    /// leads on. The missing pack may have been the only one to tell where the log goes on, so segments that may have
-    /// been opened since the checkpoint are looked at too. Notes in `goes_on` whether there are packs behind the gap at all.
+    /// Returns the proof that a missing pack was once durable, from the checkpoint or from a pack behind the gap.
+    /// Searches everything that follows in the heads' segments and in those named by packs behind the gap, page by
+    /// page if no pack leads on. The missing pack may have been the only one to name where the log continues, so
+    /// segments that may have been opened since the checkpoint are searched too. Sets `goes_on` if there are packs
+    /// behind the gap at all.
     ///
-    /// A pack that an earlier run left behind says nothing here, whatever its number: what it calls durable was found by
-    /// the runs since, and their packs are numbered above it.
+    /// A pack left behind by an earlier run proves nothing here, whatever its number: what it calls durable was found
+    /// by the runs since, and their packs are numbered above it.
     async fn vouched(
         &mut self,
         checkpoint: &Checkpoint,
@@ -394,7 +396,7 @@ impl<'a, M: Media> Reader<'a, M> {
             }
             let mut offset = from;
             while offset < self.geometry.segment_bytes {
-                // Only where the log says that its next pack is may a read error not pass for a page that is free.
+                // Only at the place where the log names its next pack, a read error must not pass for a free page.
                 let may_be_free = ground == Ground::Guessed || checkpoint.clean || offset > from;
                 let candidate = match self.candidate(i, segment, offset).await {
                     Err(_) if may_be_free => None,
@@ -418,9 +420,9 @@ impl<'a, M: Media> Reader<'a, M> {
 }
 
 impl<M: Media> Reader<'_, M> {
-    /// Segments that begin with the missing pack or one behind it, of those that were free for this log: by head and place.
-    /// The lowest numbers are handed out first. The missing one may be there, whole, where only a checkpoint that is gone led
-    /// to it: it knows that checkpoint. One that is damaged says nothing, but those behind it may.
+    /// Returns segments that begin with the missing pack or one after it, of those that were free for this log: head
+    /// and place. The lowest numbers are handed out first. The missing pack may be there and whole if only a lost
+    /// checkpoint led to it: it knows that checkpoint. A damaged pack proves nothing, but those behind it may.
     async fn opened_since(
         &self,
         checkpoint: &Checkpoint,
@@ -450,7 +452,7 @@ fn was_free(row: &SegmentRow) -> bool {
     row.usage == SegmentUse::Free || row.live_units == 0
 }
 
-/// Why the missing pack was durable once, if a pack behind the gap says so.
+/// Returns the proof that the missing pack was once durable, if a pack behind the gap gives it.
 fn vouches(header: &PackHeader, checkpoint: &Checkpoint, missing: u64) -> Option<String> {
     let gone = format!("pack {missing} is missing or torn");
     if header.checkpoint > checkpoint.number {
@@ -482,7 +484,7 @@ impl Tail {
     }
 }
 
-/// What a record tells about the map; nothing for a node. Fails for what no correct drive writes.
+/// Returns the change of the map in a record; nothing for a node. Fails for what no correct drive writes.
 fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> Result<Option<Told>, ()> {
     let ensure = |holds: bool| if holds { Ok(()) } else { Err(()) };
     let block = record.header.block;
@@ -508,7 +510,7 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
     })
 }
 
-/// The planted mistake: takes a pack at its header's word, as far as its records can be walked.
+/// The planted mistake: accepts a pack by its header, as far as its records can be walked.
 fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed {
     let start = bounds.geometry.segment_offset(header.segment) + u64::from(header.offset);
     let used = &bytes[..header.used as usize];

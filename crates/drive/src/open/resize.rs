@@ -1,8 +1,8 @@
-//! Growing a drive while it is used: its logical capacity, or its physical size.
+//! Growing a drive while it is in use: its logical capacity, or its physical size.
 //!
 //! Nothing moves. The superblock is the commit: both copies are written one after the other, each made durable before
-//! the next, so one of them is always whole; what was added is used only when both are. A power cut on the way leaves
-//! the old size or the new one.
+//! the next, so that one of them is always whole. What was added is used only when both are. A power cut leaves the
+//! old size or the new one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,11 @@ use crate::open::create::codecs_of;
 use crate::shared::{Drive, Shared};
 
 impl<M: Media> Drive<M> {
-    /// Lets the host see `bytes`, at least as many as it sees now: what it knows stays where it is.
+    /// Increases the capacity that hosts see to `bytes`. Existing data stays where it is.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a smaller capacity, or one that cannot be; nothing was changed then.
+    ///
+    /// [`Error::Invalid`] for a smaller or impossible capacity; nothing was changed then.
     pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
         let shared = &self.0;
         let _right = shared.maintenance().await;
@@ -39,10 +40,11 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Whether hosts could see `bytes`. Also of a drive that is only looked at.
+    /// Checks whether hosts could see `bytes`, also on a drive that is only inspected.
     ///
     /// # Errors
-    /// [`Error::Invalid`] as [`Drive::set_logical_capacity`].
+    ///
+    /// [`Error::Invalid`] as for [`Drive::set_logical_capacity`].
     pub fn check_logical_capacity(&self, bytes: u64) -> Result<(), Error> {
         let now = self.0.core().superblock.logical_capacity_bytes;
         if bytes < now {
@@ -53,12 +55,13 @@ impl<M: Media> Drive<M> {
         validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))
     }
 
-    /// Lets the drive use `bytes` of the backing, at least as many as now, rounded down to whole pages. The backing must
-    /// have grown before.
+    /// Increases the number of bytes of the backing that the drive uses, rounded down to whole pages. The backing
+    /// must have grown before.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the size that
-    /// the drive was made with; nothing was changed then.
+    ///
+    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the size
+    /// with which the drive was created; nothing was changed then.
     pub async fn set_physical_size(&self, bytes: u64) -> Result<(), Error> {
         let shared = &self.0;
         let _right = shared.maintenance().await;
@@ -72,7 +75,7 @@ impl<M: Media> Drive<M> {
         if geometry == superblock.geometry {
             return Ok(());
         }
-        // A checkpoint's table is of the size at its cut.
+        // A checkpoint's table has the size at its cut.
         if shared.core().in_progress.is_some() {
             shared.write_checkpoint(false).await?;
         }
@@ -90,10 +93,12 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// The sizes of the drive if it could use `bytes` of a backing that has them. Also of a drive that is only looked at.
+    /// Returns the sizes of the drive if it could use `bytes` of a large enough backing, also of a drive that is only
+    /// inspected.
     ///
     /// # Errors
-    /// As [`Drive::set_physical_size`], but for the size of the backing.
+    ///
+    /// As for [`Drive::set_physical_size`], except the size of the backing.
     pub fn check_physical_size(&self, bytes: u64) -> Result<Geometry, Error> {
         let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let before = self.0.core().superblock.geometry;
@@ -122,7 +127,7 @@ impl<M: Media> Shared<M> {
         Ok(core.superblock.clone())
     }
 
-    /// Writes both copies of the superblock anew, numbered above whatever a copy that could not be read may have.
+    /// Writes both copies of the superblock, with a number above that of any copy that could not be read.
     pub(crate) async fn renew_superblock(self: &Arc<Self>) -> Result<(), Error> {
         let mut superblock = self.writable_superblock()?;
         superblock.update += 1;
@@ -131,9 +136,9 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// A checkpoint records that there is a newer superblock, before what it adds is used: an opening that finds only the older
-    /// one must not go on by it. Where there is no checkpoint, the superblock becomes what it was, as far as that can be written.
-    /// The caller has the right to maintenance.
+    /// A checkpoint records that there is a newer superblock before what it adds is used: an opening that finds only
+    /// the older one must not continue from it. If there is no checkpoint, the superblock is restored, as far as it
+    /// can be written. The caller has the right to maintenance.
     async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
         let announced = self.write_checkpoint(false).await;
@@ -143,7 +148,7 @@ impl<M: Media> Shared<M> {
         announced
     }
 
-    /// Notes all codecs that records of this run may have.
+    /// Records all codecs that records of this run may have.
     pub(crate) async fn know_codecs(self: &Arc<Self>) -> Result<(), Error> {
         let mut superblock = self.writable_superblock()?;
         let codecs = superblock.codecs | codecs_of(self.codec(), self.offload.is_some());
@@ -155,11 +160,11 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough; where none can be
-    /// written the drive is poisoned: which of the two it will be at the next opening is unknowable.
+    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough. If none can
+    /// be written the drive is poisoned: which of the two versions the next opening will find is unknown.
     pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
         {
-            // Of one that was given up on the way, a copy may be there.
+            // A copy of one that was given up may be there.
             let mut core = self.core();
             superblock.update = superblock.update.max(core.updates_tried) + 1;
             core.updates_tried = superblock.update;

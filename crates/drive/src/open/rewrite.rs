@@ -1,10 +1,11 @@
-//! Making what was read durable, where reads may show what never reached the medium.
+//! Making what was read durable if reads may show what never reached the medium.
 //!
-//! After a sync that failed, a page cache may go on showing what it could not write, and report success the next time. A drive
-//! that is opened then finds a log that is whole in the cache and not on the medium, and must not build on it. So all that
-//! recovery relies on is written again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs
-//! behind it. A power cut on the way does no harm: whatever was durable is overwritten with itself. Of superblock and checkpoint
-//! one copy is enough. A pack where the medium takes no write any more counts as one that it did not take: see `rehome.rs`.
+//! After a failed sync, a page cache may continue to show what it could not write, and report success the next time.
+//! A drive that is opened then finds a log that is whole in the cache but not on the medium, and must not build on
+//! it. So everything that recovery relies on is written again, the same bytes to the same places, and synced:
+//! superblock, checkpoint, and the packs after it. A power cut does no harm: durable data is overwritten with itself.
+//! Of superblock and checkpoint one copy is enough. A pack that the medium does not take any more is handled as one
+//! that it did not take: see `rehome.rs`.
 
 use std::sync::Arc;
 
@@ -20,33 +21,33 @@ use crate::shared::Shared;
 /// What the medium did not take.
 #[derive(Default)]
 pub(crate) struct Rewritten {
-    /// Why a copy of the superblock was not taken, for each.
+    /// For each copy of the superblock, why it was not taken.
     pub(crate) superblock: [Option<Error>; 2],
-    /// The same of the checkpoint.
+    /// The same for the checkpoint.
     pub(crate) checkpoint: [Option<Error>; 2],
-    /// What these packs hold has to be written elsewhere.
+    /// Packs whose contents have to be written elsewhere.
     pub(crate) packs: Vec<NotTaken>,
 }
 
 /// A pack that the medium does not take.
 pub(crate) struct NotTaken {
-    /// Which of those that recovery found.
+    /// Its number among those that recovery found.
     pub(crate) at: usize,
     pub(crate) buf: Arc<IoBuf>,
-    /// What the medium said.
+    /// The error of the medium.
     pub(crate) error: Error,
 }
 
-/// Packs that the medium may not take. With more it is broken, and not a place on it.
+/// Most packs that the medium may not take. With more, the whole medium is broken, and not a place on it.
 const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// How often blanking a copy is tried.
+/// Attempts to blank a copy.
 const BLANK_ATTEMPTS: usize = 4;
 
-/// Writes what recovery found again: the superblock, the checkpoint, and packs in their order. Answers what the medium does
-/// not take.
+/// Writes again what recovery found: the superblock, the checkpoint, and packs in their order. Returns what the
+/// medium does not take.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -60,11 +61,11 @@ pub(crate) async fn rewrite<M: Media>(
     while let Some((from, until)) = pending.pop() {
         let error = match rewrite_packs(media, &packs[from..until]).await? {
             Ok(()) => continue,
-            // There is no bad place here. What was read stays as it is, for the next opening to write.
+            // No place is bad. What was read stays as it is, and the next opening writes it.
             Err(Error::BackingFull) => return Err(Error::BackingFull),
             Err(error) => error,
         };
-        // Somewhere in there the medium takes no write any more: where?
+        // Somewhere in this range the medium takes no write any more. Bisect.
         let middle = from + (until - from) / 2;
         if until - from > 1 {
             pending.extend([(middle, until), (from, middle)]);
@@ -80,7 +81,7 @@ pub(crate) async fn rewrite<M: Media>(
     Ok(Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs: not_taken })
 }
 
-/// Writes packs again, as many at once as follow each other, durably. What the medium says of that is the inner answer.
+/// Writes packs again durably, consecutive ones at once. The inner result is that of the medium.
 async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Result<(), Error>, Error> {
     let mut rest = packs;
     while let [first, ..] = rest {
@@ -101,7 +102,7 @@ async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Resul
     Ok(sync(media).await)
 }
 
-/// Reads packs that follow each other. After a sync that failed, reads may show something else than before.
+/// Reads consecutive packs. After a failed sync, reads may show something else than before.
 async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, Error> {
     let len = packs.iter().map(|pack| pack.len as usize).sum();
     let start = packs.first().map_or(0, |pack| pack.position);
@@ -118,7 +119,7 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
     Ok(buf)
 }
 
-/// Writes both copies of a checkpoint again, that of the given number first. Answers as [`write_copies`].
+/// Writes both copies of a checkpoint again, the `first` one first. Returns the same as [`write_copies`].
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -131,9 +132,10 @@ pub(crate) async fn rewrite_checkpoint<M: Media>(
 }
 
 impl<M: Media> Shared<M> {
-    /// Blanks copies of checkpoints that could not be read: one of them may be newer, of a checkpoint that was never completed.
-    /// Could it be read again later, while this opening has not completed its own, it would be believed, over packs that this
-    /// opening writes where it has its own. A place that takes no write either stays as it is.
+    /// Blanks copies of checkpoints that could not be read. One of them may be newer, of a checkpoint that was never
+    /// completed. If it became readable before this opening has completed its own checkpoint, it would be believed,
+    /// although this opening writes packs to the places of its packs. A place that takes no write either stays as it
+    /// is.
     pub(crate) async fn blank(self: &Arc<Self>, places: &[u64]) -> Result<(), Error> {
         for place in places {
             let page = Arc::new(IoBuf::zeroed(PAGE_BYTES));

@@ -1,4 +1,4 @@
-//! Changing how a drive compresses, while it is used.
+//! Changing how a drive compresses while it is in use.
 
 use std::sync::atomic::Ordering;
 
@@ -10,10 +10,11 @@ use crate::shared::Drive;
 use crate::state::policy::policy_numbers;
 
 impl<M: Media> Drive<M> {
-    /// Compresses what is written from now on by another policy; what is there stays as it is. The superblock remembers it.
+    /// Compresses future writes by another policy. Existing data stays as it is. The superblock stores the policy.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], or what the medium answered.
+    ///
+    /// [`Error::ReadOnly`], or errors of the medium.
     pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), Error> {
         let shared = &self.0;
         let _right = shared.maintenance().await;
@@ -23,7 +24,7 @@ impl<M: Media> Drive<M> {
             return Ok(());
         }
         (superblock.codec_policy, superblock.codec_level) = (number, level);
-        // Known before the first record that has it.
+        // Recorded before the first record with it.
         superblock.codecs |= codecs_of(policy, shared.offload.is_some());
         shared.write_superblock(&mut superblock).await?;
         shared.core().superblock = superblock;
@@ -31,8 +32,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Says whether more is to be written than there is processor time to compress it well: the `auto` policy then compresses
-    /// by LZ4, and settling makes up for it later. Other policies do as they are told.
+    /// Sets whether more is to be written than there is processor time to compress it well. The `auto` policy then
+    /// compresses by LZ4, and settling makes up for it later. Other policies are not affected.
     pub fn set_hurried(&self, hurried: bool) {
         self.0.hurried.store(hurried, Ordering::Relaxed);
     }

@@ -13,38 +13,38 @@ use space::PACK_HARD_BYTES;
 use crate::error::Error;
 use crate::state::table::Table;
 
-/// Checkpoints are numbered below this, so that counting on never overflows.
+/// Numbers of checkpoints are below this, so that they never overflow.
 const NUMBER_LIMIT: u64 = 1 << 62;
 /// Segments whose first pages are read at once.
 const SEGMENTS_AT_ONCE: usize = 64;
-/// A new drive hands out its lowest segments first: who looks for traces of its first checkpoints looks at so many.
+/// A new drive hands out its lowest segments first: the search for traces of its first checkpoints covers these.
 const FIRST_SEGMENTS: u32 = 16;
 
 /// The checkpoint to start from.
 pub(crate) struct Found {
     pub(crate) checkpoint: Checkpoint,
-    /// Which of its two copies to write first, so that one is whole at any time: one that was not found.
+    /// Which of its copies to write first, so that one is whole at any time: one that was not found.
     pub(crate) copy_to_write_first: usize,
-    /// The checkpoint before it, in the other slot, was not found: a newer one may have been there.
+    /// The checkpoint before it was not found in the other slot: a newer one may have been there.
     pub(crate) alone: bool,
-    /// Not both copies of the one before it were found: a newer one may have been written to one of the two places, where the
-    /// medium did not take the other.
+    /// Not both copies of the checkpoint before it were found. A newer one may have been written to one of the two
+    /// places, because the medium did not take the other.
     pub(crate) uneven: bool,
-    /// Why what may be a newer one could not be read.
+    /// Read error of what may be a newer checkpoint.
     pub(crate) unread: Option<Error>,
-    /// Where copies are that could not be read and may be newer.
+    /// Places of copies that could not be read and may be newer.
     pub(crate) unread_places: Vec<u64>,
-    /// Nothing that could be read of the other slot shows what it holds.
+    /// Nothing readable in the other slot shows what it holds.
     pub(crate) hidden: bool,
     /// Proof that the superblock is not the newest.
     pub(crate) outdated: Option<String>,
-    /// A wipe began, and may have been completed.
+    /// A wipe began and may have been completed.
     pub(crate) wiped: bool,
     /// One of its copies could not be read, or is bad although the drive was closed after it.
     pub(crate) corrected: bool,
-    /// What the places for checkpoints hold.
+    /// Contents of the places of checkpoints.
     pub(crate) table: Table,
-    /// A place holds the rows of all segments: not so where a growth was cut short.
+    /// A place holds the rows of all segments. False if a growth was cut short.
     pub(crate) has_all_rows: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> 
     result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
 }
 
-/// The valid copy with the highest update number, and what is wrong with the other.
+/// Returns the valid copy with the highest update number, and what is wrong with the other.
 pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
     if media.size_bytes() < Geometry::superblock_offset(SUPERBLOCK_COPIES - 1) + PAGE_BYTES as u64 {
         return Err(Error::NotADrive);
@@ -66,7 +66,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     for copy in 0..SUPERBLOCK_COPIES {
         let page = match read_patiently(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
             Ok(page) => page,
-            // It may pass, unlike what is corrupt.
+            // It may be temporary, unlike corruption.
             Err(error) => {
                 why = Some(error);
                 continue;
@@ -79,19 +79,19 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
             Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
                 why.get_or_insert(Error::Corrupt(error.to_string()));
             }
-            // Whole, but not for this program: it must not go on by an older copy.
+            // Whole, but not for this program. It must not continue from an older copy.
             Err(error) => return Err(Error::Corrupt(error.to_string())),
         }
     }
     let bad = why.or(blank);
     match best {
         Some(best) => Ok((best, bad)),
-        // Something is wrong with each copy.
+        // Both copies are wrong.
         None => Err(bad.unwrap_or(Error::NotADrive)),
     }
 }
 
-/// Reads a copy, and retries I/O errors: if a write to the other copy failed, this one alone is up to date.
+/// Reads a copy, and retries after I/O errors: if a write to the other copy failed, this one alone is up to date.
 async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     const ATTEMPTS: usize = 4;
     let mut result = read_pages(media, offset, len).await;
@@ -137,7 +137,7 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
     Ok(())
 }
 
-/// The valid checkpoint with the highest number.
+/// Returns the valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
     let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead } =
         read_copies(media, superblock).await;
@@ -171,7 +171,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
     let table = Table::of(newest, rows, whole, before);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
-    // After a crash a copy may be torn or older: that is no error of the backing.
+    // After a crash a copy may be torn or older. That is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let other = ((newest + 1) % 2) as usize;
     Ok(Found {
@@ -190,7 +190,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     })
 }
 
-/// Whether a checkpoint that was found in a place tells there of all segments of the drive.
+/// Whether a found checkpoint describes, in one of its places, all segments of the drive.
 async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u64, copy: usize) -> bool {
     let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
     let page = read_pages(media, offset, PAGE_BYTES).await;
@@ -199,21 +199,21 @@ async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u6
     })
 }
 
-/// What the places of checkpoints hold.
+/// Contents of the places of checkpoints.
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// The valid checkpoints, with their copies' numbers.
+    /// Valid checkpoints, with the numbers of their copies.
     pub(crate) found: Vec<(usize, Checkpoint)>,
-    /// Of either slot, why a copy could not be read.
+    /// For each slot, why a copy could not be read.
     pub(crate) unread: [Option<Error>; 2],
-    /// Where these copies are.
+    /// Places of these copies.
     unread_places: [Vec<u64>; 2],
-    /// Of either slot, whether a copy shows that no later checkpoint went there: it holds an older one, one of another
-    /// incarnation or drive, or nothing.
+    /// For each slot, whether a copy shows that no later checkpoint was written there: it holds an older one, one of
+    /// another incarnation or drive, or nothing.
     shown: [bool; 2],
     /// See [`Found`].
     pub(crate) outdated: Option<String>,
-    /// The latest incarnation that they show, counted from that of the superblock: of wipes that began, and may have been
+    /// Latest incarnation in them, counted from that of the superblock: of wipes that began and may have been
     /// completed.
     pub(crate) wipes_ahead: u64,
 }
@@ -246,7 +246,7 @@ pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) ->
     copies
 }
 
-/// What one place holds.
+/// Contents of one place.
 #[derive(Default)]
 pub(crate) struct CopyRead {
     /// A valid checkpoint that belongs there.
@@ -268,7 +268,7 @@ pub(crate) async fn read_copy<M: Media>(
     let page = read_patiently(media, offset, PAGE_BYTES).await?;
     let summary = Checkpoint::decode_summary(&page).ok();
     let is_blank = page.iter().all(|byte| *byte == 0);
-    // More would be read than there is room for. Fewer are of a time when the drive was smaller.
+    // More would be read than there is room for. Fewer date from when the drive was smaller.
     let Some(CheckpointSummary { segments, .. }) =
         summary.filter(|found| found.segments <= geometry.segments())
     else {
@@ -280,7 +280,7 @@ pub(crate) async fn read_copy<M: Media>(
         found.uuid == superblock.log_id()
             && found.number % 2 == slot as u64
             && found.number < NUMBER_LIMIT
-            // What a change to a leaf not loaded replaced still counts: twice the capacity at the most.
+            // What a change to a leaf not loaded replaced still counts: at most twice the capacity.
             && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
             && found.fill_blocks <= 2 * blocks
             && found.validate(&geometry).is_ok()
@@ -293,32 +293,32 @@ pub(crate) async fn read_copy<M: Media>(
     Ok(CopyRead { checkpoint, summary, is_blank })
 }
 
-/// Looks for a pack that knows a newer checkpoint than the newest found; answers what was found.
+/// Looks for a pack that knows a newer checkpoint than the newest found. Returns the proof.
 ///
-/// Checkpoints alternate between the slots, so the one before the newest is in the other slot, unless a power cut tore
-/// the next one there, which nobody misses, or both copies of the next one went bad after it was durable. Then the log
-/// behind the older checkpoint may well end without a gap, for a run's first segments are told of by that run's first
-/// checkpoint alone: all that it wrote would silently be gone. So in this rare case the first page of every segment is
-/// looked at. Any segment opened once a newer checkpoint was durable begins with a pack that says so; and if none was
-/// opened, the heads went on behind the places that the older checkpoint's log leads to (whose packs say so too), or
-/// nothing was written after the newer one.
+/// Checkpoints alternate between the slots. So the one before the newest is in the other slot, unless a power cut
+/// tore the next one there, which is harmless, or both copies of the next one went bad after it was durable. Then the
+/// log after the older checkpoint may end without a gap, because only a run's first checkpoint names the first
+/// segments of that run: everything that it wrote would silently be gone. So in this rare case the first page of
+/// every segment is examined. Any segment opened once a newer checkpoint was durable begins with a pack that knows
+/// it. If none was opened, the heads continued behind the places to which the older checkpoint's log leads (whose
+/// packs know it too), or nothing was written after the newer one.
 ///
-/// The same where the slot holds the one before in one copy only: the medium may have taken one copy of the next one, which
-/// went bad, and not the other.
+/// The same applies if the slot holds the one before in one copy only: the medium may have taken one copy of the next
+/// one, which went bad, and not the other.
 ///
-/// If such a first pack is damaged behind its header, any pack behind it in its segment says the same.
+/// If such a first pack is damaged behind its header, the packs behind it in its segment know the checkpoint too.
 ///
-/// What remains undetectable: that the newest checkpoint is bad in both copies, or in the one that the medium took, and so
-/// is the header of every first pack of a segment opened since; and that neither write reached the medium although the
-/// backing said so.
-/// A header of the next number with a damaged table behind it proves nothing: a power cut leaves that too.
+/// What remains undetectable: the newest checkpoint is bad in both copies, or in the one that the medium took, and so
+/// is the header of every first pack of a segment opened since; or neither write reached the medium although the
+/// backing reported success. A header of the next number with a damaged table behind it proves nothing: a power cut
+/// leaves that too.
 pub(crate) async fn find_successor<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: &Checkpoint,
 ) -> Result<Option<String>, Error> {
     let count = superblock.geometry.segments();
-    // A new drive has its other slot blank: no reason to look at all of it.
+    // On a new drive the other slot is blank, which is no reason to examine all of it.
     let until = if checkpoint.number == 1 { count.min(FIRST_SEGMENTS) } else { count };
     let log_id = superblock.log_id();
     let place = (&log_id, superblock.geometry);
@@ -336,14 +336,14 @@ pub(crate) async fn find_successor<M: Media>(
 /// Which packs [`first_packs`] looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Search {
-    /// One that is whole, or a whole one behind it in its segment.
+    /// A whole one, or a whole one behind it in its segment.
     OneWhole,
-    /// All, also such as are torn or damaged behind their first page.
+    /// All, including torn ones and those damaged behind their first page.
     All,
 }
 
-/// Headers of the packs that these segments begin with, those that are `wanted`. A first page that cannot be read counts as
-/// empty: it may be any page of a drive's free space.
+/// Returns the headers of the `wanted` packs with which these segments begin. A first page that cannot be read counts
+/// as empty: it may be any page of free space.
 pub(crate) async fn first_packs<M: Media>(
     media: &M,
     (uuid, geometry): (&[u8; 16], Geometry),

@@ -1,10 +1,10 @@
 //! Factory reset.
 //!
-//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of how often it was wiped, so
-//! one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is written to the
-//! slot that the newest one of the old does *not* lie in; then the superblock commits. A power cut on the way leaves the
-//! drive as it was, or wiped. Then the newest checkpoint of the old is blanked: should the new superblock be lost, of which
-//! the backing may have taken one copy only, the old one leads to nothing any more.
+//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of the number of its
+//! wipes, so one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is
+//! written to the slot that does *not* hold the newest one of the old; then the superblock commits. A power cut
+//! leaves the drive as it was, or wiped. Then the newest checkpoint of the old incarnation is blanked: if the new
+//! superblock is lost, of which the backing may have taken one copy only, the old one leads to nothing any more.
 
 use std::collections::HashSet;
 
@@ -22,21 +22,21 @@ use crate::open::slots::{
 use crate::shared::Drive;
 use crate::state::policy::policy_of;
 
-/// What may change with a wipe; `None` leaves it as it is.
+/// Settings that may change with a wipe; `None` keeps them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WipeOptions {
     /// 512 or 4096.
     pub sector_bytes: Option<u32>,
-    /// What the host sees from then on, in bytes; may be smaller than before.
+    /// New capacity that hosts see, in bytes. May be smaller than before.
     pub logical_capacity_bytes: Option<u64>,
 }
 
-/// What became of a wipe that was done.
+/// Result of a wipe that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiped {
-    /// What the backing did not take of it, a line each.
+    /// What the backing did not take of it, one line each.
     pub not_taken: Vec<String>,
-    /// Should the one copy of the superblock be lost that was written, what was on the drive may come back.
+    /// If the one copy of the superblock that was written is lost, the previous contents of the drive may return.
     pub may_come_back: bool,
 }
 
@@ -44,13 +44,14 @@ pub struct Wiped {
 const DISCARD_BYTES: u64 = 1 << 30;
 
 impl<M: Media> Drive<M> {
-    /// Wipes the drive on `media`, which no server may have open: all data and statistics, but not what was written to the
-    /// backing over its life. A drive whose log or checkpoints are damaged can be wiped too; its superblock must be whole.
-    /// Answers what the backing did not take of that.
+    /// Wipes the drive on `media`, which no server may have open: all data and statistics, except the bytes written
+    /// to the backing over its life. A drive whose log or checkpoints are damaged can be wiped too. Its superblock
+    /// must be whole. Returns what the backing did not take.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for options that cannot be, [`Error::NotADrive`], [`Error::Io`] if neither place
-    /// of a checkpoint can be read; nothing was changed then.
+    ///
+    /// [`Error::Invalid`] for impossible options, [`Error::NotADrive`], [`Error::Io`] if neither place of a
+    /// checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
@@ -59,10 +60,10 @@ impl<M: Media> Drive<M> {
         if let Some(unread @ Error::Io(_)) =
             bad_copy.filter(|_| copies.outdated.is_some() || copies.wipes_ahead > 0)
         {
-            // It may be of the incarnation that would begin now: what that left behind must not come back.
+            // It may belong to the incarnation that would begin now, whose leftovers must not return.
             return Err(unread);
         }
-        // It stays, and must be one that can be opened.
+        // It stays, and it must be possible to open it.
         policy_of(superblock.codec_policy, superblock.codec_level)?;
         if let Some(bytes) = options.sector_bytes {
             if bytes != 512 && bytes != 4096 {
@@ -74,13 +75,13 @@ impl<M: Media> Drive<M> {
             validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
             superblock.logical_capacity_bytes = bytes;
         }
-        // What is read now may stand in a cache only (after a kill without a power cut), and the slot that is written next is
-        // the one to fall back on if it does.
+        // What is read now may be in a cache only (after a kill without a power cut), and the slot that is written
+        // next is the one to fall back on if it is.
         sync(media).await?;
         let Spare { number, written_bytes, bad } =
             spare_number(media, &superblock, copies.wipes_ahead).await?;
         superblock.worn_bytes = superblock.worn_bytes.saturating_add(written_bytes);
-        // Above any that was there: what an incarnation left behind must not be taken for what this one writes.
+        // Above any that was there: leftovers of an incarnation must not be taken for what this one writes.
         superblock.incarnation += copies.wipes_ahead + 1;
         superblock.update += 1;
         let rows = (0..superblock.geometry.segments()).map(|segment| match bad.contains(&segment) {
@@ -89,11 +90,11 @@ impl<M: Media> Drive<M> {
             false => SegmentRow::BLANK,
         });
         let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
-        // Of each one copy is enough.
+        // Of each, one copy is enough.
         let geometry = superblock.geometry;
         let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), 0, checkpoint).await?;
         let of_checkpoint = with_room(of_checkpoint)?;
-        // From the first copy on it is wiped, also where there is no room for the second.
+        // From the first copy on it is wiped, even if there is no room for the second.
         let of_superblock = write_superblock(media, &superblock).await?;
         let page = IoBuf::zeroed(PAGE_BYTES);
         let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), 0, page).await {
@@ -114,11 +115,12 @@ impl<M: Media> Drive<M> {
         Ok(Wiped { not_taken, may_come_back })
     }
 
-    /// Gives the space of all segments back to the backing of a drive that was just wiped, and tells `progress` how many
-    /// bytes of how many are done. False if the backing cannot discard. May be given up at any time, and need not be done.
+    /// Discards the space of all segments of a drive that was just wiped. `progress` gets the number of bytes done,
+    /// and of all. Returns false if the backing cannot discard. May be abandoned at any time, and is optional.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the drive is empty and closed; what the medium answered.
+    ///
+    /// [`Error::Invalid`] unless the drive is empty and closed; errors of the medium.
     pub async fn discard_all(media: &M, mut progress: impl FnMut(u64, u64)) -> Result<bool, Error> {
         let (superblock, _) = read_superblock(media).await?;
         let checkpoint = read_checkpoint(media, &superblock).await?.checkpoint;
@@ -145,18 +147,18 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// Where the first checkpoint of the next incarnation goes, and what it takes over.
+/// Place of the first checkpoint of the next incarnation, and what it takes over.
 struct Spare {
-    /// Its number: it goes to the slot that the newest checkpoint is not in.
+    /// Its number: it goes to the slot without the newest checkpoint.
     number: u64,
-    /// What the newest says was written to the backing.
+    /// Bytes written to the backing according to the newest one.
     written_bytes: u64,
     /// Segments that take no writes.
     bad: HashSet<u32>,
 }
 
-/// Where there is place for a checkpoint. One that cannot be read just now is not overwritten if it may be the newest; one that
-/// may stand in a cache only is written anew first.
+/// Finds a place for a checkpoint. One that cannot be read at the moment is not overwritten if it may be the newest.
+/// One that may be in a cache only is written again first.
 async fn spare_number<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -182,7 +184,7 @@ async fn spare_number<M: Media>(
         Err(error) => match read_copies(media, superblock).await {
             Copies { found, .. } if !found.is_empty() => Err(error),
             Copies { unread: [Some(_), Some(_)], .. } => Err(error),
-            // The superblock of a wipe that was completed is lost.
+            // The superblock of a completed wipe is lost.
             _ if wipes_ahead > 0 => {
                 let incarnation = superblock.incarnation + wipes_ahead;
                 let later = Superblock { incarnation, ..superblock.clone() };

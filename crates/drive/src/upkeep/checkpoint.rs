@@ -1,10 +1,10 @@
-//! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments come free.
+//! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments become free.
 //!
-//! A checkpoint has a cut: a sequence number. It describes the drive as it was then, while writes go on. Leaves come
-//! in rising order, and each node above as soon as all below it are written, so that it need not stay in memory to the
-//! end. Leaves of which only changes are in memory are written as overlays.
-//! When all of that is durable, the slot is written. A checkpoint that was begun is carried on by whoever next does
-//! maintenance, should the one who began it be given up.
+//! A checkpoint has a cut, a sequence number. It describes the drive as it was then, while writes continue. Leaves
+//! are written in rising order, and each node above as soon as all nodes below it are written, so that it need not
+//! stay in memory to the end. Leaves of which only changes are in memory are written as overlays. When all of that is
+//! durable, the slot is written. If whoever began a checkpoint is dropped, the next one who does maintenance
+//! continues it.
 
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ const NODES_A_STEP: usize = 64;
 /// Largest record of a node: all entries as pairs.
 const NODE_RECORD_MAX_BYTES: usize = RECORD_HEADER_BYTES + NODE_ENTRIES * 10 + 16;
 
-/// What a step of writing nodes came to.
+/// Result of a step of writing nodes.
 enum Step {
     More,
     Missing(Missing),
-    /// Wait for the medium to take what was sent.
+    /// Wait until the medium has taken what was sent.
     Wait,
     NoSegment,
     Done,
 }
 
 impl Core {
-    /// The cut.
+    /// Begins the cut.
     fn begin_checkpoint(&mut self, clean: bool) {
         self.log.seal_all(&mut self.segments);
         self.log.promise_all(&mut self.segments);
@@ -177,7 +177,7 @@ impl Core {
             self.log.append(Head::Map, &header, payload)
         };
         let old = self.map.image_written(id, image);
-        // Both tables: the one of the cut describes the map with its nodes where this checkpoint puts them.
+        // Both tables: the one of the cut describes the map with its nodes at the places of this checkpoint.
         if image.is_record() {
             self.add_at_cut(image, progress);
             self.segments.add(image);
@@ -193,7 +193,7 @@ impl Core {
         }
     }
 
-    /// A node's image counts in the table of the cut.
+    /// Adds a node's image to the table of the cut.
     fn add_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
         let segment = self.segments.of(image);
         self.table.change_page(page_of(segment), progress.number);
@@ -203,7 +203,7 @@ impl Core {
         }
     }
 
-    /// A node's image does not count in the table of the cut any more.
+    /// Removes a node's image from the table of the cut.
     fn release_at_cut(&mut self, image: Entry, progress: &mut InProgress) {
         let segment = self.segments.of(image);
         self.table.change_page(page_of(segment), progress.number);
@@ -215,7 +215,8 @@ impl Core {
         }
     }
 
-    /// What is to be written of the checkpoint, for each copy, now that all it points to is durable; and its number.
+    /// Returns the number of the checkpoint and what is to be written of it, for each copy. Everything it points to
+    /// is durable.
     fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, [Vec<Part>; COPIES])> {
         let mut progress = self.in_progress.take()?;
         progress.is_placed = true;
@@ -225,8 +226,8 @@ impl Core {
                 row.usage = SegmentUse::Free;
             }
         }
-        // Segments the nodes went to after the cut are found by roll-forward: their rows stay as they were, but what
-        // they hold counts from now on.
+        // Segments to which nodes were written after the cut are found by roll-forward. Their rows stay as they were,
+        // but their contents count from now on.
         let header = Checkpoint {
             uuid: self.superblock.log_id(),
             number: progress.number,
@@ -270,7 +271,7 @@ impl Core {
         self.counters.checkpoints_count += 1;
         self.segments.let_discard();
         for segment in progress.dead {
-            // What was live at the cut and died since is not among them; what was dead stays so.
+            // What was live at the cut and died since is not included. What was dead stays dead.
             if self.segments.get(segment).state() == State::Sealed {
                 self.segments.free(segment);
             }
@@ -286,14 +287,14 @@ impl Core {
         self.log.gap_closed(self.cut_committed);
     }
 
-    /// Gives up the checkpoint under way: something that it points to did not reach the medium. All it was to write is left to
-    /// the next one.
+    /// Gives up the checkpoint in progress, because something that it points to did not reach the medium. Everything
+    /// it was to write is left to the next one.
     pub(crate) fn abandon_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
         tracing::debug!(number = progress.number, "checkpoint abandoned");
         if progress.is_placed {
-            // Two checkpoints of one number could not be told apart. The next goes to the same slot: the other holds the one to
-            // fall back on.
+            // Two checkpoints with the same number could not be distinguished. The next goes to the same slot: the
+            // other slot holds the one to fall back on.
             self.skipped_checkpoints += 2;
         }
         self.log.add_since_checkpoint(progress.log_bytes);
@@ -304,25 +305,26 @@ impl Core {
     }
 }
 
-/// The extra field of an overlay record: whether all before it is gone, and which checkpoint it belongs to.
+/// Returns the extra field of an overlay record: whether everything before it is gone, and the checkpoint it belongs
+/// to.
 pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
     ((checkpoint & 0x7fff) as u16) << 1 | u16::from(cleared)
 }
 
-/// How an attempt at a checkpoint ended.
+/// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Committed,
-    /// Committed, but were a copy lost, what is left would not show that it is the newest: the medium did not take the other,
-    /// or the number before it was given up.
+    /// Committed. But if a copy is lost, the rest does not show that it is the newest: the medium did not take the
+    /// other copy, or the previous number was given up.
     Doubtful,
-    /// The medium did not take a pack: what was in it has to be written elsewhere first.
+    /// The medium did not take a pack. Its contents have to be written elsewhere first.
     PackFailed,
 }
 
 impl<M: Media> Shared<M> {
-    /// Writes a checkpoint, or carries on one that was begun. The caller holds the maintenance lock. What the medium did not
-    /// take is written elsewhere before.
+    /// Writes a checkpoint, or continues one that was begun. The caller has the right to maintenance. What the medium
+    /// did not take is written elsewhere first.
     pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
         let mut was_doubtful = false;
         loop {
@@ -331,7 +333,7 @@ impl<M: Media> Shared<M> {
                 Err(error) if was_doubtful && !matches!(error, Error::ReadOnly(_) | Error::BackingFull) => {
                     let mut core = self.core();
                     core.note(format!("a second checkpoint, to be safe, was not completed: {error}"));
-                    // Nobody carries on with it: the caller may change what it would be of.
+                    // Nobody continues it: the caller may change what it would describe.
                     core.abandon_checkpoint();
                     core.close_gap();
                     drop(core);
@@ -343,22 +345,22 @@ impl<M: Media> Shared<M> {
             match attempt {
                 Attempt::Committed => return Ok(()),
                 Attempt::Doubtful if was_doubtful => return Ok(()),
-                // The next checkpoint goes to the other slot, numbered next.
+                // The next checkpoint goes to the other slot, with the next number.
                 Attempt::Doubtful => was_doubtful = true,
-                // Ends: each pack that fails is counted, and too many of them poison the drive.
+                // This comes to an end: each pack that fails is counted, and too many of them poison the drive.
                 Attempt::PackFailed => {}
             }
         }
     }
 
-    /// One that `is_extra` stops where it finds no room: nobody waits for it.
+    /// If `is_extra`, it stops if there is no room: nobody waits for it.
     async fn attempt_checkpoint(self: &Arc<Self>, clean: bool, is_extra: bool) -> Result<Attempt, Error> {
         {
             let mut core = self.core();
             core.writable()?;
             self.fold_counters(&mut core);
             match &mut core.in_progress {
-                // One that was to be the last is not, if the drive is used on.
+                // A checkpoint that was to be the last one is not, if the drive is still used.
                 Some(progress) => progress.clean &= clean,
                 None => core.begin_checkpoint(clean),
             }
@@ -396,7 +398,7 @@ impl<M: Media> Shared<M> {
                     })
                     .await?;
                 }
-                // What readers still have becomes free.
+                // What readers still use becomes free.
                 Step::NoSegment if self.wait_for_readers().await => self.core().writable()?,
                 Step::NoSegment if is_extra => {
                     self.core().abandon_checkpoint();
@@ -436,7 +438,7 @@ impl<M: Media> Shared<M> {
             let start = geometry.checkpoint_offset((number % 2) as usize, copy);
             match self.write_parts(start, parts).await {
                 Ok(()) => written[copy] = true,
-                // Where there was no room it is written again, whole, when there is.
+                // If there was no room, it is written again completely when there is.
                 Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
                 Err(error) => failure = Some(error),
             }
@@ -459,7 +461,7 @@ impl<M: Media> Shared<M> {
             }
             let is_doubtful = core.skipped_checkpoints > 0 || written != [true; COPIES];
             core.commit_checkpoint();
-            // Who waits for a gap to be closed is answered when the second is written, too.
+            // Those who wait for a gap to be closed are woken when the second one is written, too.
             if !is_doubtful || is_extra {
                 core.close_gap();
             }
@@ -469,7 +471,7 @@ impl<M: Media> Shared<M> {
         Ok(if is_doubtful { Attempt::Doubtful } else { Attempt::Committed })
     }
 
-    /// Writes parts of a copy of a checkpoint, one after the other.
+    /// Writes the parts of a copy of a checkpoint, one after the other.
     async fn write_parts(self: &Arc<Self>, start: u64, parts: Vec<Part>) -> Result<(), Error> {
         for (at, buf) in parts {
             let len = buf.len() as u64;

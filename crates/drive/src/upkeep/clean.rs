@@ -1,5 +1,5 @@
-//! Cleaning: live records move out of a mostly dead segment, so that it can be freed: compressed bytes as they are, except
-//! frames of which some blocks died.
+//! Cleaning: live records move out of a mostly dead segment, so that it can be freed. Compressed bytes move as they
+//! are, except frames with dead blocks.
 
 use std::sync::Arc;
 
@@ -24,57 +24,58 @@ use crate::state::segments::{Claim, Gain, State};
 const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
 pub(crate) const RECORDS_A_BATCH: usize = 64;
-/// Records looked at in one step of cleaning, after which whoever drives it may pause.
+/// Records examined in one step of cleaning, after which the caller may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
-/// Below so many free segments only what frees more than it changes of the map is moved: checkpoints would take the last ones.
+/// With fewer free segments, only what frees more than it changes in the map is moved: checkpoints would take the
+/// last ones.
 const KEPT_FOR_MAP: u32 = 2;
-/// Map nodes loaded for each record, on average, after which fewer records are looked up at once: twice what leads to one on the
-/// largest drive.
+/// Map nodes loaded per record, on average, after which fewer records are looked up at once: twice the path to one
+/// record on the largest drive.
 const LOADS_A_RECORD: usize = 8;
 
-/// What lives of a record.
+/// The live part of a record.
 struct Live {
-    /// Which of the batch.
+    /// Its number in the batch.
     found: usize,
-    /// Its live blocks, a bit each from the first on.
+    /// Its live blocks, one bit each, from the first on.
     blocks: u8,
     fate: Fate,
 }
 
-/// What becomes of a record that lives.
+/// What is done with a live record.
 enum Fate {
-    /// It moves as it is; with this header, which leaves out blocks that died.
+    /// It moves as it is, with this header, which leaves out dead blocks.
     Move(RecordHeader),
-    /// Its live blocks are packed anew: smaller, or without a dictionary that was retired.
+    /// Its live blocks are packed anew: smaller, or without a retired dictionary.
     Anew(Batch),
-    /// It stays where it is: packed anew it would be larger, and as it is it cannot move.
+    /// It stays: packed anew it would be larger, and as it is it cannot move.
     Stay,
 }
 
-/// What became of some records.
+/// Result for some records.
 enum Moved {
     All,
     NoRoom,
-    /// The map has not enough memory for what leads to all of them.
+    /// The memory of the map is too small for the paths to all of them.
     Crowded,
 }
 
-/// What became of appending them.
+/// Result of appending them.
 enum Step {
     Done,
-    /// A record is not what it was when the batch was looked at: look again.
+    /// A record has changed since the batch was examined: examine it again.
     Changed,
     Missing(Missing),
     NoSegment,
     Wait,
 }
 
-/// What a step of cleaning came to.
+/// Result of a step of cleaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cleaned {
-    /// There is nothing worth it, or no room to move anything, whatever is done.
+    /// Nothing is worth it, or there is no room to move anything, whatever is done.
     Nothing,
-    /// No room before a checkpoint: it goes on with the same segment then.
+    /// No room before a checkpoint. Cleaning then continues with the same segment.
     NoRoom,
     /// Part of a segment.
     Part,
@@ -83,7 +84,7 @@ pub(crate) enum Cleaned {
 }
 
 impl<M: Media> Shared<M> {
-    /// Empties the segment most worth it. False: there is none, or no room to move anything.
+    /// Empties the segment most worth it. Returns false if there is none, or no room to move anything.
     pub(crate) async fn clean_one(self: &Arc<Self>, gain: Gain) -> Result<bool, Error> {
         loop {
             match self.clean_step(gain).await? {
@@ -93,7 +94,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// A little of the segment at hand, or of the one most worth it.
+    /// Cleans a part of the current segment, or of the one most worth it.
     pub(crate) async fn clean_step(self: &Arc<Self>, gain: Gain) -> Result<Cleaned, Error> {
         let Some(mut work) = self.core().take_cleaning(gain)? else { return Ok(Cleaned::Nothing) };
         let end = {
@@ -148,14 +149,14 @@ impl<M: Media> Shared<M> {
             }
             return Ok(Cleaned::Part);
         }
-        // Where it is another filling by now, a checkpoint has freed what was here.
+        // If it is another filling by now, a checkpoint has freed the previous one.
         if core.is_at_hand(&work) && core.end_cleaning(&work) {
             Self::count(&self.corrupt_records, 1);
         }
         Ok(Cleaned::Segment)
     }
 
-    /// Reads the next window of a segment, and finds the records in it. What cannot be read is passed over.
+    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read.
     async fn next_window(&self, work: &mut Cleaning, end: u64) {
         let (start, tag, uuid) = {
             let core = self.core();
@@ -174,7 +175,7 @@ impl<M: Media> Shared<M> {
         work.window = Some(Window { bytes, found, done: 0, end: at + used as u64 });
     }
 
-    /// Moves what lives of a batch. False: no room.
+    /// Moves the live records of a batch. Returns false if there is no room.
     pub(crate) async fn move_batch(
         self: &Arc<Self>,
         batch: &[Found],
@@ -193,7 +194,7 @@ impl<M: Media> Shared<M> {
         Ok(true)
     }
 
-    /// Moves what lives of some records, all of which are looked up at once.
+    /// Moves the live ones of some records, all of which are looked up at once.
     async fn move_some(
         self: &Arc<Self>,
         batch: &[Found],
@@ -202,7 +203,7 @@ impl<M: Media> Shared<M> {
     ) -> Result<Moved, Error> {
         let mut loads = 0;
         loop {
-            // Where each block has a leaf of its own, the nodes that lead to so many push each other out of memory.
+            // If each block has a leaf of its own, the nodes on the paths to so many evict each other.
             if loads > LOADS_A_RECORD * batch.len() && batch.len() > 1 {
                 return Ok(Moved::Crowded);
             }
@@ -218,7 +219,7 @@ impl<M: Media> Shared<M> {
                     continue;
                 }
             };
-            // What cannot be decompressed, although its checksum holds, stays, and the segment is set aside.
+            // What cannot be decompressed although its checksum is right stays, and the segment is set aside.
             let mut kept = Vec::with_capacity(live.len());
             for mut live in live {
                 let found = &batch[live.found];
@@ -227,14 +228,14 @@ impl<M: Media> Shared<M> {
                     kept.push(live);
                 }
                 if matches!(kept.last(), Some(Live { fate: Fate::Anew(_), .. })) {
-                    // That took its time.
+                    // That took a while.
                     yield_now().await;
                 }
             }
             let live = kept;
             let step = {
                 let mut core = self.core();
-                // What moves changes the map, and nodes are moved by the next checkpoint alone.
+                // What moves changes the map, and only the next checkpoint moves nodes.
                 let moves = node_units > 0 || !live.is_empty();
                 match moves && !pass.must_move && core.lacks_room_to_move(batch, &live) {
                     true => Step::NoSegment,
@@ -280,10 +281,10 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// What is to become of a record. A frame of which some blocks died moves as it is, unless those that live are smaller
-    /// packed anew: cleaning never writes more than it frees. What needs a dictionary that was retired moves as it is only where
-    /// that was made ready: see [`Shared::keep_dictionaries`].
-    /// `None`: it would have to be packed anew, and cannot be decompressed.
+    /// Decides about a record. A frame with dead blocks moves as it is, unless its live blocks are smaller packed
+    /// anew: cleaning never writes more than it frees. A record that needs a retired dictionary moves as it is only
+    /// if that was prepared: see [`Shared::keep_dictionaries`]. `None`: it would have to be packed anew, but cannot
+    /// be decompressed.
     fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
         let (is_current, may_move) = {
             let core = self.core();
@@ -325,7 +326,7 @@ impl<M: Media> Shared<M> {
     ) -> Option<Batch> {
         let dictionary = self.dictionaries.of(found.header.extra).ok()?;
         let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
-        // Something as good as what is there: it may be settled, or need a dictionary that is not in use.
+        // As good as what is there: it may be settled, or need a dictionary that is not in use.
         let recipes = match is_current && !found.header.is_settled() {
             true => vec![self.recipe()],
             false => self.all_recipes(),
@@ -335,8 +336,8 @@ impl<M: Media> Shared<M> {
         Some(batch)
     }
 
-    /// Loads a node that cleaning wants. A corrupt one is remembered, so that it does not stop what others map. False:
-    /// the medium answered an error, a moment ago perhaps, and the batch is left as it is.
+    /// Loads a node for cleaning. A corrupt one is remembered, so that it does not stop what others map. Returns
+    /// false if the medium returned an error, perhaps a moment ago; the batch is then left as it is.
     async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
         let known = {
             let core = self.core();
@@ -361,7 +362,7 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// The segment at hand, if it is still what it was; else the one most worth cleaning.
+    /// Returns the current segment if it is still what it was, else the one most worth cleaning.
     fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
         self.writable()?;
         let now = self.log.sequence();
@@ -392,13 +393,14 @@ impl Core {
         }))
     }
 
-    /// There is no room to move what comes next of a segment. A checkpoint may make some; where it did not, the segment is let go.
+    /// There is no room to move the next part of a segment. A checkpoint may make some. If it did not, the segment is
+    /// released.
     fn put_off_cleaning(&mut self, work: Cleaning, window: Window) -> Cleaned {
         if work.stuck || self.map.dirty_bytes() == 0 {
             if self.segments.free_count() >= KEPT_FOR_MAP {
                 return Cleaned::Nothing;
             }
-            // Others may hold map alone.
+            // Others may hold only map nodes.
             self.segments.set_cleaned(work.segment);
             self.note_harvest();
             return Cleaned::Part;
@@ -407,7 +409,7 @@ impl Core {
         Cleaned::NoRoom
     }
 
-    /// Whether it takes much less to free a segment than the one at hand, which was chosen when there was time.
+    /// Whether a segment takes much less to be freed than the current one, which was chosen when there was time.
     fn is_sooner_freed(&self, segment: u32, at_hand: u32) -> bool {
         self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
     }
@@ -417,7 +419,7 @@ impl Core {
         row.state() == State::Sealed && row.generation() == work.generation
     }
 
-    /// After a checkpoint, which may have freed the segment at hand: then it is let go.
+    /// After a checkpoint, which may have freed the current segment: releases it then.
     pub(crate) fn review_cleaning(&mut self) {
         if let Some(work) = self.cleaning.take() {
             if self.is_at_hand(&work) {
@@ -428,7 +430,7 @@ impl Core {
         }
     }
 
-    /// Whether what changed of the map leaves no room for what moving these would change.
+    /// Whether the changed part of the map leaves no room for what moving these would change.
     fn lacks_room_to_move(&mut self, batch: &[Found], live: &[Live]) -> bool {
         if self.lacks_room_for_map() {
             return true;
@@ -439,28 +441,28 @@ impl Core {
         let written = self.map_bytes();
         let estimate = self.map.write_estimate_bytes(written);
         if live.is_empty() {
-            // The more of them at a time, the less is written of what is above.
+            // The more of them at a time, the less is written of the nodes above.
             return !self.log.leaves_one_for_map(with_ends(estimate), self.segments.free_count());
         }
-        // Small records change more map than they free, of which this is all that may be left.
+        // Small records change more of the map than they free, and they may be all that is left.
         let changes = written.min((live.len() * layout::BLOCK_BYTES) as u64);
         let units: u32 = live.iter().map(|live| batch[live.found].entry.units()).sum();
         changes > 2 * u64::from(units) * layout::UNIT_BYTES as u64
             || estimate > u64::from(self.geometry().segment_bytes) / 8
     }
 
-    /// A segment is done with. True if it is set aside, because what it holds cannot be read.
+    /// A segment is done. Returns true if it is set aside because its contents cannot be read.
     fn end_cleaning(&mut self, work: &Cleaning) -> bool {
         let start = self.geometry().segment_offset(work.segment);
         self.counters.segments_cleaned_count += 1;
         let row = self.segments.get(work.segment);
         tracing::debug!(segment = work.segment, left_units = row.live_units(), "segment cleaned");
-        // All that was found has been moved, is left there on purpose, or is dead and accounted so. What still counts as live
-        // was not found, or nobody can tell whether it lives: trying again would bring nothing.
+        // Everything found was moved, stays on purpose, or is dead and accounted as such. What still counts as live
+        // was not found, or nobody knows whether it lives: another attempt would gain nothing.
         let lost = u64::from(row.live_units()) > work.pass.left_units
             && !work.pass.unreadable
             && row.state() == State::Sealed;
-        // What could be packed anew has been.
+        // Everything that could be packed anew was.
         self.segments.forget_repackable(work.segment);
         if lost {
             self.segments.set_aside(work.segment, State::Damaged);
@@ -474,8 +476,8 @@ impl Core {
         lost
     }
 
-    /// Which records of a batch are live. Live map nodes are marked for rewriting. Answers what these nodes take, or what
-    /// to load first.
+    /// Finds the live records of a batch. Live map nodes are marked for rewriting. Returns the units of these nodes,
+    /// or what must be loaded first.
     fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
@@ -517,8 +519,8 @@ impl Core {
         pass.corrupt_nodes.is_empty() && !data.any(has)
     }
 
-    /// Which blocks of a data record the map points to it for, a bit each. Wants their leaf whole: then what changes
-    /// replaced is accounted too. All blocks of a frame are in one leaf.
+    /// Returns the blocks for which the map points to a data record, one bit each. Needs their leaf complete, so that
+    /// what changes replaced is accounted too. All blocks of a frame are in one leaf.
     fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
         if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
@@ -531,7 +533,7 @@ impl Core {
         Ok(live)
     }
 
-    /// Appends what still lives to the cleaning head and points the map to it.
+    /// Appends what still lives to the cleaning head, and points the map to it.
     fn append_moved(&mut self, batch: &[Found], live: &[Live], window: &[u8], pass: &Pass) -> Step {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
@@ -539,7 +541,7 @@ impl Core {
         self.update_map_need();
         let claim = match pass.must_move {
             true => Claim::Rescue,
-            // Where free segments are few all wait for what this brings.
+            // If free segments are few, everyone waits for the result of this.
             false if self.is_short() => Claim::Urgent,
             false => Claim::Ordinary,
         };
@@ -547,7 +549,7 @@ impl Core {
             let found = &batch[live.found];
             match self.live_blocks(found) {
                 Ok(now) if now == live.blocks => {}
-                // Overwritten, or moved by this very batch before something interrupted it.
+                // Overwritten, or moved by this batch before it was interrupted.
                 Ok(0) => continue,
                 Ok(_) => return Step::Changed,
                 Err(missing) if pass.corrupt_nodes.contains(&missing.id) => continue,
@@ -578,7 +580,7 @@ impl Core {
         Step::Done
     }
 
-    /// Appends a batch to the cleaning head. False: no segment could be had.
+    /// Appends a batch to the cleaning head. Returns false if no segment is available.
     pub(crate) fn append_anew(&mut self, batch: &Batch, claim: Claim) -> bool {
         batch.items.iter().all(|item| match item {
             Item::Data { header, payload: Payload::Scratch(range) } => {
@@ -597,25 +599,26 @@ impl Core {
         self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
     }
 
-    /// Whether records that need these retired dictionaries and would only become larger may be let move. That keeps the
-    /// dictionaries longer, so only where space is short: a record or two must not hold a segment then.
+    /// Whether records that need these retired dictionaries and would only become larger may be moved. That keeps the
+    /// dictionaries longer, so only if space is short: a record or two must not hold a segment then.
     fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
         !ids.is_empty() && self.is_short()
     }
 
-    /// Whether a data record needs no dictionary but those in use.
+    /// Whether a data record needs only dictionaries in use.
     pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
         header.extra == 0 || self.dictionaries.contains(&header.extra)
     }
 
-    /// A record was appended. Where it needs a retired dictionary nobody knows which segments do, until no head is there any more.
+    /// A record was appended. If it needs a retired dictionary, the segments that need it are unknown until no head
+    /// is in this one any more.
     pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
         if !self.is_current(header) {
             self.open_at_retirement = self.log.open_segments();
         }
     }
 
-    /// Appends a range to the cleaning head. False: no segment could be had.
+    /// Appends a range to the cleaning head. Returns false if no segment is available.
     pub(crate) fn append_range_to_cleaning(
         &mut self,
         header: &RecordHeader,
@@ -627,13 +630,14 @@ impl Core {
             return false;
         }
         self.log.append(Head::Cleaning, header, payload);
-        // Nobody will know from its entry that the host replaces it: this pack comes first in any case.
+        // Its entry does not show that the host replaces it. This pack therefore comes first in any case.
         self.log.put_cleaning_first();
         self.publish_range(header.block, count, entry);
         true
     }
 
-    /// Appends a data record to the cleaning head and points its blocks to it. False: no segment could be had.
+    /// Appends a data record to the cleaning head and points its blocks to it. Returns false if no segment is
+    /// available.
     pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8], claim: Claim) -> bool {
         let len = header.record_len();
         if self.log.room(Head::Cleaning, len, claim, &mut self.segments).is_err() {
@@ -648,7 +652,7 @@ impl Core {
     }
 }
 
-/// All blocks of a data record, a bit each.
+/// Returns all blocks of a data record, one bit each.
 fn all_blocks(header: &RecordHeader) -> u8 {
     u8::MAX >> (8 - header.blocks())
 }

@@ -1,4 +1,4 @@
-//! Background work: when to clean, when to write a checkpoint, when to give space back to the backing.
+//! Background work: when to clean, when to write a checkpoint, when to discard.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::state::map_wish::MapWish;
 use crate::state::segments::Gain;
 use crate::upkeep::clean::Cleaned;
 
-/// Leaves loaded at the least before a checkpoint that has to make the map smaller: what a tiny cache keeps anyway.
+/// Fewest leaves loaded before a checkpoint that must make the map smaller: a tiny cache keeps as many anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
-/// Checkpoints that are tried as the last, while others write.
+/// Attempts at a last checkpoint while others write.
 const CLEAN_CHECKPOINTS_MAX: u32 = 4;
 
-/// The right to do maintenance; one has it at a time.
+/// The right to maintenance. It has one holder at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
 
 impl<M: Media> Drop for Maintenance<M> {
@@ -29,14 +29,14 @@ impl<M: Media> Drop for Maintenance<M> {
     }
 }
 
-/// What maintenance is called for.
+/// Work that is needed.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Nothing,
     Checkpoint,
     Clean,
     LoadOverlays,
-    /// To account for what died under leaves that are not loaded.
+    /// To account what died under leaves that are not loaded.
     Account,
     Discard,
 }
@@ -47,7 +47,7 @@ impl Core {
             return Wanted::Nothing;
         }
         if self.full_backing.is_full() {
-            // Nothing can be written; what is given back may be the room that is missing.
+            // Nothing can be written. A discard may make the missing room.
             return match self.may_discard() && !self.discarding && self.segments.has_discard() {
                 true => Wanted::Discard,
                 false => Wanted::Nothing,
@@ -56,7 +56,7 @@ impl Core {
         let free = self.segments.free_count();
         let (critical, low) = self.watermarks();
         let dead = self.segments.dead_count();
-        // What only a smaller map would help is not tried without end where the map cannot become smaller.
+        // Only a smaller map would help. This is not repeated endlessly if the map cannot become smaller.
         let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
         let may_clean = self.cleaning.is_some() || !self.segments.has_cleaned();
         if may_clean && self.cleans_first() && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX) {
@@ -101,17 +101,17 @@ impl Core {
         Wanted::Nothing
     }
 
-    /// Whether the drive looks more than half full, and may not be: what was overwritten or trimmed under leaves that are not loaded
-    /// counts until they are. Nobody would see the room that a host makes, otherwise.
+    /// Whether the drive looks more than half full, but may not be: what was overwritten or trimmed under leaves that
+    /// are not loaded counts until they are. Without this, nobody would see the room that a host makes.
     fn owes_accounts(&self) -> bool {
         let tried = self.accounts_tried == Some(self.log.sequence());
-        // Leaves that were loaded stay in memory until a checkpoint has written them.
+        // Loaded leaves stay in memory until a checkpoint has written them.
         let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
     }
 
-    /// Whether cleaning comes before another checkpoint. Where the map has outgrown its memory, checkpoints follow each other, and
-    /// what they write would take the last segments.
+    /// Whether cleaning comes before another checkpoint. If the map has outgrown its memory, checkpoints follow each
+    /// other, and what they write would take the last segments.
     fn cleans_first(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.supply() <= critical
@@ -121,14 +121,14 @@ impl Core {
                 || self.segments.victim(self.log.sequence(), Gain::Segments).is_some())
     }
 
-    /// Whether a checkpoint is wanted because the map changed much, or will need segments that are hardly there.
+    /// Whether a checkpoint is needed because the map changed much, or will need segments that are hardly available.
     fn map_wants_checkpoint(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.map.dirty_bytes() > self.map.budget_bytes() / 2
             || (self.segments.free_count() <= critical && self.segments.map_need() > 0)
     }
 
-    /// Whether little room is left under the limit and packing frames anew may make some.
+    /// Whether little room is left under the limit, and packing frames anew may make some.
     pub(crate) fn wants_room(&self) -> bool {
         // As much as the stock of free segments.
         let count = u64::from(self.segments.count());
@@ -147,7 +147,7 @@ impl Core {
         }
         let room = self.log.room_bytes(Head::Host) as f64 / f64::from(self.geometry().segment_bytes);
         let dead = self.segments.dead_count();
-        // Where nothing can be cleaned, holding writers back would bring nothing.
+        // If nothing can be cleaned, slowing writers down would gain nothing.
         if dead == 0
             && self.cleaning.is_none()
             && (self.cleans_in_vain(CLEANED_IN_VAIN_MAX)
@@ -169,7 +169,8 @@ impl Core {
         self.segments.free_count() <= self.watermarks().0
     }
 
-    /// Free segments at which a checkpoint must free dead ones, and below which (dead ones counted) cleaning works.
+    /// Number of free segments at which a checkpoint must free dead ones, and number (including dead ones) below
+    /// which cleaning works.
     pub(crate) fn watermarks(&self) -> (u32, u32) {
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
         watermarks(self.segments.count(), live, self.segments.floor(Head::Host))
@@ -177,10 +178,12 @@ impl Core {
 }
 
 impl<M: Media> Drive<M> {
-    /// One unit of background work (a step of cleaning, a checkpoint, a discard) if any is wanted; false if none was.
+    /// Does one unit of background work (a step of cleaning, a checkpoint, a discard) if any is needed. Returns false
+    /// if none was.
     ///
     /// # Errors
-    /// What the medium answered. A failed write or sync has poisoned the drive.
+    ///
+    /// Errors of the medium. A failed write or sync has poisoned the drive.
     pub async fn maintain(&self) -> Result<bool, Error> {
         let shared = &self.0;
         if shared.core().wanted() == Wanted::Nothing {
@@ -213,12 +216,12 @@ impl<M: Media> Drive<M> {
         Ok(true)
     }
 
-    /// How fast cleaning should go, and writers may, as things stand. Looks at every segment: to be asked at ticks.
+    /// Returns how fast cleaning should go, and writers may. Examines every segment: call it at ticks.
     pub fn pace(&self) -> Pace {
         self.0.core().pace()
     }
 
-    /// Cleans the best victim whether or not space is short; false if there is none.
+    /// Cleans the best victim whether or not space is short. Returns false if there is none.
     pub async fn clean(&self) -> Result<bool, Error> {
         self.0.core().writable()?;
         let _right = self.0.maintenance().await;
@@ -232,8 +235,8 @@ impl<M: Media> Drive<M> {
         self.0.write_checkpoint(false).await
     }
 
-    /// Time passes: to be called every few milliseconds. An open pack that got nothing since the last tick is written
-    /// out, and a drive without requests for fifty ticks counts as idle.
+    /// A tick, to be called every few milliseconds. Open packs that got nothing since the last tick are written, and
+    /// a drive without requests for fifty ticks counts as idle.
     pub fn tick(&self) {
         let (changed, again) = {
             let mut core = self.0.core();
@@ -253,8 +256,8 @@ impl<M: Media> Drive<M> {
         }
     }
 
-    /// From now on nobody waits for room on a full backing, but for one more attempt: no more ticks are to come. Before the drive is
-    /// closed, and before what calls [`Drive::tick`] is stopped.
+    /// From now on nobody waits for room on a full backing, except for one more attempt, because no more ticks will
+    /// come. To be called before the drive is closed, and before what calls [`Drive::tick`] is stopped.
     pub fn stop_waiting_for_room(&self) {
         let again = {
             let mut core = self.0.core();
@@ -266,7 +269,7 @@ impl<M: Media> Drive<M> {
         self.0.progress.notify(usize::MAX);
     }
 
-    /// Makes everything durable, writes a last checkpoint and refuses everything from then on.
+    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on.
     pub async fn close(&self) -> Result<(), Error> {
         if self.0.core().read_only.is_some() {
             self.0.core().closed = true;
@@ -278,7 +281,7 @@ impl<M: Media> Drive<M> {
         if self.0.core().in_progress.is_some() {
             self.0.write_checkpoint(false).await?;
         }
-        // Requests that are still under way may write meanwhile. A drive that never comes to rest opens as after a crash.
+        // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
             self.0.write_checkpoint(true).await?;
             let mut core = self.0.core();
@@ -299,10 +302,10 @@ impl<M: Media> Shared<M> {
         Maintenance(self.clone())
     }
 
-    /// A checkpoint; before it, leaves are loaded of which only changes are in memory: those that were cleared, and if
-    /// changes take much of the cache or of the free segments, those with most changes. Written as overlays they would
-    /// stay changed, and the next checkpoint would have them to write again. Fails also where that brought nothing and
-    /// the map still waits for it.
+    /// Writes a checkpoint. Before it, loads leaves of which only changes are in memory: those that were cleared, and
+    /// if changes take much of the cache or of the free segments, those with most changes. Written as overlays they
+    /// would stay changed, and the next checkpoint would have to write them again. Also fails if that gained nothing
+    /// and the map still needs it.
     pub(crate) async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
         let most = {
             let core = self.core();
@@ -335,8 +338,8 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Cleans as many segments as the checkpoint may write, so that it does not take the last; fewer, if that would change more of
-    /// the map than there is memory for: what is left of a segment waits for the next.
+    /// Cleans as many segments as the checkpoint may write, so that it does not take the last ones. Fewer, if that
+    /// would change more of the map than there is memory for: the rest of the segment waits for the next checkpoint.
     async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         let (mut segments, dirty_max) = {
             let core = self.core();
@@ -362,7 +365,7 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// What cleaning in the background is to bring.
+    /// What background cleaning should gain.
     fn gain_wanted(&self) -> Gain {
         let is_there = || self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
         match () {
@@ -372,7 +375,7 @@ impl Core {
         }
     }
 
-    /// Whether host writes must wait for a checkpoint: the map's changes have outgrown the cache, or the log has
+    /// Whether host writes must wait for a checkpoint: the changes of the map have outgrown the cache, or the log has
     /// outgrown what recovery should read.
     pub(crate) fn must_checkpoint(&self) -> bool {
         self.map_pressure()

@@ -1,10 +1,10 @@
-//! Writing to a drive that is full: the groups of eight blocks that a write touches are packed anew with it, as small as the drive
-//! can.
+//! Writing to a full drive: the groups of eight blocks that a write touches are packed anew with it, as small as
+//! possible.
 //!
-//! A block that is overwritten alone gives nothing up while its neighbours in a frame live, and takes a record of its own. A full
-//! drive could not take it, although the host writes nothing that compresses worse. With its neighbours in one frame again, it
-//! takes what it took before; if need be with a dictionary that was retired since. A group that already holds just what is written
-//! stays as it is: nothing is so small.
+//! A block that is overwritten alone frees nothing while its neighbours in a frame live, and takes a record of its
+//! own. A full drive could not take it, although the host writes nothing that compresses worse. In one frame with its
+//! neighbours again, it takes as much as before; if necessary with a dictionary that was retired since. A group that
+//! already holds exactly what is written stays as it is: nothing is smaller.
 
 use codec::Dictionary;
 use layout::BLOCK_BYTES;
@@ -19,7 +19,7 @@ use crate::upkeep::recompress::GROUP_BLOCKS;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// A group of blocks that a write touches: what is there.
+/// The contents of a group of blocks that a write touches.
 struct Group {
     first: u64,
     contents: Vec<u8>,
@@ -27,22 +27,22 @@ struct Group {
 }
 
 impl<M: Media> Drive<M> {
-    /// Fills a batch from the host's bytes, with all other blocks of the groups that they touch, as far as those are data.
+    /// Fills a batch from the host's bytes, with all other data blocks of the groups that they touch.
     pub(crate) async fn prepare_densely(
         &self,
         batch: &mut Batch,
         offset: u64,
         data: &[u8],
     ) -> Result<(), Error> {
-        // Those that were retired as far as what needs them may be written.
+        // Retired ones if records that need them may still be written.
         let outgoing = self.0.core().outgoing.clone();
         let retired = self.0.dictionaries.retired().into_iter();
         let retired = retired.filter(|dictionary| outgoing.contains(&dictionary.id())).collect();
         self.fill_densely(batch, offset, data, retired).await
     }
 
-    /// Lets dictionaries that were retired be used again if a write becomes smaller by them than this batch of it. False if it does
-    /// not, or that cannot be noted on the drive.
+    /// Lets retired dictionaries be used again if they make a write smaller than this batch of it. Returns false if
+    /// they do not, or if that cannot be recorded on the drive.
     pub(crate) async fn bring_back_dictionaries(
         &self,
         offset: u64,
@@ -88,14 +88,14 @@ impl<M: Media> Drive<M> {
             place.copy_from_slice(new);
             group.add_to(batch, &recipes, touched, same);
             first = until;
-            // Compressing as well as the drive can takes its time.
+            // Compressing as well as the drive can takes a while.
             yield_now().await;
         }
         Ok(())
     }
 
-    /// Reads a group (its first block, and the one behind). Of the blocks that are `touched`, those of `whole` are overwritten: they
-    /// need not be readable. Others that are not stay as they are.
+    /// Reads a group (its first block, and the one after its last). Of the `touched` blocks, those of `whole` are
+    /// overwritten and need not be readable. Other blocks that are unreadable stay as they are.
     async fn read_group(
         &self,
         (first, until): (u64, u64),
@@ -125,7 +125,8 @@ impl<M: Media> Drive<M> {
 }
 
 impl Group {
-    /// Adds the blocks that are data or were `written` (first, and behind the last); `same` if what was written is what was there.
+    /// Adds the blocks that are data or were `written` (first, and after the last). `same`: what was written equals
+    /// what was there.
     fn add_to(&self, batch: &mut Batch, recipes: &[Recipe], written: (u64, u64), same: bool) {
         let written = written.0..written.1;
         let mapped = self.seen.iter().filter(|seen| !seen.entry.is_unmapped());

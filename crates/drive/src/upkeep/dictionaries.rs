@@ -1,4 +1,4 @@
-//! The drive's dictionaries: loaded at opening, added, retired.
+//! The drive's dictionaries: loaded at an opening, added, retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::state::recipe::Recipe;
 use crate::state::segments::Claim;
 use crate::upkeep::relief::Effort;
 
-/// Of two errors the one that may pass.
+/// Of two errors, returns the one that may be temporary.
 fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
     match error {
         Error::Corrupt(_) => before.or(Some(error)),
@@ -27,8 +27,8 @@ fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Loads the catalog and all dictionaries. What is corrupt costs the records that need it, not the opening; what the
-    /// medium does not read may be read another time, so the opening fails of it unless damage is `accepted`.
+    /// Loads the catalog and all dictionaries. Corruption costs the records that need them, not the opening. A read
+    /// error may be temporary: the opening fails, unless damage is `accepted`.
     pub(crate) async fn load_dictionaries(&self, accepted: bool) -> Result<(), Error> {
         let passing = |error: &Error| !accepted && !matches!(error, Error::Corrupt(_));
         let entries = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
@@ -89,7 +89,7 @@ impl<M: Media> Shared<M> {
         self.core().note(what);
     }
 
-    /// The catalog, and what the medium answered where it was not read.
+    /// Returns the catalog, and the read error if there was one.
     async fn read_catalog(&self) -> (Option<Catalog>, Option<Error>) {
         let mut unread = None;
         for copy in 0..CATALOG_COPIES {
@@ -105,7 +105,7 @@ impl<M: Media> Shared<M> {
         (None, unread)
     }
 
-    /// A dictionary, or why there is none; and what the medium answered where it was not read.
+    /// Returns a dictionary, or why there is none; and the read error if there was one.
     async fn read_dictionary(
         &self,
         slot: usize,
@@ -131,8 +131,8 @@ impl<M: Media> Shared<M> {
         (Err(format!("dictionary {} {why}", entry.id)), unread)
     }
 
-    /// Stores dictionaries, durably, and takes them for new records from then on; those before are retired. Answers their
-    /// ids; none: there are not enough places that are not taken by dictionaries that records may still need.
+    /// Stores dictionaries durably, uses them for new records from then on, and retires the previous ones. Returns
+    /// their ids; none if there are not enough places without dictionaries that records may still need.
     pub(crate) async fn replace_dictionaries(self: &Arc<Self>, new: Vec<Vec<u8>>) -> Result<Vec<u16>, Error> {
         let _changing = self.dictionaries.changing.lock().await;
         if self.dictionaries.is_lost() {
@@ -169,7 +169,8 @@ impl<M: Media> Shared<M> {
             let (len_bytes, crc) = (bytes.len() as u32, crc32c::crc32c(bytes));
             catalog.slots[slot] = Some(CatalogEntry { id, len_bytes, crc, retired_at: 0 });
             catalog.last_id = id;
-            // Known to the drive's own catalog only once all are there: until then the slot is free for whoever opens it.
+            // The drive's catalog names them only once all are there. Until then the place is free for the next
+            // opening.
             let mut padded = bytes.to_vec();
             padded.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
             self.write_own(&before, Some((slot, &padded))).await?;
@@ -184,7 +185,7 @@ impl<M: Media> Shared<M> {
         let mut core = self.core();
         core.dictionary_places_wanted = false;
         core.dictionaries.clone_from(&ids);
-        // They may hold records with those before. An earlier run's are sealed.
+        // They may hold records that need the previous ones. Segments of an earlier run are sealed.
         core.open_at_retirement = core.log.open_segments();
         Ok(ids)
     }
@@ -197,9 +198,10 @@ impl<M: Media> Shared<M> {
         self.core().outgoing = outgoing;
     }
 
-    /// Lets what needs these retired dictionaries be written again, if it may not already. False: there is no room to note it.
+    /// Allows records that need these retired dictionaries to be written again, if they may not be already. Returns
+    /// false if there is no room to record that.
     pub(crate) async fn bring_back(self: &Arc<Self>, mut ids: Vec<u16>) -> Result<bool, Error> {
-        // In the order of whoever else changes the catalog.
+        // Queued with others who change the catalog.
         let _changing = self.dictionaries.changing.lock().await;
         let _right = self.maintenance().await;
         {
@@ -210,15 +212,15 @@ impl<M: Media> Shared<M> {
         if ids.is_empty() { Ok(true) } else { self.note_needed(&ids).await }
     }
 
-    /// The same for whoever has the right to maintenance. False also if the catalog is being changed.
+    /// The same for a caller with the right to maintenance. Returns false also if the catalog is being changed.
     pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
-        // Whoever changes the catalog may wait for the right to maintenance.
+        // Others who change the catalog may wait for the right to maintenance.
         let Some(_changing) = self.dictionaries.changing.try_lock() else { return Ok(false) };
         self.note_needed(ids).await
     }
 
-    /// Notes durably that these are needed again: which segments may need them is counted anew, once no head appends to one that
-    /// it was written to. The caller has the rights to the catalog and to maintenance.
+    /// Records durably that these are needed again. The segments that may need them are counted anew once no head is
+    /// in a segment to which such records were written. The caller has the rights to the catalog and to maintenance.
     async fn note_needed(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         if self.dictionaries.is_lost() {
             return Ok(false);
@@ -236,7 +238,7 @@ impl<M: Media> Shared<M> {
             let mut core = self.core();
             let core = &mut *core;
             core.freeing = None;
-            // An older catalog may stand in the host's open pack.
+            // The host's open pack may hold an older catalog.
             core.log.seal(Head::Host, &mut core.segments);
             core.append_anew(&batch, Claim::Ordinary)
         };
@@ -244,22 +246,22 @@ impl<M: Media> Shared<M> {
         if !appended {
             return Ok(false);
         }
-        // All that is in memory becomes durable, the catalog with it.
+        // Everything in memory becomes durable, and the catalog with it.
         self.write_checkpoint(false).await?;
         self.take_catalog(catalog);
         Ok(true)
     }
 
-    /// Forgets retired dictionaries that no record can need: everything written when they were in use has been written
-    /// anew since, or whoever calls has looked through all of it for some of them, `looked` (ids, and what they were retired at
-    /// most). Answers how many.
+    /// Forgets retired dictionaries that no record can need: everything written while they were in use was written
+    /// anew since, or the caller has examined all of it for some of them, `looked` (ids, and the upper bound of when
+    /// they were retired). Returns how many.
     pub(crate) async fn forget_dictionaries(
         self: &Arc<Self>,
         looked: Option<(&[u16], u64)>,
     ) -> Result<usize, Error> {
         let _changing = self.dictionaries.changing.lock().await;
         let forgotten = self.forget_all_that_may(looked).await?;
-        // After an error nobody knows which catalog is on the drive: nothing moves as it is then.
+        // After an error it is unknown which catalog is on the drive. Nothing is moved as it is then.
         self.take_catalog(self.dictionaries.catalog());
         Ok(forgotten)
     }
@@ -274,7 +276,7 @@ impl<M: Media> Shared<M> {
             let open = core.log.open_segments();
             let left = !core.open_at_retirement.iter().any(|segment| open.contains(segment));
             if left {
-                // From here on nothing moves that needs them.
+                // From here on nothing that needs them is moved.
                 core.outgoing.clear();
             }
             (core.segments.oldest_sequence(), core.log.sequence(), left)
@@ -285,7 +287,7 @@ impl<M: Media> Shared<M> {
         let mut gone = Vec::new();
         for slot in &mut catalog.slots {
             match slot {
-                // All that was written with it lies in segments that no head appends to any more.
+                // Everything written with it is in segments that no head appends to any more.
                 Some(entry) if entry.retired_at == NOT_YET && left => entry.retired_at = now,
                 Some(entry)
                     if entry.retired_at > 0 && (entry.retired_at < oldest || was_looked_for(entry)) =>
@@ -300,8 +302,8 @@ impl<M: Media> Shared<M> {
             return Ok(0);
         }
         if !gone.is_empty() {
-            // What took the place of the last that needed them may stand in cleaning's open pack: a power cut must not take that
-            // and leave the catalog.
+            // What replaced the last record that needed them may be in the open pack of cleaning: a power cut must
+            // not lose that and keep the catalog.
             self.flush_moved().await?;
         }
         self.write_own(&catalog, None).await?;
@@ -311,7 +313,7 @@ impl<M: Media> Shared<M> {
         Ok(count)
     }
 
-    /// Writes the catalog and a dictionary, all in one pack, and waits until they are durable.
+    /// Writes the catalog and a dictionary in one pack, and waits until they are durable.
     async fn write_own(
         self: &Arc<Self>,
         catalog: &Catalog,
@@ -335,7 +337,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// How the host's blocks are compressed now.
+    /// Returns how the host's blocks are compressed now.
     pub(crate) fn recipe(&self) -> Recipe {
         let policy = match self.codec() {
             Policy::Auto if self.hurried.load(Ordering::Relaxed) => Policy::Lz4,

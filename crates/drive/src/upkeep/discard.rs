@@ -1,4 +1,4 @@
-//! Free space goes back to the backing.
+//! Discarding of free space in the backing.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::shared::Shared;
 use crate::state::full_backing::lacks_room;
 
 impl<M: Media> Shared<M> {
-    /// Gives one freed segment's space back to the backing. In the background, to its end: while it is under way the
-    /// segment must not be written.
+    /// Discards the space of one freed segment, in the background and to completion: until then the segment must not
+    /// be written.
     pub(crate) fn discard_one(self: &Arc<Self>) -> bool {
         let taken = {
             let mut core = self.core();
@@ -27,9 +27,9 @@ impl<M: Media> Shared<M> {
                 core.discarding = false;
                 match result {
                     Ok(()) => core.counters.discarded_bytes += len,
-                    // Giving space back may take some: of a copy-on-write file system there may be none left.
+                    // A discard may need space itself: a copy-on-write file system may have none left.
                     Err(error) if lacks_room(&error) => {}
-                    // Not worth an error: the space is merely not given back.
+                    // Not worth an error: the space is merely not discarded.
                     Err(_) => core.discard_unsupported = true,
                 }
             }

@@ -1,4 +1,4 @@
-//! Whether cleaning brings anything.
+//! Whether cleaning gains anything.
 
 use crate::state::core::Core;
 use crate::state::harvest::Harvest;
@@ -18,12 +18,12 @@ impl Core {
         }
     }
 
-    /// Whether so many segments were cleaned for nothing.
+    /// Whether this number of segments was cleaned without gain.
     pub(crate) fn cleans_in_vain(&self, most: u32) -> bool {
         self.harvest.in_vain >= most && !self.has_changed()
     }
 
-    /// Whether cleaning may bring what it did not bring before.
+    /// Whether cleaning may gain what it did not gain before.
     fn has_changed(&self) -> bool {
         let harvest = &self.harvest;
         self.segments_changed() != harvest.changed
@@ -31,7 +31,7 @@ impl Core {
             || self.segments.live_units() + self.segments.segment_units() <= harvest.live_units
     }
 
-    /// Free segments, dead ones counted.
+    /// Number of free segments, including dead ones.
     pub(crate) fn supply(&self) -> u32 {
         self.segments.free_count() + self.segments.dead_count()
     }

@@ -1,4 +1,4 @@
-//! Leaves of which only changes are in memory are loaded, so that what died under them is accounted for.
+//! Leaves of which only changes are in memory are loaded, so that what died under them is accounted.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,49 +10,53 @@ use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::core::Core;
 
-/// Leaves loaded in a round to settle what changes to them replaced; cleared ones, which take no memory, besides.
+/// Leaves loaded in a round to account what changes to them replaced; in addition to cleared ones, which take no
+/// memory.
 const LEAVES_A_ROUND: usize = 256;
-/// What they take in memory at most.
+/// Their memory at most.
 pub(crate) const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
 
 impl Core {
-    /// Free segments that writing the map does not need: for leaves that are loaded.
+    /// Number of free segments that writing the map does not need, available for leaves that are loaded.
     pub(crate) fn spare_for_leaves(&self) -> u32 {
         self.segments.free_count().saturating_sub(self.segments.map_need() + 1)
     }
 }
 
 impl<M: Media> Shared<M> {
-    /// Loads some leaves, to account for what died under them. False if that could not be: then not again before something changed.
+    /// Loads some leaves, to account what died under them. Returns false if that was not possible; then it is not
+    /// repeated before something has changed.
     pub(crate) async fn account(self: &Arc<Self>) -> bool {
-        // What cannot be read now counts on.
+        // What cannot be read now continues to count.
         let did = self.loads_overlays().await;
         let mut core = self.core();
         core.accounts_tried = Some(core.log.sequence()).filter(|_| !did);
         did
     }
 
-    /// Loads some leaves of which only changes are in memory. False if none could be, or no room is left for them.
+    /// Loads some leaves of which only changes are in memory. Returns false if none could be loaded, or no room is
+    /// left for them.
     pub(crate) async fn loads_overlays(self: &Arc<Self>) -> bool {
         let before = self.core().map.overlays();
         let _ = self.load_overlays(BYTES_A_ROUND).await;
         self.core().map.overlays() < before
     }
 
-    /// Loads some leaves of which only changes are in memory: those that take up to so much more memory, and cleared ones. Fails if
-    /// there are any and none could be loaded. What lies under nodes that cannot be read is passed over for a while.
+    /// Loads some leaves of which only changes are in memory: leaves that take up to `bytes` more memory, and cleared
+    /// ones. Fails if there are any and none could be loaded. What lies under unreadable nodes is passed over for a
+    /// while.
     pub(crate) async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
-        // With their ancestors they fit into what is kept of the newest nodes, however small the cache.
+        // Together with their ancestors they fit into the newest nodes that are always kept, however small the cache.
         const AT_ONCE: usize = 16;
-        // A leaf that holds little takes little.
+        // An almost empty leaf takes little.
         const LEAF_BYTES_MIN: u64 = 128;
         let (leaves, dirty, spare) = {
             let core = self.core();
             if core.map.overlays() == 0 {
                 return Ok(());
             }
-            // A leaf may take a whole page in the log, and only segments that writing the map does not need are there
-            // for it.
+            // A leaf may take a whole page in the log, and only segments that writing the map does not need are
+            // available for it.
             let spare = core.spare_for_leaves();
             let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
             let why = Cell::new(None);
@@ -87,16 +91,16 @@ impl<M: Media> Shared<M> {
         failed.filter(|_| loaded == 0).map_or(Ok(()), Err)
     }
 
-    /// Loads a leaf of which only changes are in memory, with what leads to it.
+    /// Loads a leaf of which only changes are in memory, with its path.
     async fn load_whole(&self, leaf: NodeId) -> Result<(), Error> {
-        // A path at a time, and again should others have evicted or moved part of it.
+        // One path at a time, and again if others have evicted or moved a part of it.
         const LOADS_MAX: u32 = 16;
         for _ in 0..LOADS_MAX {
             let missing = self.core().map.overlay_image(leaf);
             let Some(missing) = missing else { break };
             {
                 let core = self.core();
-                // Of another leaf's path, perhaps, just now.
+                // Perhaps on the path of another leaf, just now.
                 if let Some(error) = core.lost.over(missing.id, core.ticks) {
                     return Err(error.clone());
                 }

@@ -1,5 +1,5 @@
-//! Settling: what lies cold is compressed again, as well as the drive can: stronger, and neighbours together however they
-//! were written.
+//! Settling: cold data is recompressed as well as the drive can, with stronger settings, and neighbours together
+//! however they were written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,63 +20,64 @@ use crate::state::pins::Pin;
 use crate::state::recipe::Recipe;
 use crate::state::segments::{Claim, State};
 
-/// Blocks of a settled frame at most: groups of so many are looked at together.
+/// Most blocks of a settled frame. Groups of this size are examined together.
 pub(crate) const GROUP_BLOCKS: u64 = 8;
-/// zstd level and blocks of settled frames where a dictionary helps: it brings what neighbours would, and smaller frames
-/// are read sooner (docs/codec.md has the measurements).
+/// zstd level and blocks of settled frames with a dictionary. It gains what neighbours would, and smaller frames are
+/// read faster (measurements: docs/codec.md).
 const WITH_DICTIONARY: (i8, u64) = (6, 4);
-/// The same where there is none: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing
-/// at this size.
+/// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing at
+/// this size.
 const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
-/// Leaves looked at in one step, where there is nothing to do: one in each critical section, and some that map nothing.
+/// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are empty.
 const LEAVES_A_STEP: usize = 16;
-/// Leaves that map nothing, stepped over in one critical section.
+/// Empty leaves skipped in one critical section.
 const ABSENT_A_LOOK: usize = 64;
-/// Blocks read and compressed in one step: as many reads at the same time at most, which a request may have to wait for.
+/// Blocks read and compressed in one step. It is also the most reads at the same time, for which a request may have
+/// to wait.
 const BLOCKS_A_STEP: u64 = 32;
 
-/// Which records a step may settle.
+/// Records that a step may settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
-    /// Everything that is not settled yet.
+    /// Everything that is not settled.
     All,
-    /// Only what lies in segments that nothing was written to since so many packs.
+    /// Only data in segments that were not written for this number of packs.
     OlderThan(u64),
-    /// What was settled before the dictionaries in use came, as far as it becomes smaller by 3 % now. See
+    /// Data settled before the dictionaries in use, if it becomes smaller by 3 % now. See
     /// [`Drive::gain_of_settling_again`].
     Again,
 }
 
-/// The same, and why.
+/// The same, with the reason.
 #[derive(Clone, Debug)]
 pub(crate) enum Pick {
-    /// What is not settled; if told, in sealed segments whose newest pack is so many behind.
+    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind.
     Unsettled(Option<u64>),
-    /// What gains, in segments whose newest pack is not above this.
+    /// Data that gains, in segments whose newest pack is not above this.
     Again(u64),
-    /// What needs one of these dictionaries, in segments whose newest pack is not above this.
+    /// Data that needs one of these dictionaries, in segments whose newest pack is not above this.
     Needing(u64, Vec<u16>),
 }
 
-/// What a step of settling did.
+/// Result of a step of settling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettleStep {
-    /// Where the next step goes on; `None`: that was the end of the drive.
+    /// Where the next step continues; `None`: the end of the drive was reached.
     pub next_block: Option<u64>,
-    /// Blocks compressed again.
+    /// Blocks recompressed.
     pub blocks_count: u64,
-    /// What they took before and take now, in bytes of live space.
+    /// Their size before, in bytes of live space.
     pub before_bytes: u64,
-    /// See [`SettleStep::before_bytes`].
+    /// Their size now, in bytes of live space.
     pub after_bytes: u64,
-    /// There is no room to write to for now: free segments are few.
+    /// There is no room to write for now: free segments are few.
     pub no_room: bool,
 }
 
-/// What looking for work found.
+/// Result of the search for work.
 enum Looked {
-    /// Blocks to settle, one behind the other within a leaf, with their entries. Their segments stay what they are, so that an
-    /// equal entry later means an unchanged block.
+    /// Consecutive blocks to settle within a leaf, with their entries. Their segments are pinned, so that an equal
+    /// entry later means an unchanged block.
     Work(u64, Vec<Entry>, Vec<Pin>),
     /// Nothing up to this block.
     Nothing(u64),
@@ -84,11 +85,12 @@ enum Looked {
 }
 
 impl<M: Media> Drive<M> {
-    /// Compresses some of what is not settled yet, from `block` on, with what is best: a pass over the drive is steps from 0
-    /// on, each where the one before says, until there is no next block.
+    /// Recompresses some data that is not settled, from `block` on, with the best settings. A pass over the drive is
+    /// a sequence of steps from 0 on, each from where the previous one ended, until there is no next block.
     ///
     /// # Errors
-    /// What the medium answered; the drive is as it was, but for what earlier steps did.
+    ///
+    /// Errors of the medium. The drive is as it was, except for what earlier steps did.
     pub async fn settle_step(&self, block: u64, which: Settle) -> Result<SettleStep, Error> {
         let pick = match which {
             Settle::All => Pick::Unsettled(None),
@@ -129,7 +131,7 @@ impl<M: Media> Shared<M> {
                 }
                 Looked::Missing(missing) => {
                     if let Err(error) = shared.load(missing).await {
-                        // What it maps cannot be had: on behind it.
+                        // What it maps is not available. Continues behind it.
                         if !matches!(error, Error::Corrupt(_)) || matches!(pick, Pick::Needing(..)) {
                             return Err(error);
                         }
@@ -152,14 +154,14 @@ impl<M: Media> Shared<M> {
                 Stop::Missing(missing) => match shared.load(missing).await {
                     Ok(()) => continue,
                     Err(error) if matches!(pick, Pick::Needing(..)) => return Err(error),
-                    // What it maps cannot be had: on behind it.
+                    // What it maps is not available. Continues behind it.
                     Err(Error::Corrupt(_)) => break,
                     Err(error) => return Err(error),
                 },
                 Stop::NoRoom => step.no_room = true,
                 Stop::Changed => {}
                 Stop::Wait => {
-                    // A checkpoint may have to wait for the readers of a segment: not for this one.
+                    // A checkpoint may have to wait for the readers of a segment, but not for this one.
                     pins.clear();
                     shared.relieve().await?;
                 }
@@ -167,12 +169,12 @@ impl<M: Media> Shared<M> {
             step.next_block = Some(first);
             break;
         }
-        // Not given back: it was made on another thread, and is larger than those that requests need.
+        // Not returned to the pool: it was allocated on another thread, and is larger than those that requests need.
         Ok(step)
     }
 
-    /// Reads blocks and compresses them as well as the drive can, the latter where that disturbs nobody. Runs of which
-    /// something is corrupt are left out: that is told to whoever reads it, and by a scrub.
+    /// Reads blocks and compresses them as well as the drive can, the latter where it disturbs nobody. Runs with
+    /// corrupt records are left out: reads and scrubs report them.
     pub(crate) async fn make_settled(
         self: &Arc<Self>,
         first: u64,
@@ -183,7 +185,8 @@ impl<M: Media> Shared<M> {
         let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
         let (expected, pick) = (expected.to_vec(), pick.clone());
         let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
-        // What was fetched comes back: its buffers and pins are let go of here, not at the other thread's leisure.
+        // What was fetched is returned: its buffers and pins are released here, not whenever the other thread gets to
+        // it.
         let made = self.compute(move || {
             let mut batch = Batch::take();
             let mut levels = Vec::new();
@@ -195,7 +198,7 @@ impl<M: Media> Shared<M> {
                 let runs = || runs_of(group);
                 if let Pick::Needing(_, ids) = &pick {
                     let blocks = runs().into_iter().flatten().map(|i| first + (start + i) as u64);
-                    // Of what cannot be read it is not known.
+                    // Unknown for what cannot be read.
                     let needs =
                         |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
                     if !blocks.into_iter().any(needs) {
@@ -242,28 +245,28 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Blocks compressed again.
+/// Recompressed blocks.
 pub(crate) struct Made {
     batch: Batch,
-    /// At which level, up to which item.
+    /// Levels: the end of a range of items, and its level.
     levels: Vec<(usize, Option<i8>)>,
-    /// How much less space it takes than what is there.
+    /// How much less space they take than the present records.
     pub(crate) gained_bytes: u64,
 }
 
-/// How far appending came.
+/// Result of appending.
 enum Stop {
-    /// As far as it goes in one critical section.
+    /// As far as possible in one critical section.
     Done,
     NoRoom,
-    /// To be looked at anew.
+    /// Must be examined again.
     Changed,
-    /// To be loaded first.
+    /// Must be loaded first.
     Missing(Missing),
     Wait,
 }
 
-/// What records occupy of which a first block is in a part of adjacent blocks' entries.
+/// Returns the units of records whose first block is in a part of adjacent blocks' entries.
 pub(crate) fn occupied_units(entries: &[Entry], part: Range<usize>) -> u64 {
     let is_first = |i: &usize| {
         let near = i.saturating_sub(GROUP_BLOCKS as usize);
@@ -272,7 +275,7 @@ pub(crate) fn occupied_units(entries: &[Entry], part: Range<usize>) -> u64 {
     part.filter(is_first).map(|i| u64::from(entries[i].units())).sum()
 }
 
-/// Runs of blocks that are to be settled, none longer than a group.
+/// Returns runs of blocks to settle, none longer than a group.
 fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (i, _) in entries.iter().enumerate().filter(|(_, entry)| entry.is_record()) {
@@ -289,7 +292,7 @@ impl<M: Media> Shared<M> {
         Some(block).filter(|block| *block < self.core().blocks())
     }
 
-    /// All ways to compress that the drive has, for where nothing but the size counts.
+    /// Returns all ways to compress, for use where only the size counts.
     pub(crate) fn all_recipes(self: &Arc<Self>) -> Vec<Recipe> {
         let usual = self.recipe();
         if self.codec() == Policy::None {
@@ -301,7 +304,7 @@ impl<M: Media> Shared<M> {
         vec![larger(&with), larger(&without), with, without, whole, usual]
     }
 
-    /// The same with dictionaries that are not in use any more, for what they fit better.
+    /// The same with dictionaries that are not in use any more, for data that they fit better.
     pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
         if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
             return Vec::new();
@@ -318,7 +321,7 @@ impl<M: Media> Shared<M> {
         sizes(&strong).into_iter().chain(sizes(&usual)).collect()
     }
 
-    /// How cold blocks are compressed: those that a dictionary fits, and others.
+    /// Returns how cold blocks are compressed: those that a dictionary fits, and others.
     fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
         let recipe = |(least, frame_blocks), dictionaries| {
             let level = match self.codec() {
@@ -332,8 +335,8 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// The next groups of blocks of which some can be settled, in the leaf at hand. Of a group, which becomes a frame if
-    /// nothing in it is in the way, settled blocks are taken too if half of it is not settled.
+    /// Returns the next groups of blocks in the leaf of which some can be settled. If half of a group is not settled,
+    /// its settled blocks are included too: it becomes one frame, if nothing in it prevents that.
     fn look_for_unsettled(&mut self, block: u64, pick: &Pick) -> Looked {
         let blocks = self.blocks();
         let group = GROUP_BLOCKS;
@@ -372,7 +375,7 @@ impl Core {
         Looked::Nothing(at)
     }
 
-    /// Leaves of a group's entries only those that are to be settled.
+    /// Keeps only those of a group's entries that are to be settled.
     pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) {
         let may = |entry: &Entry| {
             if !entry.is_record() || entry.units() == RAW_UNITS && !entry.is_frame() {
@@ -388,7 +391,7 @@ impl Core {
             };
             old && self.log.in_memory(*entry).is_none()
         };
-        // What decides: of the others, neighbours come along.
+        // These decide. Of the others, neighbours are included.
         let wants = |entry: &Entry| match pick {
             Pick::Unsettled(_) => !entry.is_settled(),
             Pick::Again(_) => entry.is_settled(),
@@ -404,8 +407,8 @@ impl Core {
         }
     }
 
-    /// Appends what was made, from item `at` on, as far as its blocks are what they were: those from `first` on that had the
-    /// `expected` entries.
+    /// Appends recompressed items from `at` on, as long as their blocks are unchanged: the blocks from `first` on had
+    /// the `expected` entries.
     fn append_settled(
         &mut self,
         batch: &Batch,
@@ -415,7 +418,7 @@ impl Core {
         pick: &Pick,
         step: &mut SettleStep,
     ) -> Stop {
-        // Each is copied, 32 KiB at the most.
+        // Each is copied, at most 32 KiB.
         const ITEMS_A_STEP: usize = 4;
         if self.writable().is_err() {
             return Stop::NoRoom;
@@ -435,7 +438,7 @@ impl Core {
             let place = (header.block - first) as usize;
             let before = &expected[place..place + header.blocks() as usize];
             if !self.is_current(header) {
-                // The dictionaries changed meanwhile: to be made anew.
+                // The dictionaries changed meanwhile. It must be made anew.
                 return Stop::Changed;
             }
             let mut now = Vec::with_capacity(before.len());
@@ -444,7 +447,7 @@ impl Core {
             }
             if now != before {
                 if matches!(pick, Pick::Needing(..)) && !self.planted.has(PlantedBug::OverwrittenPassedOver) {
-                    // Its other blocks need what they needed: whoever looks for that must not miss them.
+                    // Its other blocks need what they needed: a search for that must not miss them.
                     return Stop::Changed;
                 }
                 *at += 1;

@@ -1,9 +1,9 @@
 //! What the medium did not take is written elsewhere.
 //!
-//! A pack that cannot be written leaves a gap in the log: whoever opened the drive now would come to an end before it. But all
-//! that was in it is in memory. So its segment is not written to any more, what lives of its records is appended again as
-//! cleaning would, changed nodes of the map are written again, and a checkpoint whose cut lies behind all that makes the log
-//! with the gap unnecessary. Until then nothing behind the gap counts as durable.
+//! A pack that cannot be written leaves a gap in the log: an opening now would find the end of the log before it. But
+//! its contents are all in memory. So its segment is not written any more, its live records are appended again as
+//! cleaning would, changed nodes of the map are written again, and a checkpoint whose cut lies behind all that makes
+//! the log with the gap unnecessary. Until then nothing behind the gap counts as durable.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::state::found::find_verified;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
 impl<M: Media> Shared<M> {
-    /// Writes elsewhere what packs hold that the medium did not take. The caller has the right to maintenance, and writes a
-    /// checkpoint next.
+    /// Writes the contents of packs elsewhere that the medium did not take. The caller has the right to maintenance,
+    /// and writes a checkpoint next.
     pub(crate) async fn rehome(self: &Arc<Self>) -> Result<(), Error> {
         loop {
             let failed = {
                 let mut core = self.core();
                 let failed = core.log.first_failed();
                 if failed.is_some() {
-                    // It may point to what is in the pack, and its cut may lie before it.
+                    // It may point to contents of the pack, and its cut may lie before it.
                     core.abandon_checkpoint();
                 }
                 failed
@@ -44,7 +44,7 @@ impl<M: Media> Shared<M> {
                 moved &= self.move_batch(batch, &buf, &mut pass).await?;
             }
             if pass.unreadable {
-                // The pack is in memory still: another time the medium may answer.
+                // The pack is still in memory. Another attempt may succeed.
                 return Err(Error::Io(
                     "what a pack replaced that the medium did not take cannot be read".into(),
                 ));

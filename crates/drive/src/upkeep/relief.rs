@@ -1,4 +1,4 @@
-//! Requests that find no space: what they do to get some.
+//! What requests do if they find no space.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::state::harvest::CLEANED_IN_VAIN_BY_REQUESTS_MAX;
 use crate::upkeep::clean::Cleaned;
 use crate::upkeep::overlays::BYTES_A_ROUND;
 
-/// What a request may still do to refine accounts, however often it is made anew. Others go on changing the map: without a
-/// limit, a write to a full drive might do so for ever.
+/// Limits what a request may still do to refine accounts, however often it is made anew. Others continue to change
+/// the map: without a limit, a write to a full drive might never end.
 pub(crate) struct Effort {
     rounds: u32,
     checkpoints: u32,
     cleanings: u32,
-    /// Whether cleaning is the next thing to try.
+    /// Whether cleaning is the next attempt.
     cleans: bool,
 }
 
@@ -30,7 +30,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Whether to clean now; not if there is another way to be tried first.
+    /// Sets whether to clean now; not if there is another way to be tried first.
     pub(crate) fn cleaning(&mut self, cleans: bool) -> &mut Effort {
         self.cleans = cleans;
         self
@@ -38,9 +38,9 @@ impl Effort {
 }
 
 impl<M: Media> Shared<M> {
-    /// Physical space seems full, but what changes to leaves not loaded have replaced may still be counted as live, and
-    /// the map not written yet is estimated: makes both more exact. False if that brought nothing, or `effort` is used
-    /// up.
+    /// Physical space seems full. But what changes to leaves not loaded have replaced may still count as live, and
+    /// the unwritten map is estimated: makes both more exact. Returns false if that gained nothing, or `effort` is
+    /// used up.
     pub(crate) async fn refine_accounts(self: &Arc<Self>, effort: &mut Effort) -> Result<bool, Error> {
         let _right = self.maintenance().await;
         let overlays = self.core().map.overlays();
@@ -66,7 +66,7 @@ impl<M: Media> Shared<M> {
                 return Ok(true);
             }
         }
-        // Frames of which blocks died may be smaller packed anew.
+        // Frames with dead blocks may be smaller packed anew.
         while effort.cleans
             && let Some(cleanings) = effort.cleanings.checked_sub(1)
             && self.core().has_repackable()
@@ -83,7 +83,7 @@ impl<M: Media> Shared<M> {
         Ok(false)
     }
 
-    /// No segment is left for the host: cleans and frees until there is. False if that cannot be.
+    /// No segment is left for the host: cleans and frees until there is one. Returns false if that is impossible.
     pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
         const ROUNDS_MAX: usize = 16;
         let _right = self.maintenance().await;
@@ -107,7 +107,7 @@ impl<M: Media> Shared<M> {
             while {
                 let core = self.core();
                 let (critical, low) = core.watermarks();
-                // At first no more than it takes: requests are waiting. If that is not enough, all there is.
+                // At first no more than necessary, because requests are waiting. If that is not enough, everything.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
                 core.supply() < goal && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
@@ -139,10 +139,10 @@ impl<M: Media> Shared<M> {
         Ok(self.core().segments.host_may_take())
     }
 
-    /// Waits until readers are done with a freed segment. False if they have none.
+    /// Waits until readers are done with a freed segment. Returns false if they have none.
     pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
         let before = self.core().segments.waiting_count();
-        // Looked at again at each tick, as readers tell nobody that they are done.
+        // Examined again at each tick, because readers send no notification when they are done.
         self.wait_for(|core| {
             core.segments.review_waiting();
             let over = core.segments.waiting_count() < before || before == 0 || core.writable().is_err();
@@ -171,7 +171,7 @@ impl<M: Media> Shared<M> {
                     && core.map_wish.waits(core.ticks)
                     && let Some(error) = &core.map_wish.error
                 {
-                    // Another checkpoint would bring as little.
+                    // Another checkpoint would gain as little.
                     return Err(error.clone());
                 }
             }
@@ -183,7 +183,7 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// How full the drive looks, and how many segments there are for loading what would tell better.
+/// How full the drive looks, and how many segments there are for loading leaves, which would show it better.
 struct Account {
     claimed: u64,
     spare: u32,
@@ -199,8 +199,8 @@ impl Core {
         self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
     }
 
-    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop: more than is by as much as
-    /// the map may take anyway.
+    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop. More than
+    /// the present changes by as much as the map may take anyway.
     pub(crate) fn dirty_max_of_cleaning(&self) -> u64 {
         self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)
     }

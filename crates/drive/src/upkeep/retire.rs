@@ -1,10 +1,10 @@
-//! Settling again: what was settled before the dictionaries in use came, where it pays; and what needs a dictionary whose place
-//! is wanted.
+//! Settling again: data that was settled before the dictionaries in use, if it is worth it; and data that needs a
+//! dictionary whose place is wanted.
 //!
-//! A map entry does not say which dictionary its record needs, and no list of them is kept. But nothing new takes a retired
-//! dictionary unless the catalog says so, so whatever lies in a segment that was written to since has been looked at since: where
-//! a record lies tells whether it is to be tried, and what was tried with success lies elsewhere. So nothing is settled twice for
-//! the same dictionaries.
+//! A map entry does not say which dictionary its record needs, and there is no list of them. But no new record uses a
+//! retired dictionary unless the catalog says so. Whatever is in a segment that was written since has been examined
+//! since: the place of a record tells whether it is to be tried, and what was tried with success is elsewhere. So
+//! nothing is settled twice for the same dictionaries.
 
 use codec::Policy;
 use layout::catalog::CATALOG_SLOTS;
@@ -20,15 +20,16 @@ use crate::state::sample::Random;
 use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
 use crate::upkeep::train::DICTIONARIES_MAX;
 
-/// Groups of blocks that are compressed on trial to see whether all should be.
+/// Groups of blocks compressed on trial to see whether all should be.
 const GROUPS_ON_TRIAL: usize = 64;
 
 impl<M: Media> Drive<M> {
-    /// How much smaller what was settled before the dictionaries in use came would get now: 1.05 is 5 % of ratio gained. Tries
-    /// it with 64 groups of blocks from all over the drive. `None`: there is nothing of the kind.
+    /// Returns how much smaller data settled before the dictionaries in use would become now: 1.05 is a gain of 5 %.
+    /// Tries it with 64 groups of blocks from all over the drive. `None`: there is no such data.
     ///
     /// # Errors
-    /// What the medium answered.
+    ///
+    /// Errors of the medium.
     pub async fn gain_of_settling_again(&self) -> Result<Option<f64>, Error> {
         let shared = &self.0;
         let adopted_at = shared.dictionaries.catalog().adopted_at;
@@ -64,24 +65,25 @@ impl<M: Media> Drive<M> {
         Ok((before > 0).then(|| before as f64 / after.max(1) as f64))
     }
 
-    /// When the dictionaries in use came, as a number of packs: whoever asks for [`Drive::gain_of_settling_again`] need do so
-    /// once for each. 0: it is not known, or there are none.
+    /// Returns when the dictionaries in use were adopted, as a number of packs: [`Drive::gain_of_settling_again`] is
+    /// needed only once for each. 0: unknown, or there are none.
     pub fn dictionaries_adopted_at(&self) -> u64 {
         self.0.dictionaries.catalog().adopted_at
     }
 
-    /// Whether dictionaries that were worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
+    /// Whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
     pub fn wants_dictionary_places(&self) -> bool {
         self.0.core().dictionary_places_wanted
     }
 
-    /// Looks through some of what may need the dictionaries that were retired first, and compresses what does with those in
-    /// use. With the last step they are forgotten, and training is due again if it had found no place. `next_block` of the
-    /// answer is `None` then, or if nothing is to be done.
+    /// Examines some of what may need the dictionaries that were retired first, and recompresses what does with those
+    /// in use. With the last step they are forgotten, and training is due again if it had found no place.
+    /// `next_block` of the result is `None` then, or if there is nothing to do.
     ///
     /// # Errors
-    /// What the medium answered, or [`Error::NoSpace`]. [`Error::Corrupt`]: something cannot be read that may need them, and they
-    /// stay.
+    ///
+    /// Errors of the medium, or [`Error::NoSpace`]. [`Error::Corrupt`]: something that may need them cannot be read,
+    /// and they stay.
     pub async fn free_dictionaries_step(&self) -> Result<SettleStep, Error> {
         let shared = &self.0;
         let (number, at, pick) = {
@@ -96,7 +98,7 @@ impl<M: Media> Drive<M> {
                 core.freeing = Some(Freeing { number: core.freeing_passes, ids, until, next_block: 0 });
             }
             let Some(freeing) = &core.freeing else {
-                // Those retired last may be told of soon: their segments are still open.
+                // Those retired last may be counted soon: their segments are still open.
                 core.dictionary_places_wanted &=
                     catalog.slots.iter().flatten().any(|entry| entry.retired_at > 0);
                 return Ok(SettleStep::default());
@@ -104,7 +106,7 @@ impl<M: Media> Drive<M> {
             (freeing.number, freeing.next_block, Pick::Needing(freeing.until, freeing.ids.clone()))
         };
         if at == 0 {
-            // What is not written yet is not moved: nothing of what is old may be so.
+            // What is not written yet is not moved: nothing old may be in that state.
             shared.flush_moved().await?;
         }
         let step = match shared.settle_step(at, &pick).await {
@@ -112,7 +114,7 @@ impl<M: Media> Drive<M> {
             Err(error) => {
                 let mut core = shared.core();
                 if matches!(error, Error::Corrupt(_)) && core.pass_of_freeing(number).is_some() {
-                    // Whether what cannot be read needs them, nobody can tell: they stay.
+                    // Whether what cannot be read needs them is unknown: they stay.
                     (core.freeing, core.dictionary_places_wanted) = (None, false);
                 }
                 return Err(error);
@@ -138,13 +140,13 @@ impl<M: Media> Drive<M> {
 }
 
 impl Core {
-    /// The pass of that number, while it goes on.
+    /// Returns the pass with this number, while it continues.
     fn pass_of_freeing(&mut self, number: u64) -> Option<&mut Freeing> {
         self.freeing.as_mut().filter(|freeing| freeing.number == number)
     }
 }
 
-/// The dictionaries to do without, if any were retired, and when the last of them was: those that were retired first, so many
+/// Returns the dictionaries to free, if any were retired, and when the last of them was: those retired first, so many
 /// that there is place for as many as one training may bring.
 fn in_the_way(catalog: &Catalog) -> Option<(Vec<u16>, u64)> {
     let mut retired: Vec<(u64, u16)> = catalog

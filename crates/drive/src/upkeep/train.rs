@@ -1,4 +1,4 @@
-//! Training dictionaries, from a sample of what was written, and keeping those that help.
+//! Training dictionaries on a sample of written data, and keeping those that help.
 
 use std::sync::Arc;
 
@@ -12,49 +12,50 @@ use crate::error::Error;
 use crate::shared::{Drive, Shared};
 use crate::state::sample::Random;
 
-/// Every so many blocks of the sample one is kept from training, to judge by.
+/// One of so many blocks of the sample is kept from training, to judge the result.
 const HOLD_OUT: usize = 4;
-/// Dictionaries in use at a time, at most: as many again can be retired and still needed, twice nearly.
+/// Most dictionaries in use at a time. As many again can be retired and still needed, nearly twice.
 pub(crate) const DICTIONARIES_MAX: usize = 6;
-/// Several dictionaries have to be so much better than one.
+/// Several dictionaries must be better than one by this factor.
 const SEVERAL_FROM: f64 = 1.005;
-/// Fewer blocks teach nothing.
+/// Fewer blocks are not enough to train.
 const SAMPLE_BLOCKS_MIN: usize = 16;
-/// Level to train for and to judge by: the foreground's.
+/// Level for training and judging: that of the foreground.
 const LEVEL: i8 = 1;
 
-/// What training came to.
+/// Result of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
-    /// The new dictionaries, taken for new records from now on; none: nothing was kept.
+    /// The new dictionaries, used for new records from now on; none: nothing was kept.
     pub ids: Vec<u16>,
-    /// How much smaller the hold-out sample gets with them, against none: 1.05 is 5 % of ratio gained. 0 if nothing could be
-    /// trained.
+    /// How much smaller the held-out sample becomes with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing
+    /// could be trained.
     pub gain: f64,
-    /// The same of the dictionaries in use before; 1 if there were none.
+    /// The same for the dictionaries in use before; 1 if there were none.
     pub gain_before: f64,
-    /// Blocks of the sample that could be compressed, of which a quarter was held out.
+    /// Compressible blocks of the sample, of which a quarter was held out.
     pub sample_blocks: usize,
-    /// The sample was read back from what the drive holds: too little was written for one of that.
+    /// The sample was read back from stored data, because too little was written.
     pub sample_read: bool,
-    /// In words, for people.
+    /// Summary for people.
     pub outcome: String,
 }
 
 impl<M: Media> Drive<M> {
-    /// Whether enough was written since dictionaries were trained last.
+    /// Whether enough was written since the last training.
     pub fn training_is_due(&self) -> bool {
         let seen = self.0.sampler.seen_blocks();
         let core = self.0.core();
         core.writable().is_ok() && self.0.uses_dictionaries() && seen >= core.schedule.due_blocks && seen > 0
     }
 
-    /// Trains a dictionary on a sample of what was written since the drive was opened, or since the last time, and takes it for
-    /// new records if it helps. If that sample is not full, one is read from places all over the drive instead, where there
-    /// is more to be had.
+    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last training, and
+    /// uses it for new records if it helps. If that sample is not full, one is read from places all over the drive
+    /// instead, if that gives more.
     ///
     /// # Errors
-    /// What the medium answered, or [`Error::NoSpace`]; nothing was changed then.
+    ///
+    /// Errors of the medium, or [`Error::NoSpace`]; nothing was changed then.
     pub async fn train(&self) -> Result<Trained, Error> {
         let shared = &self.0;
         shared.core().writable()?;
@@ -92,16 +93,17 @@ impl<M: Media> Drive<M> {
         Ok(trained)
     }
 
-    /// Forgets retired dictionaries that no record needs any more; answers how many. Done before training, too.
+    /// Forgets retired dictionaries that no record needs any more. Returns how many. Also done before each training.
     ///
     /// # Errors
-    /// What the medium answered, or [`Error::NoSpace`].
+    ///
+    /// Errors of the medium, or [`Error::NoSpace`].
     pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
         self.0.core().writable()?;
         self.0.forget_dictionaries(None).await
     }
 
-    /// The dictionaries that the drive holds, in the order of their places.
+    /// Returns the dictionaries of the drive, in the order of their places.
     pub fn dictionaries(&self) -> Vec<DictionaryStatus> {
         let catalog = self.0.dictionaries.catalog();
         let of = |entry: &CatalogEntry| DictionaryStatus {
@@ -114,16 +116,16 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// A dictionary that the drive holds.
+/// A dictionary of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DictionaryStatus {
-    /// What records call it.
+    /// Id that records use.
     pub id: u16,
     /// Its length.
     pub bytes: u64,
     /// New records are compressed with it; otherwise only old ones need it.
     pub in_use: bool,
-    /// Memory for it and its tables; `None`: it cannot be read.
+    /// Memory of the dictionary and its tables; `None`: it cannot be read.
     pub memory_bytes: Option<u64>,
 }
 
@@ -133,8 +135,8 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Trains and judges. Answers the dictionaries' bytes if they are worth keeping: a sample that they were not trained on has to get
-/// smaller by the factor `gain_min`, against none and against those in use.
+/// Trains and judges. Returns the dictionaries' bytes if they are worth keeping: a sample on which they were not
+/// trained must become smaller by the factor `gain_min`, relative to none and to those in use.
 fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Trained, Vec<Vec<u8>>) {
     let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
     let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
@@ -160,7 +162,7 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
     let several =
         codec::train_several(&seen, DICTIONARIES_MAX, most, LEVEL).map_or_else(|_| Vec::new(), made);
     let gain_of = |dictionaries: &[Dictionary]| codec::gain_of_several(dictionaries, &held, LEVEL);
-    // Several take more memory, and each needs its share of the samples: they have to be worth it.
+    // Several take more memory, and each needs its share of the samples: they must be worth it.
     let (gain_one, gain_several) = (gain_of(&one), gain_of(&several));
     let (dictionaries, gain) =
         if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
@@ -182,14 +184,14 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
 }
 
 impl<M: Media> Shared<M> {
-    /// Runs something that keeps a processor busy where that disturbs nobody.
+    /// Runs something that keeps a processor busy where it disturbs nobody.
     pub(crate) fn compute<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (send, receive) = oneshot::channel();
         (self.compute)(Box::new(move || {
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let _ = send.send(work());
         }));
         receive

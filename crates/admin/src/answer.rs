@@ -1,4 +1,4 @@
-//! What is answered to a request: paths, methods, status codes.
+//! Responses to requests: paths, methods, status codes.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -9,15 +9,15 @@ use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 use crate::address::is_host;
 use crate::metrics;
 
-/// Of `/metrics`, as Prometheus wants to see it named.
+/// Content type of `/metrics`, as Prometheus expects it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON_TYPE: &str = "application/json";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-/// What there is.
+/// The paths.
 const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
 
-/// The answer to a request. Its body is not looked at. If `host` is given, it is the only name, beside `localhost` and IP
-/// addresses, that the client may have for this machine.
+/// Returns the response to a request. Its body is ignored. If `host` is given, it is the only name, beside
+/// `localhost` and IP addresses, that the client may have for this machine.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     host: Option<&str>,
@@ -58,8 +58,8 @@ fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
     }
 }
 
-/// 200 while all drives take the requests they should; 503 if one does not. A drive that is full is well: it is read,
-/// trimmed and overwritten. One that is read-only because it was asked to be is well, too.
+/// 200 if all drives accept the requests that they should, otherwise 503. A full drive is healthy: it can be read,
+/// trimmed and overwritten. So is one that is read-only by request.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
     let sick = |drive: &&StatusReport| match drive.state {
         DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),

@@ -1,12 +1,12 @@
-//! The text format that Prometheus reads (*Exposition formats*, version 0.0.4).
+//! The text format of Prometheus (*Exposition formats*, version 0.0.4).
 //!
-//! Our metrics are not counted here but read off reports at each scrape, with labels that come and go with the drives, and
-//! `promtool check metrics` reads this format. The client libraries that are kept up either count for themselves or write
-//! OpenMetrics only, so the few lines of the format are written here.
+//! Our metrics are not counted here but read from reports at each scrape, with labels that come and go with the
+//! drives, and `promtool check metrics` reads this format. The maintained client libraries either count for
+//! themselves or write OpenMetrics only, so the few lines of the format are written here.
 
 use std::fmt::Write;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Counter,
@@ -17,16 +17,16 @@ pub(crate) enum Type {
 /// A label and its value.
 pub(crate) type Label<'a> = (&'a str, &'a str);
 
-/// Metrics being written, a family at a time.
+/// Metrics being written, one family at a time.
 #[derive(Default)]
 pub(crate) struct Exposition {
     text: String,
-    /// Of the family begun last.
+    /// Name of the current family.
     name: String,
 }
 
 impl Exposition {
-    /// Begins a family. Samples of a family stand together: all of them follow, and none comes later.
+    /// Begins a family. All its samples follow, and none comes later.
     pub(crate) fn family(&mut self, name: &str, kind: Type, help: &str) {
         let kind = match kind {
             Type::Counter => "counter",
@@ -39,12 +39,12 @@ impl Exposition {
         let _ = writeln!(self.text, "# TYPE {name} {kind}");
     }
 
-    /// A sample of the family.
+    /// Writes a sample of the family.
     pub(crate) fn sample(&mut self, labels: &[Label<'_>], value: f64) {
         self.suffixed("", labels, value);
     }
 
-    /// A sample whose name ends like this, as those of a histogram do.
+    /// Writes a sample with a suffix to its name, as those of a histogram have.
     pub(crate) fn suffixed(&mut self, suffix: &str, labels: &[Label<'_>], value: f64) {
         let _ = write!(self.text, "{}{suffix}", self.name);
         for (i, (name, value)) in labels.iter().enumerate() {
@@ -56,13 +56,13 @@ impl Exposition {
         let _ = writeln!(self.text, " {}", number(value));
     }
 
-    /// All that was written.
+    /// Returns everything written.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 }
 
-/// A value as the format has it.
+/// Formats a value.
 fn number(value: f64) -> String {
     match value {
         value if value.is_nan() => "NaN".to_string(),

@@ -1,7 +1,7 @@
-//! What monitoring asks over HTTP: `/metrics` for Prometheus, `/healthz`, `/status` as JSON. All of it is read-only: what
-//! changes a drive goes through the admin socket, which only its owner can open.
+//! Monitoring over HTTP: `/metrics` for Prometheus, `/healthz`, `/status` as JSON. All of it is read-only: changes of
+//! drives go through the admin socket.
 //!
-//! It knows no drives: whoever serves them passes in how to get their reports.
+//! This crate knows no drives. The caller passes a function that returns their reports.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What each metric is called and means. `docs/monitoring.md` lists them; a test holds the two together.
+//! Names and meanings of the metrics. `docs/monitoring.md` lists them; a test compares the two.
 
 use status::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport, Warning};
 
@@ -8,7 +8,7 @@ use crate::exposition::{Exposition, Label, Type};
 const STATES: [DriveState; 5] =
     [DriveState::Online, DriveState::ReadOnly, DriveState::Poisoned, DriveState::Closed, DriveState::Down];
 
-/// A metric with one value a drive, or none where it is not known.
+/// A metric with one value per drive, or none if it is unknown.
 type Single = (&'static str, Type, &'static str, fn(&StatusReport) -> Option<f64>);
 
 macro_rules! singles {
@@ -21,7 +21,7 @@ fn server(drive: &StatusReport, value: impl FnOnce(&ServerReport) -> u64) -> Opt
     drive.server.as_ref().map(|server| value(server) as f64)
 }
 
-/// A ratio of which nothing is known yet is 0 in the report.
+/// An unknown ratio is 0 in the report.
 fn known(ratio: f64) -> Option<f64> {
     (ratio > 0.0).then_some(ratio)
 }
@@ -164,7 +164,7 @@ const SINGLES: &[Single] = singles! {
         = |d| server(d, |server| server.requests.no_space_count);
 };
 
-/// Metrics of some drives, in the text format of Prometheus.
+/// Returns the metrics of some drives in the text format of Prometheus.
 pub fn render(drives: &[StatusReport]) -> String {
     let all: Vec<_> = drives.iter().map(|drive| (drive, status::path_text(&drive.path))).collect();
     // Of a drive that is down only the state is known.
@@ -427,7 +427,7 @@ fn events(out: &mut Exposition, drives: &Drives<'_>) {
     }
 }
 
-/// One device for all drives: told once.
+/// One device for all drives: reported once.
 fn offload(out: &mut Exposition, drives: &Drives<'_>) {
     let mut served = drives.iter().filter_map(|(drive, _)| drive.server.as_ref());
     let Some(told) = served.find_map(|server| server.offload.as_ref()) else { return };

@@ -1,7 +1,7 @@
-//! Connections: how many, for how long, and how much each may say.
+//! Connections: how many, for how long, and how much each may send.
 //!
-//! One request a connection. Whoever is slow is disconnected, and where there are too many the oldest goes first, so that
-//! clients that hold connections open keep nobody else out.
+//! One request per connection. Slow clients are disconnected, and if there are too many connections the oldest is
+//! closed, so that clients which hold connections open keep nobody out.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use crate::address::HttpAddress;
 use crate::answer::answer;
 
-/// Pause after accepting failed, most likely for want of file descriptors.
+/// Pause after a failure to accept, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Longest request line and headers.
 const REQUEST_MAX_BYTES: usize = 16 << 10;
@@ -34,17 +34,17 @@ const HEADERS_MAX: usize = 64;
 /// Clients of a Unix socket that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// How to get the reports of all drives, as they are now. Called for each request; must not wait.
+/// Returns the present reports of all drives. Called for each request; must not wait.
 pub type Reports = Arc<dyn Fn() -> Vec<StatusReport> + Send + Sync>;
 
-/// What clients may take.
+/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at one time; one more ends the oldest.
+    /// Connections at a time. A further one ends the oldest.
     pub connections: usize,
-    /// For the whole of a request's line and headers.
+    /// Time for the whole request line and headers.
     pub headers: Duration,
-    /// From connecting to the last byte of the answer.
+    /// Time from connecting to the last byte of the response.
     pub connection: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for Limits {
     }
 }
 
-/// Why it cannot be listened.
+/// The server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The address is open to the network.
@@ -77,13 +77,13 @@ enum Socket {
     Unix { _file: SocketFile, listener: UnixListener },
 }
 
-/// A port that is bound: clients can connect, and wait for [`HttpListener::serve`].
+/// A bound address: clients can connect, and wait for [`HttpListener::serve`].
 pub struct HttpListener {
     socket: Socket,
     address: HttpAddress,
 }
 
-/// A listening server; ends when dropped, with its connections.
+/// A listening server. Dropping it ends the server and its connections.
 pub struct HttpServer {
     address: HttpAddress,
     accepting: JoinHandle<()>,
@@ -139,10 +139,11 @@ impl HttpListener {
 }
 
 impl HttpServer {
-    /// Binds the port and answers clients at once; see [`HttpListener::bind`].
+    /// Binds the address and answers clients at once; see [`HttpListener::bind`].
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// As for that.
     pub fn listen(
         address: &HttpAddress,
         insecure: bool,

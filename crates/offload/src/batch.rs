@@ -1,4 +1,4 @@
-//! What goes to an offload and what comes back.
+//! Jobs for an offload, and their results.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,34 +11,34 @@ use futures::channel::oneshot;
 /// A block, or a frame of up to [`codec::FRAME_BYTES_MAX`] bytes, to compress.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its bytes; shared, because they may be read by a device while the caller is long gone.
+    /// Its bytes; shared, because a device may still read them when the caller is gone.
     pub input: Arc<[u8]>,
 }
 
-/// A job done.
+/// A finished job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What the payload is, as [`codec::Compressor::compress`] returns it: [`CodecId::Raw`] if the input is
-    /// better stored as it came, and the payload is empty then.
+    /// Kind of the payload, as [`codec::Compressor::compress`] returns it: [`CodecId::Raw`] with an empty payload if
+    /// the input is better stored uncompressed.
     pub id: CodecId,
     /// The payload.
     pub payload: Vec<u8>,
-    /// Where it was done.
+    /// Who did it.
     pub by: By,
 }
 
-/// Where a job was done.
+/// Who did a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
     /// By the device.
     Device,
     /// By the CPU.
     Software,
-    /// Nowhere: it looked incompressible.
+    /// Nobody: it looked incompressible.
     Nobody,
 }
 
-/// A batch under way: a future of the jobs' results, in their order.
+/// A batch in progress: a future of the jobs' results, in their order.
 #[must_use = "a batch is done when it is awaited"]
 pub struct Batch(State);
 
@@ -48,16 +48,16 @@ enum State {
     Taken,
 }
 
-/// Ends a batch, from any thread. Dropped without a word it leaves the batch to the CPU.
+/// Completes a batch, from any thread. If it is dropped, the CPU does the batch.
 pub struct Completer(oneshot::Sender<Vec<Done>>);
 
 impl Batch {
-    /// A batch whose results are there.
+    /// Returns a batch with its results.
     pub fn done(done: Vec<Done>) -> Batch {
         Batch(State::Done(done))
     }
 
-    /// A batch and what ends it. If nobody ends it, its jobs are done by the CPU under `software`, in the poll
+    /// Returns a batch and its completer. If nobody completes it, the CPU does its jobs under `software`, in the poll
     /// that finds out.
     pub fn channel(jobs: Arc<[Job]>, software: Policy) -> (Completer, Batch) {
         let (sender, receiver) = oneshot::channel();
@@ -66,9 +66,9 @@ impl Batch {
 }
 
 impl Completer {
-    /// Hands over the results, one for each job, in their order. Another number of them is taken for none.
+    /// Passes the results, one for each job, in their order. A different number of them counts as none.
     pub fn complete(self, done: Vec<Done>) {
-        // Whoever asked may be gone.
+        // The requester may be gone.
         let _ = self.0.send(done);
     }
 
@@ -98,7 +98,7 @@ impl Future for Batch {
     }
 }
 
-/// Does a job by the CPU, here and now.
+/// Does a job on the CPU at once.
 pub fn in_software(input: &[u8], policy: Policy) -> Done {
     let mut payload = Vec::new();
     let id = with_compressor(policy, |compressor, _| compressor.compress(input, None, &mut payload));

@@ -1,4 +1,4 @@
-//! Which offload is wanted, as text.
+//! Choice of an offload, as text.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,23 +7,24 @@ use std::sync::Arc;
 
 use crate::{Offload, Options, Qat, StartError, Workers};
 
-/// Which offload is wanted.
+/// Choice of an offload.
 ///
 /// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The CPU does it all.
+    /// The CPU does everything.
     #[default]
     None,
-    /// Intel QAT by libqatzip: the one that the system finds, or the one at a path.
+    /// Intel QAT through libqatzip: the one that the system finds, or the one at a path.
     Qat(Option<PathBuf>),
 }
 
 impl Choice {
-    /// Starts what was chosen; `None` for [`Choice::None`].
+    /// Starts the chosen one; `None` for [`Choice::None`].
     ///
     /// # Errors
-    /// [`StartError`], if it is not there. Whether to go on without is the caller's decision.
+    ///
+    /// [`StartError`], if it is not available. Whether to continue without it is the caller's decision.
     pub fn start(&self, options: Options) -> Result<Option<Arc<dyn Offload>>, StartError> {
         match self {
             Choice::None => Ok(None),
@@ -35,7 +36,7 @@ impl Choice {
     }
 }
 
-/// Text that names no [`Choice`].
+/// Text that is not a [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown offload {0:?}: expected none, qat or qat:PATH (of libqatzip.so)")]
 pub struct ParseChoiceError(String);

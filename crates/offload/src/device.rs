@@ -1,42 +1,44 @@
-//! What a device has to offer to be put behind [`Workers`](crate::Workers).
+//! Interface of a device behind [`Workers`](crate::Workers).
 
 use codec::CodecId;
 
-/// A kind of device, opened once a worker thread.
+/// A kind of device, opened once per worker thread.
 pub trait Device: Send + Sync + 'static {
     /// Its name, for people: `qat`.
     fn name(&self) -> &'static str;
 
-    /// What its payloads are. A device that writes another format than one that [`codec`] reads is of no use.
+    /// Format of its payloads. A device with a format that [`codec`] does not read is useless.
     fn codec(&self) -> CodecId;
 
-    /// Opens a session in the thread that calls, which is the only one to use it. `level` is 1 (fast) to 12
-    /// (small); a device that knows fewer takes its nearest.
+    /// Opens a session in the calling thread, which is the only one to use it. `level` is 1 (fast) to 12 (small); a
+    /// device with fewer levels uses the nearest.
     ///
     /// # Errors
-    /// [`OpenError`], if there is no device or it has nothing left to give.
+    ///
+    /// [`OpenError`], if there is no device or it has no resources left.
     fn open(&self, level: u8) -> Result<Box<dyn Session>, OpenError>;
 }
 
-/// A session with a device. It need not be `Send`: it lives and dies in one thread.
+/// A session with a device. It need not be `Send`: it stays in one thread.
 pub trait Session {
     /// Compresses `input` into `out`, waiting for the device, and returns the payload's length.
     ///
     /// # Errors
-    /// [`DeviceError`]; the job is done by the CPU then.
+    ///
+    /// [`DeviceError`]; the CPU then does the job.
     fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DeviceError>;
 }
 
 /// Why a device did not do a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// It has too much to do. The next job may fare better.
+    /// It has too much to do. The next job may succeed.
     #[error("the device is busy (code {0})")]
     Busy(i32),
-    /// It did not fit in the room given, or took part of the input only.
+    /// The payload did not fit, or only a part of the input was used.
     #[error("the device wrote too much or read too little (code {0})")]
     Length(i32),
-    /// Anything else. After some of these in a row the session is given up, and opened anew later.
+    /// Anything else. After some of these in a row the session is closed, and opened again later.
     #[error("the device failed (code {0})")]
     Failed(i32),
 }
@@ -44,15 +46,15 @@ pub enum DeviceError {
 /// Why there is no session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The library is not there, or lacks a function.
+    /// The library does not exist, or lacks a function.
     #[error("{library} cannot be loaded: {reason}; install it, or leave --offload away")]
     Library {
         /// What was looked for.
         library: String,
-        /// The loader's words.
+        /// Message of the loader.
         reason: String,
     },
-    /// The library speaks otherwise than expected.
+    /// The library has an unexpected interface.
     #[error("{library} is of a version that is not known: {reason}")]
     Version {
         /// The library.
@@ -60,7 +62,7 @@ pub enum OpenError {
         /// What was expected.
         reason: &'static str,
     },
-    /// There is a library and no device behind it.
+    /// There is a library but no device.
     #[error("{step} failed with {code}: {meaning}; check the device and its driver, or omit --offload")]
     Device {
         /// The call that failed.

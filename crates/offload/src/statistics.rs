@@ -1,14 +1,14 @@
-//! What was done, and where.
+//! Statistics of an offload.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{By, Done};
 
-/// What an offload has done since it was started. Jobs are counted when they are done.
+/// What an offload has done since it was started. Jobs are counted when they are finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Jobs done by the device, and the bytes that went into them and came out (raw ones counted as they came).
+    /// Jobs done by the device.
     pub device_jobs: u64,
     /// Bytes of input of those.
     pub device_input_bytes: u64,
@@ -18,13 +18,13 @@ pub struct Statistics {
     pub software_jobs: u64,
     /// Bytes of input of those.
     pub software_input_bytes: u64,
-    /// Jobs that nobody did: they looked incompressible.
+    /// Jobs that nobody did, because they looked incompressible.
     pub incompressible_jobs: u64,
-    /// Times that the device said it was busy.
+    /// Times that the device reported to be busy.
     pub busy: u64,
-    /// Times that the device failed or gave something that does not decompress to the input.
+    /// Times that the device failed, or returned something that does not decompress to the input.
     pub failed: u64,
-    /// Times that a session was given up after failures, to be opened anew later.
+    /// Times that a session was closed after failures, to be opened again later.
     pub given_up: u64,
     /// Batches done by the CPU at once because the queue was full.
     pub queue_full: u64,
@@ -45,7 +45,7 @@ impl fmt::Display for Statistics {
     }
 }
 
-/// The same, counted by many threads.
+/// The same, counted by several threads.
 #[derive(Default)]
 pub(crate) struct Counters {
     device_jobs: AtomicU64,

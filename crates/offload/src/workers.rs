@@ -12,18 +12,17 @@ use crate::{
     in_software,
 };
 
-/// How to use a device.
+/// Options to use a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads, and so sessions: jobs that the device has at the same time. 1 to 256.
+    /// Number of threads, and so of sessions: jobs that the device has at the same time. 1 to 256.
     pub threads: usize,
-    /// Batches that may wait for a thread; one more is done by the CPU at once. 1 or more.
+    /// Batches that may wait for a thread. A further one is done by the CPU at once. 1 or more.
     pub queue_batches: usize,
     /// Level, 1 to 12, of the device and of the CPU in its place.
     pub level: u8,
-    /// Decompress what the device gave and compare it, before it is believed. Devices check that themselves
-    /// (QAT's "compress and verify"); this is for those that one does not trust yet, and takes most of what an
-    /// offload saves.
+    /// Decompress the device's results and compare them before they are used. Devices check that themselves (QAT's
+    /// "compress and verify"); this is for those that are not trusted yet, and costs most of what an offload saves.
     pub verify: bool,
 }
 
@@ -36,23 +35,23 @@ impl Default for Options {
 /// Why no workers were started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The device gave no session.
+    /// The device provided no session.
     #[error("offload: {0}")]
     Open(#[from] OpenError),
-    /// The system gave no thread.
+    /// The system provided no thread.
     #[error("offload: cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
 }
 
 const THREADS_MAX: usize = 256;
-/// Failures in a row after which a session is given up.
+/// Failures in a row after which a session is closed.
 const FAILURES_MAX: u32 = 8;
 /// Jobs that the CPU does before a session is tried again: a device that is gone costs little, and one that comes
-/// back is used soon. Jobs and not seconds, because nothing here has a clock.
+/// back is used soon. Jobs and not seconds, because there is no clock here.
 const JOBS_BEFORE_RETRY: u32 = 256;
 
-/// An [`Offload`] made of a device and threads. Dropping it does what is queued, closes the sessions and waits for
-/// the threads.
+/// An [`Offload`] made of a device and threads. Dropping it finishes what is queued, closes the sessions and waits
+/// for the threads.
 pub struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -70,7 +69,7 @@ struct Shared {
 struct Queue {
     batches: VecDeque<(Arc<[Job]>, Completer)>,
     closed: bool,
-    /// Threads that are there to take batches.
+    /// Threads that can take batches.
     alive: usize,
 }
 
@@ -94,8 +93,9 @@ impl Workers {
     /// Starts the threads and waits for the first of them to open its session.
     ///
     /// # Errors
-    /// [`StartError`], if that session or a thread cannot be had. Sessions of further threads may fail: such a
-    /// thread works by the CPU, and tries again from time to time.
+    ///
+    /// [`StartError`], if that session or a thread is not available. Sessions of further threads may fail: such a
+    /// thread works on the CPU, and tries again from time to time.
     pub fn start(device: impl Device, options: Options) -> Result<Workers, StartError> {
         let options = Options {
             threads: options.threads.clamp(1, THREADS_MAX),
@@ -120,7 +120,7 @@ impl Workers {
             workers.threads.push(std::thread::Builder::new().name(name).spawn(move || {
                 let _alive = alive;
                 let opened = shared.device.open(shared.options.level);
-                // Only the first thread is listened to.
+                // Only the result of the first thread is used.
                 let _ = sender.send(opened.as_ref().map(|_| ()).map_err(OpenError::clone));
                 Worker { session: opened.ok(), ..Worker::new(&shared) }.run();
             })?);
@@ -169,13 +169,13 @@ impl Drop for Workers {
         self.shared.queue().closed = true;
         self.shared.arrived.notify_all();
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Tells that a thread is gone, however it went; the last one leaves no batch waiting for ever.
+/// Reports that a thread is gone, for any reason. The last one leaves no batch waiting for ever.
 struct Alive(Arc<Shared>);
 
 impl Drop for Alive {
@@ -188,12 +188,12 @@ impl Drop for Alive {
     }
 }
 
-/// One thread's state.
+/// State of one thread.
 struct Worker<'a> {
     shared: &'a Shared,
     session: Option<Box<dyn Session>>,
     failures: u32,
-    /// Jobs to do by the CPU before the device is tried again.
+    /// Jobs for the CPU before the device is tried again.
     skip: u32,
     room: Vec<u8>,
     back: Vec<u8>,
@@ -263,7 +263,7 @@ impl<'a> Worker<'a> {
             }
         }
         let session = self.session.as_mut()?;
-        // What deflate adds to incompressible data, and what libraries want besides.
+        // What deflate adds to incompressible data, and additional room that libraries need.
         self.room.resize(input.len() + input.len() / 8 + 1024, 0);
         let result = session.compress(input, &mut self.room).and_then(|bytes| {
             let payload = self.room.get(..bytes).ok_or(DeviceError::Length(0))?;

@@ -1,4 +1,4 @@
-//! Holding writers back: `throttle` near full, `pacer` while cleaning cannot keep up; `token_bucket` is the rate of both.
+//! Delaying writers: `throttle` near full, `pacer` while cleaning cannot keep up; `token_bucket` is the rate of both.
 
 pub(crate) mod pacer;
 pub(crate) mod throttle;

@@ -1,4 +1,4 @@
-//! Questions and changes by users: the admin socket, and changes of drives that are not served.
+//! Requests of users: the admin socket, and changes of drives that are not being served.
 
 pub(crate) mod admin;
 pub(crate) mod resize;

@@ -1,4 +1,4 @@
-//! Why a drive cannot be served.
+//! Errors of the service.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ pub enum ServiceError {
     /// The engine refuses the drive.
     #[error("{}: {source}", shown(path))]
     Drive {
-        /// Of the backing.
+        /// Path of the backing.
         path: PathBuf,
-        /// What the engine said.
+        /// Error of the engine.
         source: drive::Error,
     },
-    /// The drive cannot be opened for writing, because what its backing lies on has no room.
+    /// The drive cannot be opened for writing, because the file system or volume under its backing has no room.
     #[error(
         "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room there, or \
         use `pumice serve --read-only`, which writes nothing",
         shown(path)
     )]
     BackingFull {
-        /// Of the backing.
+        /// Path of the backing.
         path: PathBuf,
-        /// What the engine said.
+        /// Error of the engine.
         source: drive::Error,
     },
     /// A worker thread cannot be started.
@@ -36,29 +36,29 @@ pub enum ServiceError {
     Worker {
         /// Counted from 0.
         index: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// io_uring was demanded and is not to be had.
+    /// io_uring was required and is not available.
     #[error("io_uring is not available here: {0}; use --io auto or --io plain")]
     NoUring(io::Error),
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     #[error("the system's random number generator failed: {0}; try again")]
     Entropy(String),
     /// A worker thread is gone.
     #[error("a worker thread has stopped (see the preceding log messages)")]
     WorkerGone,
-    /// A server did not do what it was asked.
+    /// A server refused a request.
     #[error("{0}")]
     Refused(String),
-    /// An admin socket cannot be made or used.
+    /// An admin socket cannot be created or used.
     #[error("{}: cannot {action} the admin socket: {source}", shown(path))]
     Admin {
-        /// Of the socket.
+        /// Path of the socket.
         path: PathBuf,
         /// A verb.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }

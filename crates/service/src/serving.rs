@@ -1,7 +1,7 @@
 //! Serving a drive: from a request of a front end to the engine.
 //!
-//! `gate` is the way of a request, `served` a drive with all that belongs to it, `drives` the list
-//! of them, `down` a drive that could not be opened, `workers` the threads.
+//! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of them,
+//! `down` a drive that could not be opened, `workers` the threads.
 
 pub(crate) mod busy;
 pub(crate) mod down;

@@ -1,4 +1,4 @@
-//! What a served drive does without being asked: cleaning and checkpoints (`background`), training and settling (`improve`, on
+//! Background work of a served drive: cleaning and checkpoints (`background`), training and settling (`improve`, on
 //! the thread of `compute`), and scrubbing.
 
 pub(crate) mod background;

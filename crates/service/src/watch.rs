@@ -1,5 +1,5 @@
-//! What is seen of a served drive: `monitor` looks from time to time, `events` and `hook` report what happens, `report` is the
-//! status.
+//! Monitoring of a served drive: `monitor` observes it periodically, `events` and `hook` report what happens,
+//! `report` makes the status.
 
 pub(crate) mod backing;
 pub(crate) mod compression;

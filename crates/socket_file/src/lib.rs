@@ -1,7 +1,8 @@
 //! Unix sockets of servers, for their owner only.
 //!
-//! A server that ends in bad order leaves the file of its socket behind, and the next one replaces it. A socket that is bound and
-//! not listened at yet looks just as dead. So who binds a socket, and who removes one, has a lock on its directory while it does.
+//! A server that was killed leaves the file of its socket behind, and the next one replaces it. A socket that is
+//! bound but not listening yet looks just as dead. So whoever binds or removes a socket holds a lock on its
+//! directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,12 +16,12 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How long others are waited for that bind sockets in the same directory, which takes them a moment.
+/// How long to wait for others that bind sockets in the same directory, which takes them a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a lock, or a place among the clients of a server, is tried for.
+/// Interval of attempts to get a lock, or a place among the clients of a server.
 const POLL: Duration = Duration::from_millis(1);
 
-/// A socket that cannot be listened at.
+/// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
@@ -32,17 +33,17 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// The file of a socket that this process listens at; removed when dropped. To be dropped before the listener: from then on
-/// others may take the path, and the inode too.
+/// The file of a socket on which this process listens. It is removed when dropped. Drop it before the listener: from
+/// then on others may take the path, and the inode too.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: a socket that another server made in its place is left alone.
+    /// Device and inode: a socket that another server created in its place is left alone.
     identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -60,12 +61,14 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Listens at `path`, for this user only (mode 0600); the listener does not block. A socket that a dead server left is replaced.
+/// Listens on `path`, for this user only (mode 0600). The listener is non-blocking. A socket left by a dead server is
+/// replaced.
 ///
 /// # Errors
-/// When something else is at `path`, a server answers there, or the system refuses.
+///
+/// If something else is at `path`, a server is listening there, or a system call fails.
 pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), Error> {
-    // Where the directory cannot be locked there is nothing better than to go on.
+    // If the directory cannot be locked, there is no better way than to continue.
     let _lock = lock_directory(path, LOCK_PATIENCE);
     remove_dead(path)?;
     let socket = unix_socket()?;
@@ -78,10 +81,11 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
     Ok((UnixListener::from(socket), file))
 }
 
-/// Connects to the server at `path`, which may have more clients waiting than it takes.
+/// Connects to the server at `path`, which may have more clients waiting than it accepts.
 ///
 /// # Errors
-/// When nobody listens there, or takes a client within `patience`.
+///
+/// If nobody listens there, or nobody accepts within `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let since = Instant::now();
@@ -100,7 +104,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     }
 }
 
-/// Removes the socket at `path` if nobody listens there. Nothing is done while a server may be about to.
+/// Removes the socket at `path` if nobody listens there. Does nothing while a server may be about to.
 pub fn remove_if_dead(path: &Path) {
     if let Some(_lock) = lock_directory(path, Duration::ZERO) {
         // If that fails, the next one tries.
@@ -117,7 +121,7 @@ fn remove_dead(path: &Path) -> Result<(), Error> {
     }
     match connect(path, Duration::ZERO) {
         Ok(_) => Err(Error::InUse),
-        // More clients wait than it takes: it is alive.
+        // More clients wait than it accepts: it is alive.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Error::InUse),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -130,7 +134,8 @@ fn unix_socket() -> io::Result<rustix::fd::OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Locks the directory of a socket. `None`: somebody else has it, for longer than `patience`, or it cannot be locked.
+/// Locks the directory of a socket. `None`: another process holds the lock for longer than `patience`, or it cannot
+/// be locked.
 fn lock_directory(socket: &Path, patience: Duration) -> Option<File> {
     let dir = socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = File::open(dir).ok()?;

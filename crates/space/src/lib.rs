@@ -1,5 +1,5 @@
-//! Arithmetic of sizes: what is kept back, and for what; how fast space is made and used. It knows no drive: whoever plans one asks
-//! the same functions as the drive itself.
+//! Arithmetic of sizes: what is held back, and for what; how fast space is made and used. It knows no drive: plans
+//! call the same functions as the drive itself.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,9 @@ pub use reserve::{data_bytes_max, dense_bytes, host_floor_segments, kept_for_sma
 
 /// A pack is sealed once it holds this much.
 pub const PACK_SOFT_BYTES: usize = 256 * 1024;
-/// Sealed packs may wait for the medium up to this much; then writers wait.
+/// Most bytes of sealed packs that wait for the medium. Beyond this, writers wait.
 pub const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
-/// Records of log behind a checkpoint at which another is wanted: roll-forward should have no more to hold.
+/// Records of log after a checkpoint at which another one is needed. Bounds the memory of roll-forward.
 pub const LOG_RECORDS_MAX: u64 = 1 << 20;
-/// A pack never grows beyond this: a full soft one and the largest atomic write on top.
+/// Largest pack: a full soft one and the largest atomic write.
 pub const PACK_HARD_BYTES: usize = PACK_SOFT_BYTES + layout::ATOMIC_WRITE_BYTES;

@@ -1,25 +1,26 @@
-//! What the map takes, may grow by, and takes to be rewritten.
+//! Size of the map, its possible growth, and the space to rewrite it.
 
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{NODE_ENTRIES, ROOT, UNIT_BYTES};
 
 use crate::reserve::{RESERVE_MIN_SEGMENTS, reserve_segments};
 
-/// What a block takes in a leaf at most, in bytes: a pair of slot and entry.
+/// Most bytes of a block in a leaf: a pair of slot and entry.
 pub const PAIR_BYTES: u64 = 10;
 
-/// What the map can grow by, in bytes, although nothing is added to it: leaves of frames are written as runs, and grow up to a
-/// pair a block where single blocks are given up. A full drive must be able to take that, so it is kept free.
+/// Returns how much the map can grow, in bytes, although nothing is added to it: leaves of frames are written as
+/// runs, and grow up to one pair per block if single blocks are trimmed. A full drive must be able to take that, so
+/// it is kept free.
 pub fn map_growth_bytes(blocks: u64, map_bytes: u64) -> u64 {
     (blocks * PAIR_BYTES).saturating_sub(map_bytes)
 }
 
-/// What is kept free beside the reserve for rewriting the map, in bytes, on a drive of so many segments whose map takes so much,
-/// and may take so much above its leaves.
+/// Returns what is kept free in addition to the reserve for rewriting the map, in bytes, on a drive with this number
+/// of segments, map size and size above the leaves.
 ///
-/// To move or to trim the small records of one segment changes a leaf for each of them, and all nodes above: on a small drive,
-/// nearly all of the map. What that replaces is dead, but lies all over, so that it takes room until it is cleaned. Drives of a
-/// thousand segments have room for that in their reserve.
+/// To move or trim the small records of one segment changes a leaf for each of them, and all nodes above: on a small
+/// drive, nearly all of the map. What that replaces is dead, but scattered, so it takes room until it is cleaned.
+/// Drives of a thousand segments have room for that in their reserve.
 pub fn map_churn_bytes(count: u32, segment_bytes: u32, map_bytes: u64, upper_bytes: u64) -> u64 {
     // Found by filling small drives with small records and trimming them: once is too little.
     const TIMES: u64 = 2;
@@ -30,31 +31,31 @@ pub fn map_churn_bytes(count: u32, segment_bytes: u32, map_bytes: u64, upper_byt
     leaves.saturating_add(checkpoints_bytes(upper_bytes)).saturating_sub(in_reserve)
 }
 
-/// Nodes above the leaves that a drive of so many blocks can have, by level.
+/// Returns the most nodes above the leaves for a drive of so many blocks, by level.
 pub fn upper_nodes(blocks: u64) -> [u64; ROOT.level as usize] {
-    // One more for what is the drive's own.
+    // One more for the drive's own blocks.
     let nodes_at = |level: u32| blocks.div_ceil(1 << (9 * (level + 1))) + 1;
     [nodes_at(1), nodes_at(2), nodes_at(3)]
 }
 
-/// What all nodes above the leaves take at most, in bytes, on a drive of so many blocks of which so many are mapped, by a map of so
-/// many bytes.
+/// Returns the most bytes of all nodes above the leaves on a drive of `blocks` blocks with `mapped` of them mapped,
+/// by a map of `map_bytes`.
 pub fn upper_bytes(blocks: u64, mapped: u64, map_bytes: u64) -> u64 {
     let leaves = leaves_max(mapped, map_bytes);
     ancestors_bytes(upper_nodes(blocks), leaves, leaves)
 }
 
-/// Leaves that there can be.
+/// Returns the most leaves.
 pub fn leaves_max(mapped: u64, map_bytes: u64) -> u64 {
     // The shortest record of a node: its header, and one pair.
     const NODE_BYTES_MIN: u64 = (RECORD_HEADER_BYTES as u64 + PAIR_BYTES).next_multiple_of(UNIT_BYTES as u64);
     mapped.min(map_bytes / NODE_BYTES_MIN)
 }
 
-/// What the ancestors of so many nodes take at most, in bytes, on a drive with so many leaves.
+/// Returns the most bytes of the ancestors of so many nodes, on a drive with so many leaves.
 pub fn ancestors_bytes(upper_nodes: [u64; ROOT.level as usize], nodes: u64, leaves: u64) -> u64 {
-    // As many records as there can be ancestors, each of so many bytes; or, where the drive holds little, headers
-    // (with padding), and a pair for each child, of which there are no more than leaves and these nodes.
+    // As many records as there can be ancestors, each of this size; or, on an almost empty drive, headers (with
+    // padding), and a pair for each child, of which there are no more than leaves and these nodes.
     const NODE_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 32;
     const HEADER_BYTES: u64 = 32;
     let ancestors: u64 = upper_nodes.iter().map(|&most| most.min(nodes)).sum();
@@ -62,12 +63,12 @@ pub fn ancestors_bytes(upper_nodes: [u64; ROOT.level as usize], nodes: u64, leav
     (ancestors * NODE_BYTES).min(children.saturating_mul(PAIR_BYTES).saturating_add(ancestors * HEADER_BYTES))
 }
 
-/// What is kept free for writing so much map, now and once more at an opening after a crash.
+/// Returns what is kept free for writing so much map, now and once more at an opening after a crash.
 fn checkpoints_bytes(map_bytes: u64) -> u64 {
     with_ends(map_bytes).saturating_mul(2)
 }
 
-/// What so much map takes in segments, the ends of which are too short for a node.
+/// Returns the space of so much map in segments, whose ends are too short for a node.
 pub fn with_ends(map_bytes: u64) -> u64 {
     map_bytes.saturating_add(map_bytes / 4)
 }

@@ -1,47 +1,48 @@
 //! How fast cleaning and writers should go.
 
-/// How fast background work should go, and how fast writers may.
+/// How fast background work should go, and how fast writers may go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Share of its time that cleaning should take, from 0 to 1.
     pub cleaning_share: f64,
-    /// How many times as fast as they have been lately writers should go, so that space is not used up faster than it is
-    /// made: 1 keeps the rate, less slows down. `None`: as fast as they like.
+    /// How many times as fast as recently writers should go, so that space is not used up faster than it is made: 1
+    /// keeps the rate, less slows down. `None`: unlimited.
     pub writers: Option<f64>,
 }
 
 impl Pace {
-    /// Nothing to clean, nobody held back.
+    /// Nothing to clean, nobody slowed down.
     pub const FREE: Pace = Pace { cleaning_share: 0.0, writers: None };
 }
 
-/// Free and soon free space, in segments; fractions are what is left of the one that the host head fills.
+/// Free and soon free space, in segments. Fractions are the rest of the one that the host head fills.
 #[derive(Clone, Copy, Debug)]
 pub struct Supply {
-    /// Free.
+    /// Free segments.
     pub free: f64,
-    /// Free, and dead but not freed by a checkpoint yet.
+    /// Free segments, and dead ones not yet freed by a checkpoint.
     pub available: f64,
-    /// What host writes must leave.
+    /// Segments that host writes must leave.
     pub floor: f64,
-    /// The critical and the low watermark, as of [`watermarks`].
+    /// Critical and low watermark, from [`watermarks`].
     pub marks: (f64, f64),
     /// No host has written for a while.
     pub idle: bool,
 }
 
-/// The pace for a supply.
+/// Returns the pace for a supply.
 ///
-/// Cleaning's share rises with what is missing at the low watermark, and is all of its time where a quarter of the stock is
-/// missing: a drive under light load is cleaned a little all the time, and one that nobody uses slowly. Where that does not
-/// suffice writers are held back, so that they meet the rate of cleaning while most of the stock is still there
-/// (checkpoints then stay few), rather than run into the floor and wait for whole segments. Independently, what is free
-/// must last while a checkpoint is written: the last two segments above the floor are given out ever more slowly.
+/// Cleaning's share rises with the deficit at the low watermark, and is all of its time if a quarter of the stock is
+/// missing: a drive under light load is cleaned a little all the time, and an unused one slowly. If that is not
+/// enough, writers are slowed down, so that they meet the rate of cleaning while most of the stock is still there
+/// (checkpoints then stay few), instead of running into the floor and waiting for whole segments. Independently, free
+/// space must last while a checkpoint is written: the last two segments above the floor are given out ever more
+/// slowly.
 pub fn pace(supply: &Supply) -> Pace {
-    // Shares of the stock that are missing: where cleaning works without pause, and where writers keep their rate.
+    // Missing shares of the stock: where cleaning works without pause, and where writers keep their rate.
     const FULL_SPEED: f64 = 0.25;
     const BALANCE: f64 = 0.375;
-    // The rate halves for so much more of the stock missing.
+    // The rate halves for this much more of the stock missing.
     const HALVING: f64 = 0.125;
     const IDLE_SHARE_MAX: f64 = 0.25;
     const RUNWAY_SEGMENTS: f64 = 2.0;
@@ -84,7 +85,7 @@ mod tests {
         let factors: Vec<f64> =
             (12..42).map(|a| at(f64::from(a), 30.0).writers.expect("held back")).collect();
         assert!(factors.is_sorted_by(|a, b| a < b), "{factors:?}");
-        // Three eighths of the stock missing: they keep the rate they have.
+        // Three eighths of the stock missing: they keep their rate.
         assert!((at(37.0, 30.0).writers.expect("held back") - 1.0).abs() < 1e-9);
         assert!(factors[0] < 0.05 && factors[29] > 1.5, "{factors:?}");
     }

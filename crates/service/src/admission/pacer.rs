@@ -1,8 +1,8 @@
-//! Holding writers back while cleaning cannot keep up with them: each waits a little, so that none has to wait for whole
-//! segments to be cleaned.
+//! Slowing writers down while cleaning cannot keep up with them. Each waits a little, so that none has to wait until
+//! whole segments are cleaned.
 //!
-//! The drive says how many times as fast as lately writers may go ([`drive::Drive::pace`]); how fast they went is measured
-//! here. Where the rate is 1 writers take space as fast as cleaning makes it.
+//! The drive says how many times as fast as recently writers may go ([`drive::Drive::pace`]); their recent rate is
+//! measured here. At a factor of 1 writers take space as fast as cleaning makes it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,25 +12,25 @@ use tokio::time::Instant;
 
 use crate::admission::token_bucket::TokenBucket;
 
-/// What lately means: the time constant of the mean of writers' rate.
+/// Time constant of the mean of the writers' rate.
 const LATELY: Duration = Duration::from_millis(250);
-/// However little there is: without writes nothing dies, and cleaning would bring nothing.
+/// Lowest rate: without writes nothing dies, and cleaning would gain nothing.
 const RATE_MIN_BYTES_PER_SECOND: f64 = (1 << 20) as f64;
-/// What is believed of writers before they were measured.
+/// Assumed rate of writers before it is measured.
 const RATE_FIRST_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
-/// Longest that a write is held back, however large it is.
+/// Longest delay of a write, however large it is.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// Waits shorter than this are left to the next writer: timers are no finer.
+/// Shorter waits are left to the next writer, because timers are not more precise.
 const WAIT_MIN: Duration = Duration::from_millis(1);
-/// Time of writing that is let through at once after a pause.
+/// Writing time that passes without delay after a pause.
 const BURST: Duration = Duration::from_millis(5);
 
-/// Paces the writers of a drive.
+/// Delays the writers of a drive.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    /// Bytes taken so far.
+    /// Bytes admitted so far.
     written: AtomicU64,
-    /// Bytes a second; 0: not held back.
+    /// Bytes per second; 0: no delay.
     rate: AtomicU64,
     turns: TokenBucket,
     mean: Mutex<Mean>,
@@ -56,7 +56,7 @@ impl Default for Pacer {
 }
 
 impl Pacer {
-    /// Takes over what the drive says, at every tick.
+    /// Applies what the drive says, at every tick.
     pub(crate) fn set(&self, factor: Option<f64>, now: Instant) {
         let mean = {
             let mut mean = self.mean.lock();
@@ -77,7 +77,7 @@ impl Pacer {
         self.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Waits until a write of `len` bytes may go on.
+    /// Waits until a write of `len` bytes may continue.
     pub(crate) async fn admit(&self, len: usize) {
         self.written.fetch_add(len as u64, Ordering::Relaxed);
         let rate = self.rate.load(Ordering::Relaxed);
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn each_waits_a_little_and_none_for_long() {
         let (pacer, start) = (Pacer::default(), Instant::now());
-        // 4 KiB at 1 MiB/s: about 4 ms each. The first ones are let through.
+        // 4 KiB at 1 MiB/s: about 4 ms each. The first ones pass.
         let waits: Vec<Option<Duration>> = (0..40).map(|_| pacer.turn(1 << 20, 4096, start)).collect();
         assert_eq!(waits[0], None);
         let waits: Vec<Duration> = waits.into_iter().flatten().collect();
         assert!(waits.len() > 30 && waits.is_sorted());
         assert!(waits[0] < Duration::from_millis(5));
         assert_eq!(waits.last(), Some(&WAIT_MAX));
-        // A write of 32 MiB is not held back longer, nor does it hold others back longer.
+        // A write of 32 MiB is not delayed longer, nor does it delay others longer.
         let pacer = Pacer::default();
         assert_eq!(pacer.turn(1 << 20, 32 << 20, start), None);
         assert_eq!(pacer.turn(1 << 20, 4096, start), Some(WAIT_MAX));

@@ -1,7 +1,8 @@
 //! Slowing writes down before a drive is full, so that its administrators have time.
 //!
-//! Hardware drives that compress do the same: near the end they take a few MB/s, then nothing. The rate falls
-//! geometrically from [`CEILING_BYTES_PER_SECOND`] where the throttle sets in to the floor where the drive is full.
+//! Hardware drives that compress do the same: near the end they accept a few MB/s, then nothing. The rate falls
+//! geometrically from [`CEILING_BYTES_PER_SECOND`] at the usage where throttling begins to the floor where the drive
+//! is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,24 +12,24 @@ use tokio::time::Instant;
 
 use crate::admission::token_bucket::TokenBucket;
 
-/// Where the throttle sets in: as good as none.
+/// Rate where throttling begins: practically unlimited.
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
-/// Rate of a drive that is all but full, unless configured: what hardware drives give.
+/// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
-/// Credit of a writer that was idle.
+/// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
 
 /// When and how far writes are slowed down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleSettings {
-    /// Share of the space for host data at which it sets in, in percent, from 1 to 99.
+    /// Share of the space for host data at which it begins, in percent, from 1 to 99.
     pub at_percent: f64,
-    /// Rate just before the drive is full, in bytes a second, 1 at the least.
+    /// Rate just before the drive is full, in bytes per second, at least 1.
     pub floor_bytes_per_second: u64,
 }
 
 impl ThrottleSettings {
-    /// Bytes a second that writes may take when so much of the space is used; `None`: as many as come.
+    /// Returns the permitted rate of writes, in bytes per second, at this usage; `None`: unlimited.
     pub fn rate(&self, used_percent: f64) -> Option<u64> {
         if used_percent < self.at_percent {
             return None;
@@ -39,16 +40,16 @@ impl ThrottleSettings {
     }
 }
 
-/// Makes writers wait.
+/// Delays writers.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Bytes a second; 0: not throttled.
+    /// Bytes per second; 0: not throttled.
     rate: AtomicU64,
     turns: TokenBucket,
-    /// Writers stand here in the order in which they came. The first waits for its time, and takes its turn when it goes on: who
-    /// leaves before has taken nothing from those behind.
+    /// Writers queue here in the order of their arrival. The first waits for its time, and takes its turn when it
+    /// continues: a writer that leaves earlier has taken nothing from those behind it.
     queue: Mutex<()>,
-    /// The rate is another one: the first looks again.
+    /// The rate has changed: the first writer looks again.
     changed: Notify,
 }
 
@@ -73,19 +74,19 @@ impl Throttle {
         }
     }
 
-    /// Bytes a second, while throttled.
+    /// Bytes per second, while throttled.
     pub(crate) fn rate(&self) -> Option<u64> {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// Waits until a write of `len` bytes may go on.
+    /// Waits until a write of `len` bytes may continue.
     pub(crate) async fn admit(&self, len: usize) {
         if self.rate().is_none() {
             return;
         }
         let _first = self.queue.lock().await;
         loop {
-            // Before the rate is looked at: no change is missed.
+            // Before the rate is read, so that no change is missed.
             let changed = self.changed.notified();
             let Some(rate) = self.rate() else { return };
             let now = Instant::now();
@@ -112,7 +113,7 @@ mod tests {
     fn the_rate_falls_from_the_ceiling_to_the_floor() {
         assert_eq!(SETTINGS.rate(89.9), None);
         assert_eq!(SETTINGS.rate(90.0), Some(CEILING_BYTES_PER_SECOND));
-        // Half way it is the geometric mean: 64 MiB/s.
+        // Half way, it is the geometric mean: 64 MiB/s.
         assert_eq!(SETTINGS.rate(95.0), Some(64 << 20));
         assert_eq!(SETTINGS.rate(100.0), Some(4 << 20));
         assert_eq!(SETTINGS.rate(101.0), Some(4 << 20));
@@ -122,7 +123,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Whole seconds that `work` takes; the clock is one of the test's.
+    /// Returns the whole seconds that `work` takes by the clock of the test.
     async fn seconds(work: impl Future) -> u64 {
         let start = Instant::now();
         work.await;
@@ -139,7 +140,7 @@ mod tests {
     async fn writers_take_turns_at_the_rate_and_idleness_saves_nothing_up() {
         let throttle = throttled(MIB);
         let write = || throttle.admit(MIB as usize);
-        // The first goes at once, each next a second later.
+        // The first passes at once, each next one a second later.
         assert_eq!(seconds(write()).await, 0);
         assert_eq!(seconds(write()).await, 1);
         assert_eq!(seconds(async { tokio::join!(write(), write()) }).await, 2);

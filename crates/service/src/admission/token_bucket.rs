@@ -1,21 +1,21 @@
-//! A rate that writers take turns at, with credit for a short burst.
+//! A rate that writers share, with credit for a short burst.
 //!
-//! The bucket is kept as the time at which all bytes let through are worked off at the rate (the virtual scheduling of ITU-T
-//! I.371), so nothing has to fill it.
+//! The bucket is represented by the time at which all admitted bytes are worked off at the rate (virtual scheduling
+//! of ITU-T I.371), so nothing has to refill it.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Computes how long each writer waits.
+/// Calculates how long each writer waits.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
-    /// Time of writing that is let through at once after a pause.
+    /// Writing time that passes without delay after a pause.
     burst: Duration,
-    /// Longest wait that a write leaves to those behind it; `None`: any.
+    /// Longest wait that a write causes for those behind it; `None`: any.
     wait_max: Option<Duration>,
-    /// When the bytes let through so far are worked off at the rate.
+    /// When the bytes admitted so far are worked off at the rate.
     busy_until: Mutex<Option<Instant>>,
 }
 
@@ -24,7 +24,7 @@ impl TokenBucket {
         TokenBucket { burst, wait_max, busy_until: Mutex::new(None) }
     }
 
-    /// Takes `len` bytes at a rate above 0. Returns how long to wait before they may go on.
+    /// Takes `len` bytes at a rate above 0. Returns how long to wait before they may continue.
     pub(crate) fn take(&self, len: usize, bytes_per_second: u64, now: Instant) -> Duration {
         let mut busy_until = self.busy_until.lock();
         let earliest = now.checked_sub(self.burst).unwrap_or(now);
@@ -34,12 +34,12 @@ impl TokenBucket {
         start.saturating_duration_since(now)
     }
 
-    /// How long to wait now before bytes that are taken then may go on at once.
+    /// Returns how long to wait now so that bytes taken then may continue at once.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.busy_until.lock().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// Works off what was let through so far at another rate, above 0; `None`: at once.
+    /// Works off what was admitted so far at another rate, above 0; `None`: at once.
     pub(crate) fn change_rate(&self, before: u64, now: Option<u64>, at: Instant) {
         let mut busy_until = self.busy_until.lock();
         *busy_until = now.zip(*busy_until).map(|(now, until)| {
@@ -61,7 +61,7 @@ mod tests {
         let (bucket, start) = (TokenBucket::new(SECOND, None), Instant::now() + 10 * SECOND);
         let waits: Vec<Duration> = (0..4).map(|_| bucket.take(1000, 1000, start)).collect();
         assert_eq!(waits, [0, 0, 1, 2].map(Duration::from_secs));
-        // What is worked off meanwhile is waited for no more; a long pause gives one burst, not several.
+        // What is worked off meanwhile causes no wait. A long pause gives one burst, not several.
         assert_eq!(bucket.take(1000, 1000, start + 2 * SECOND), SECOND);
         assert_eq!(bucket.take(2000, 1000, start + 60 * SECOND), Duration::ZERO);
         assert_eq!(bucket.take(1000, 1000, start + 60 * SECOND), SECOND);

@@ -1,14 +1,18 @@
-//! The admin socket: one JSON request a line, one JSON answer a line, over a Unix socket for the owner only.
+//! The admin socket: JSON requests and answers, one per line, over a Unix socket for the owner only.
 //!
-//! Requests, and what answers them:
+//! | request | answer |
+//! | --- | --- |
+//! | `{"command": "status"}` | `{"drives": [...]}`, one report per drive |
+//! | `{"command": "change", "drive": UUID, "path": PATH, "change": CHANGE}` | `{"drive": {...}}`, its report afterwards |
+//! | any that fails | `{"error": "..."}` |
 //!
-//! - `{"command": "status"}`: `{"drives": [...]}`, a report a drive;
-//! - `{"command": "change", "drive": UUID, "path": PATH, "change": {"set-capacity": {"bytes": N}}}`, where `path` (as status
-//!   shows it) may be left out unless copies of the drive are served, too; or in place of the last
-//!   `{"set-size": {"bytes": N, "preallocate": false}}`, `{"set-codec": {"codec": "zstd:3"}}`, `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`,
-//!   `"start-settle"`, `"stop-settle"` or `"train"`: `{"drive": {...}}`, the drive's report afterwards.
+//! `path`, as in the status, is only needed if copies of the drive are served too. CHANGE is one of
 //!
-//! The answer to anything that failed is `{"error": "..."}`.
+//! - `{"set-capacity": {"bytes": N}}`
+//! - `{"set-size": {"bytes": N, "preallocate": false}}`
+//! - `{"set-codec": {"codec": "zstd:3"}}`
+//! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
+//! - `"start-settle"`, `"stop-settle"`, `"train"`
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -30,13 +34,13 @@ use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::served::ServedDrive;
 use log_limit::LogLimit;
 
-/// Longest request line taken.
+/// Longest request line accepted.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
-/// How long a client may take over a request, and a server over an answer.
+/// Time limit of a client for a request, and of a server for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change may take: a file may have to get much space from its filesystem.
+/// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Copies of one drive in one server that status finds.
+/// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 64;
@@ -47,47 +51,47 @@ enum Request {
     Status,
     Change {
         drive: String,
-        /// Tells copies of a drive apart.
+        /// Distinguishes copies of a drive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
         change: Change,
     },
 }
 
-/// What a server can be asked to change about a drive.
+/// A change of a drive that a server can be asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Change {
     /// The logical capacity.
     SetCapacity {
-        /// What hosts shall see.
+        /// Capacity that hosts see.
         bytes: u64,
     },
     /// The physical size.
     SetSize {
-        /// What the drive may use of its backing.
+        /// Bytes of the backing that the drive may use.
         bytes: u64,
-        /// Take the space of a longer file from its filesystem at once.
+        /// Allocate the space of a longer file at once.
         #[serde(default)]
         preallocate: bool,
     },
-    /// How new blocks are compressed.
+    /// Compression of new blocks.
     SetCodec {
-        /// As `pumice create --codec` takes it.
+        /// In the form of `pumice create --codec`.
         codec: String,
     },
-    /// Begins a scrub, or changes the rate of the one that is running.
+    /// Starts a scrub, or changes the rate of the running one.
     StartScrub {
-        /// Bytes of records a second.
+        /// Bytes of records per second.
         bytes_per_second: u64,
     },
-    /// Ends it.
+    /// Stops it.
     StopScrub,
-    /// Begins a run that settles everything, or joins the one that is under way.
+    /// Starts a run that settles everything, or joins the running one.
     StartSettle,
-    /// Ends it.
+    /// Stops it.
     StopSettle,
-    /// Trains a dictionary; the answer comes when that is done.
+    /// Trains a dictionary. The answer comes when that is done.
     Train,
 }
 
@@ -99,20 +103,21 @@ enum Answer {
     Error { error: String },
 }
 
-/// A listening admin socket; removed when dropped.
+/// A listening admin socket. It is removed when dropped.
 pub struct AdminSocket {
-    /// Goes before the listener.
+    /// Dropped before the listener.
     file: SocketFile,
     _accepting: JoinSet<()>,
-    /// Clients may stay connected for long: they keep no drive that is closed, and its backing could not be opened again.
+    /// Clients may stay connected for long. They keep no closed drive, whose backing could not be opened again.
     _drives: Drives,
 }
 
 impl AdminSocket {
-    /// Listens at `path` for questions about `drives`, those added later too, on the current runtime.
+    /// Listens at `path` for requests about `drives`, including those added later, on the current runtime.
     ///
     /// # Errors
-    /// [`ServiceError::Admin`], also when another server listens there.
+    ///
+    /// [`ServiceError::Admin`], also if another server listens there.
     pub fn listen(path: &Path, drives: impl Into<Drives>) -> Result<AdminSocket, ServiceError> {
         let failed = |action| move |source| ServiceError::Admin { path: path.to_path_buf(), action, source };
         let (listener, file) = socket_file::listen(path, BACKLOG)
@@ -142,11 +147,11 @@ impl AdminSocket {
                         }
                         let drives = answered.clone();
                         tokio::spawn(async move {
-                            // A client that hangs up or never asks is no concern of anybody.
+                            // A client may hang up or never ask.
                             let _ = answer_all(stream, &drives).await;
                         });
                     }
-                    // Out of descriptors, most likely: better slow than spinning.
+                    // Probably out of file descriptors: a pause avoids spinning.
                     Err(error) => {
                         if let Some(held_back) = failures.pass() {
                             tracing::warn!(%error, held_back, "the admin socket cannot accept");
@@ -159,14 +164,15 @@ impl AdminSocket {
         Ok(AdminSocket { file, _accepting: accepting, _drives: drives })
     }
 
-    /// Listens for questions about `drive` where [`find_served`] looks.
+    /// Listens for requests about `drive` where [`find_served`] looks.
     ///
     /// # Errors
-    /// As [`AdminSocket::listen`].
+    ///
+    /// As for [`AdminSocket::listen`].
     pub fn listen_for(drive: &Arc<ServedDrive>) -> Result<AdminSocket, ServiceError> {
         let dir = runtime_dir()?;
         let (uuid, pid) = (drive.uuid(), std::process::id());
-        // Copies of a drive have its id, and may be served, by this server too.
+        // Copies of a drive have its id, and may be served too, by this server as well.
         let others = (2..=COPIES_MAX).map(|copy| format!("{uuid}-{pid}-{copy}.sock"));
         let mut tried = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
         for name in std::iter::once(format!("{uuid}-{pid}.sock")).chain(others) {
@@ -178,23 +184,24 @@ impl AdminSocket {
         tried
     }
 
-    /// Listens for questions about the drives of a server that could not be opened, where [`find_drives`] looks.
+    /// Listens for requests about a server's drives that could not be opened, where [`find_drives`] looks.
     ///
     /// # Errors
-    /// As [`AdminSocket::listen`].
+    ///
+    /// As for [`AdminSocket::listen`].
     pub fn listen_for_down(drives: &Drives) -> Result<AdminSocket, ServiceError> {
         let path = runtime_dir()?.join(format!("down-{}.sock", std::process::id()));
         AdminSocket::listen(&path, drives.only_down())
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 }
 
-/// Admits root and the user of this process, also if the mode of the socket was changed. Otherwise returns the user id of the
-/// client, if it is known.
+/// Admits root and the user of this process, also if the mode of the socket was changed. Otherwise returns the user
+/// id of the client, if it is known.
 fn admit(stream: &UnixStream) -> Result<(), Option<u32>> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => Ok(()),
@@ -304,7 +311,8 @@ async fn answer_one(line: &[u8], drives: &Drives) -> Answer {
 /// Asks the server at an admin socket for the status of its drives.
 ///
 /// # Errors
-/// [`ServiceError::Admin`] if nobody answers in time, or not what was asked.
+///
+/// [`ServiceError::Admin`] if there is no answer in time, or a wrong one.
 pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
     match ask(socket, &Request::Status, TIMEOUT)? {
         Answer::Status(answer) => Ok(answer),
@@ -312,10 +320,11 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
     }
 }
 
-/// Asks the server that has the drive at `path`, if there is one, to change it; answers how it is then.
+/// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status afterwards.
 ///
 /// # Errors
-/// [`ServiceError::Refused`] with what the server said; [`ServiceError::Admin`] if it said nothing.
+///
+/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer.
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
     let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
     let Some((socket, report)) = found else { return Ok(None) };
@@ -347,8 +356,8 @@ fn ask(socket: &Path, request: &Request, timeout: Duration) -> Result<Answer, Se
     ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
 }
 
-/// Drives that the servers of this machine (that this user may ask) have open; with `path`, only the drive there.
-/// Sockets that servers left behind are removed.
+/// Returns the drives that the servers of this machine (as far as this user may ask them) have open; with `path`,
+/// only the drive there. Removes sockets that servers left behind.
 pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
     find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
 }
@@ -356,7 +365,7 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
 /// The same, followed by the drives that a server is configured to serve and could not open.
 pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
     let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
-    // Stable: otherwise the order of the sockets stays.
+    // The sort is stable, so that the order of the sockets stays otherwise.
     found.sort_by_key(|report| report.state == DriveState::Down);
     found
 }
@@ -388,7 +397,7 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
-        // A device is itself wherever its node lies.
+        // A device is the same wherever its node is.
         Some(if metadata.rdev() != 0 { (0, 0, metadata.rdev()) } else { (metadata.dev(), metadata.ino(), 0) })
     };
     identity(a).is_some_and(|identity_a| identity(b) == Some(identity_a))

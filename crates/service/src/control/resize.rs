@@ -1,5 +1,5 @@
-//! Changing a drive as a whole: its capacity, its size, its codec, its being anything but empty. What a server has open changes
-//! there, through its admin socket; what lies idle is opened for it here.
+//! Changes of a drive as a whole: capacity, size, codec, wipe. A drive that a server has open is changed there,
+//! through its admin socket; any other is opened here for the change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::serving::features::keeps_allocated;
 use crate::serving::open::{OpenSettings, inspect, open, open_media};
 use crate::watch::report::report;
 
-/// Sets the logical capacity of the drive at `path`, served or not. Answers how the drive is then.
+/// Sets the logical capacity of the drive at `path`, served or not. Returns the status afterwards.
 ///
 /// # Errors
-/// As [`Drive::set_logical_capacity`] and for opening a drive or reaching its server.
+///
+/// Those of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
 pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<StatusReport, ServiceError> {
     if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
         return Ok(report);
     }
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    // Opening and closing a drive leaves its marks: not for what is refused anyway.
+    // Opening and closing a drive leaves traces. Not if the change is refused anyway.
     inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
     let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
     let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
@@ -32,11 +33,12 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
     Ok(report_of(path, &drive, &media).await)
 }
 
-/// Compresses what is written to the drive at `path` from now on by another policy, served or not. Answers the codec that it
-/// had, and how the drive is then.
+/// Compresses future writes to the drive at `path` by another policy, served or not. Returns the previous codec and
+/// the status afterwards.
 ///
 /// # Errors
-/// As [`Drive::set_codec`] and for opening a drive or reaching its server.
+///
+/// Those of [`Drive::set_codec`], of opening a drive, and of reaching its server.
 pub async fn set_codec(
     path: &Path,
     policy: codec::Policy,
@@ -56,10 +58,11 @@ pub async fn set_codec(
     Ok((before.to_string(), report_of(path, &drive, &media).await))
 }
 
-/// Sets the physical size of the drive at `path`, served or not; a file is made longer first.
+/// Sets the physical size of the drive at `path`, served or not. A file is extended first.
 ///
 /// # Errors
-/// As [`Drive::set_physical_size`] and for opening a drive or reaching its server.
+///
+/// Those of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
 pub async fn set_size(
     path: &Path,
     bytes: u64,
@@ -96,13 +99,13 @@ pub(crate) async fn grow(
     allocation: Allocation,
 ) -> Result<(), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    // What the drive would refuse must not have made the file longer.
+    // If the drive refuses, the file must not have become longer.
     drive.check_physical_size(bytes).map_err(failed)?;
     if let AnyMedia::File(file) = &**media
         && file.size_bytes() < bytes
     {
         let (media, before) = (media.clone(), file.size_bytes());
-        // Taking much space from a filesystem takes a while.
+        // Allocating much space takes a while.
         let grown = tokio::task::spawn_blocking(move || match &*media {
             AnyMedia::File(file) => file.grow(bytes, allocation),
             AnyMedia::Memory(_) => Ok(before),
@@ -112,23 +115,24 @@ pub(crate) async fn grow(
     drive.set_physical_size(bytes).await.map_err(failed)
 }
 
-/// The space of a drive that was wiped.
+/// The space of a wiped drive.
 #[derive(Debug)]
 pub enum SpaceAfterWipe {
-    /// It was given back to the backing.
+    /// Discarded in the backing.
     Discarded,
-    /// It was not, by request, or because the drive or the backing cannot.
+    /// Kept by request, or because the drive or the backing cannot discard.
     Kept,
-    /// Giving it back failed.
+    /// Discarding failed.
     Failed(drive::Error),
 }
 
-/// Wipes the drive at `path`, which no server may have; with `discard` gives its space back to the backing then.
-/// `progress` gets bytes done and bytes in all.
-/// Answers what became of the space, and of the wipe.
+/// Wipes the drive at `path`, which no server may have. With `discard`, then discards its space in the backing.
+/// `progress` gets the bytes done and the total. Returns the state of the space, and the result of the wipe.
 ///
 /// # Errors
-/// As [`Drive::wipe`], and [`media::MediaError::InUse`] where a server has it. After an error the drive is not wiped.
+///
+/// Those of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
+/// wiped.
 pub async fn wipe(
     path: &Path,
     options: WipeOptions,

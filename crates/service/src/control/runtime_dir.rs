@@ -1,14 +1,14 @@
-//! Where the admin sockets of served drives lie.
+//! Directories of the admin sockets of served drives.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Environment variable that names the one directory to use instead of those tried by default.
+/// Environment variable that names a directory to use instead of the default ones.
 const OVERRIDE: &str = "PUMICE_RUNTIME_DIR";
 
-/// Directories that may hold admin sockets, the preferred first: `$PUMICE_RUNTIME_DIR` if set; else `/run/pumice`,
-/// `$XDG_RUNTIME_DIR/pumice`, and one of the user's in the directory for temporary files.
+/// Returns the directories that may hold admin sockets, the preferred one first: `$PUMICE_RUNTIME_DIR` if set; else
+/// `/run/pumice`, `$XDG_RUNTIME_DIR/pumice`, and one of the user in the directory for temporary files.
 pub fn runtime_dirs() -> Vec<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(only) = named(OVERRIDE) {
@@ -21,9 +21,10 @@ pub fn runtime_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// The first directory that can be made and written by this user, made if need be.
+/// Returns the first directory that this user can create and write, created if necessary.
 ///
 /// # Errors
+///
 /// Why the last of them cannot.
 pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -36,8 +37,8 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Makes a directory for this user only. One that is there must be the user's: in a directory for everybody's temporary
-/// files somebody else may have been first.
+/// Creates a directory for this user only. An existing one must belong to the user: in a directory for everybody's
+/// temporary files somebody else may have been first.
 fn make_private(dir: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -50,13 +51,13 @@ fn make_private(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory is one, this user's or root's, and not writable by others.
+/// Whether this is a directory of this user or of root, and not writable by others.
 fn is_own(dir: &Path) -> bool {
     is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
 }
 
-/// Whether a directory may be asked for servers: one's own. For root also that of a service's user, if it lies where only
-/// root makes directories, as in `/run`.
+/// Whether a directory may be searched for servers: the user's own. For root also that of a service's user, if it is
+/// in a place where only root creates directories, such as `/run`.
 pub(crate) fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)
@@ -65,7 +66,7 @@ pub(crate) fn trusted(dir: &Path) -> bool {
             && dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0)))
 }
 
-/// Whether it is a directory of the right owner, and not writable by others.
+/// Whether this is a directory of the right owner, and not writable by others.
 fn is_of(dir: &Path, right: impl FnOnce(u32) -> bool) -> bool {
     std::fs::symlink_metadata(dir)
         .is_ok_and(|metadata| metadata.is_dir() && right(metadata.uid()) && metadata.mode() & 0o022 == 0)
@@ -93,10 +94,10 @@ mod tests {
             eprintln!("skipped: not root, so nobody else's directory can be made");
             return Ok(());
         }
-        // A service's own: root asks it, and makes no sockets there.
+        // A service's own directory: root asks servers there, and creates no sockets.
         chown(&dir, Some(SOMEBODY), None)?;
         assert!(trusted(&dir) && make_private(&dir).is_err());
-        // Where anybody may make directories, as in /tmp, it may be anybody's.
+        // Where anybody may create directories, as in /tmp, it may be anybody's.
         set(above.path(), 0o1777)?;
         assert!(!trusted(&dir));
         set(above.path(), 0o700)?;

@@ -1,4 +1,4 @@
-//! How busy the workers are: what a drive's `auto` codec goes by.
+//! Load of the workers, which determines the codec of `auto`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// How often a worker looks at the processor time of its thread.
+/// Interval at which a worker reads the processor time of its thread.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// A worker is saturated from this share of a processor on, in thousandths: requests wait for it, not it for them.
+/// From this share of a processor on, in thousandths, a worker is saturated: requests wait for it.
 const SATURATED_FROM: u32 = 970;
 /// Below this share it has time again.
 const IDLE_BELOW: u32 = 800;
-/// Samples in a row that it takes to change the mind.
+/// Number of samples in a row that change the result.
 const SAMPLES: u32 = 3;
 
 /// A worker's share of a processor in its last second, in thousandths.
 pub(crate) type Share = Arc<AtomicU32>;
 
-/// Measures the thread it runs on, for as long as it runs.
+/// Measures the thread on which it runs, as long as it runs.
 pub(crate) async fn measure(share: Share) {
     let (mut cpu, mut since) = (thread_time(), Instant::now());
     loop {
@@ -37,11 +37,11 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Whether writes should be compressed more quickly, as the busiest worker says.
+/// Whether writes should be compressed faster, according to the busiest worker.
 pub(crate) struct Hurry {
     shares: Vec<Share>,
     hurried: bool,
-    /// Seconds in a row that said otherwise.
+    /// Seconds in a row with the opposite result.
     against: u32,
     next: Instant,
 }
@@ -51,7 +51,7 @@ impl Hurry {
         Hurry { shares, hurried: false, against: 0, next: Instant::now() + SAMPLE }
     }
 
-    /// Looks once a second, however often it is asked.
+    /// Judges once a second, however often it is called.
     pub(crate) fn judge(&mut self, now: Instant) -> bool {
         if now >= self.next {
             self.next = now + SAMPLE;

@@ -1,4 +1,5 @@
-//! A configured drive that could not be opened: it is reported as down until it is opened, or leaves the configuration.
+//! A configured drive that could not be opened. It is reported as down until it is opened or removed from the
+//! configuration.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -25,7 +26,7 @@ struct Memory {
 }
 
 impl DownDrive {
-    /// Without a failure yet, on the current runtime.
+    /// Creates it without a failure yet, on the current runtime.
     pub(crate) fn new(path: &Path, settings: &MonitorSettings) -> DownDrive {
         // A drive that cannot be read has no id.
         let hook =
@@ -47,7 +48,7 @@ impl DownDrive {
     /// Records a failed attempt to open the drive: in the log, as an event, and for the command of `--on-event`.
     pub(crate) fn fail(&self, error: &str) {
         let path = shown(&self.path);
-        // Most messages begin with the path, which is reported beside the reason.
+        // Most messages begin with the path, which is reported separately.
         let reason = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
         let event = Event {
             kind: EventKind::OpenFailed,

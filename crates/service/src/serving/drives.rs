@@ -1,4 +1,4 @@
-//! The drives of a server: a list that grows and shrinks while others look at it.
+//! The list of a server's drives, which changes while others read it.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use crate::serving::down::DownDrive;
 use crate::serving::served::ServedDrive;
 use crate::watch::monitor::MonitorSettings;
 
-/// The list as somebody sees it who does not keep it, and so keeps no drive that is closed.
+/// The list without a reference to it, so that closed drives are not kept.
 #[derive(Clone)]
 pub(crate) struct WeakDrives {
     list: Weak<RwLock<List>>,
@@ -18,13 +18,13 @@ pub(crate) struct WeakDrives {
 }
 
 impl WeakDrives {
-    /// The list, while somebody keeps it.
+    /// Returns the list, if it still exists.
     pub(crate) fn upgrade(&self) -> Option<Drives> {
         Some(Drives { list: self.list.upgrade()?, only_down: self.only_down })
     }
 }
 
-/// Drives that are being served, and those that should be and could not be opened; clones share the list.
+/// Drives that are being served, and configured ones that could not be opened. Clones share the list.
 #[derive(Clone, Default)]
 pub struct Drives {
     list: Arc<RwLock<List>>,
@@ -39,12 +39,12 @@ struct List {
 }
 
 impl Drives {
-    /// All that are served now.
+    /// Returns all drives being served.
     pub fn all(&self) -> Vec<Arc<ServedDrive>> {
         if self.only_down { Vec::new() } else { self.list.read().up.clone() }
     }
 
-    /// Those that could not be opened.
+    /// Returns those that could not be opened.
     pub fn down(&self) -> Vec<Arc<DownDrive>> {
         self.list.read().down.clone()
     }
@@ -54,23 +54,23 @@ impl Drives {
         Drives { list: self.list.clone(), only_down: true }
     }
 
-    /// The same list, not kept.
+    /// Returns the same list without keeping it.
     pub(crate) fn downgrade(&self) -> WeakDrives {
         WeakDrives { list: Arc::downgrade(&self.list), only_down: self.only_down }
     }
 
-    /// Status of each drive: those that are served, then those that could not be opened.
+    /// Returns the status of each drive: those being served, then those that could not be opened.
     pub fn reports(&self) -> Vec<StatusReport> {
         let up = self.all().into_iter().map(|drive| drive.report());
         up.chain(self.down().into_iter().map(|drive| drive.report())).collect()
     }
 
-    /// Adds one at the end.
+    /// Adds a drive at the end.
     pub fn add(&self, drive: Arc<ServedDrive>) {
         self.list.write().up.push(drive);
     }
 
-    /// Takes one off; it goes on living where it is used.
+    /// Removes a drive. It continues to exist where it is used.
     pub fn remove(&self, drive: &Arc<ServedDrive>) {
         self.list.write().up.retain(|other| !Arc::ptr_eq(other, drive));
     }
@@ -92,7 +92,7 @@ impl Drives {
         drive.fail(error);
     }
 
-    /// Takes off the drives that are down for which `stays` does not hold.
+    /// Removes the drives that are down and for which `stays` is false.
     pub fn retain_down(&self, stays: impl Fn(&Path) -> bool) {
         self.list.write().down.retain(|drive| stays(drive.path()));
     }

@@ -1,4 +1,4 @@
-//! The way of hosts' requests to a drive: counted, refused while it closes, and held back where it has to be.
+//! The path of hosts' requests to a drive: counted, refused while it closes, and delayed if necessary.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::serving::requests::Requests;
 use crate::watch::latency::Kind;
 use device::{Device, DeviceError, Extent, Geometry};
 
-/// Largest request a host should send: what NBD clients may send to any server.
+/// Largest request that a host should send: what NBD clients may send to any server.
 const MAX_TRANSFER_BYTES: u32 = 32 << 20;
 
-/// A drive as hosts reach it.
+/// A drive as hosts access it.
 pub struct Gate<M: Media> {
     pub(crate) drive: Drive<M>,
     pub(crate) requests: Arc<Requests>,

@@ -1,4 +1,4 @@
-//! Opening the drive on a path.
+//! Opening the drive at a path.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::serving::features::keeps_allocated;
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::report::idle_report;
 
-/// How long a backing that is in use is tried again, and how often.
+/// How long opening a backing that is in use is retried, and at which interval.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// How drives are opened.
+/// Settings to open a drive.
 #[derive(Clone, Debug)]
 pub struct OpenSettings {
     /// Memory for map nodes, in bytes.
@@ -30,15 +30,15 @@ pub struct OpenSettings {
     pub write_cache: bool,
     /// Nothing is written.
     pub read_only: bool,
-    /// Opens a drive whose log is damaged as it was before the damage; only with `read_only`.
+    /// Opens a drive with a damaged log as it was before the damage. Only with `read_only`.
     pub accept_damage: bool,
-    /// Whether I/O goes around the page cache.
+    /// Whether I/O bypasses the page cache.
     pub direct: Direct,
-    /// How a served drive is watched.
+    /// How a served drive is monitored.
     pub monitor: MonitorSettings,
     /// Slows writes down before the drive is full.
     pub throttle: Option<ThrottleSettings>,
-    /// Share of a processor that a served drive takes to compress its data better in the background, in percent from 0
+    /// Share of a processor that a served drive uses to compress its data better in the background, in percent from 0
     /// (off) to 100.
     pub background_cpu_percent: f64,
 }
@@ -62,7 +62,7 @@ impl Default for OpenSettings {
 }
 
 impl OpenSettings {
-    /// Opens to look only: nothing is written, recovery happens in memory.
+    /// Settings to inspect a drive: nothing is written, recovery happens in memory.
     pub fn read_only(accept_damage: bool) -> OpenSettings {
         OpenSettings { read_only: true, accept_damage, ..OpenSettings::default() }
     }
@@ -71,14 +71,14 @@ impl OpenSettings {
 /// How long flushes wait for room on a full backing: ten seconds of ticks.
 const FULL_BACKING_PATIENCE_TICKS: u64 = 1000;
 
-/// Who works for a drive that is served.
+/// Helpers of a served drive.
 pub(crate) struct Helpers {
     pub(crate) compute: Compute,
     pub(crate) offload: Option<Arc<dyn Offload>>,
 }
 
-/// Opens the backing at `path`, locked, and the drive on it; served, what takes long is left to
-/// others; otherwise all is done by the thread that asks.
+/// Opens the backing at `path`, locked, and the drive on it. With helpers, long work is passed to them. Otherwise the
+/// calling thread does everything.
 pub(crate) async fn open(
     path: &Path,
     settings: &OpenSettings,
@@ -102,7 +102,7 @@ pub(crate) async fn open(
     Ok((drive, media))
 }
 
-/// Why the engine refuses to open a drive.
+/// Returns why the engine refuses to open a drive.
 fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
     let path = path.to_path_buf();
     match media {
@@ -111,8 +111,8 @@ fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
     }
 }
 
-/// Opens the backing. Of a server that was killed the kernel keeps the files, and so the lock, until its rings are taken
-/// down, which may be a moment after the process is gone.
+/// Opens the backing. The kernel keeps the files of a killed server, and so the lock, until its rings are closed,
+/// which may be a moment after the process is gone.
 pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
     let since = Instant::now();
     loop {
@@ -131,10 +131,11 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
     }
 }
 
-/// Opens the drive at `path` to look at it; nothing is written.
+/// Opens the drive at `path` to inspect it. Nothing is written.
 ///
 /// # Errors
-/// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if it is none or damaged.
+///
+/// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if there is none or it is damaged.
 pub async fn inspect(
     path: &Path,
     accept_damage: bool,
@@ -143,11 +144,12 @@ pub async fn inspect(
     open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
 }
 
-/// Status of the drive at `path`, which no server has; nothing is written. `accept_damage` is for a drive that [`inspect`]
-/// refuses as damaged: it is reported as damaged, as it was before the damage.
+/// Returns the status of the drive at `path`, which is not being served. Nothing is written. `accept_damage` is for a
+/// drive that [`inspect`] refuses as damaged: it is reported as damaged, in the state before the damage.
 ///
 /// # Errors
-/// As [`inspect`].
+///
+/// As for [`inspect`].
 pub async fn inspect_status(
     path: &Path,
     accept_damage: bool,

@@ -8,26 +8,26 @@ use status::RequestReport;
 
 use crate::watch::latency::{Kind, Latencies};
 
-/// Requests of a served drive since it was opened, and whether new ones are taken.
+/// Requests of a served drive since it was opened, and whether new ones are accepted.
 #[derive(Default)]
 pub struct Requests {
     closing: AtomicBool,
     in_flight: AtomicU64,
-    /// Reads begun.
+    /// Reads started.
     pub reads: AtomicU64,
-    /// Writes begun.
+    /// Writes started.
     pub writes: AtomicU64,
-    /// Flushes begun.
+    /// Flushes started.
     pub flushes: AtomicU64,
-    /// Trims and write-zeroes begun.
+    /// Trims and write-zeroes started.
     pub trims: AtomicU64,
-    /// Questions about what ranges hold.
+    /// Requests for the allocation of ranges.
     pub extents: AtomicU64,
-    /// Requests that ended in an error.
+    /// Requests that failed.
     pub errors: AtomicU64,
-    /// Of these, refused for want of physical space.
+    /// Those refused for lack of physical space.
     pub no_space: AtomicU64,
-    /// How long those took that ended well.
+    /// Latencies of successful requests.
     pub latencies: Latencies,
 }
 
@@ -45,7 +45,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl InFlight<'_> {
-    /// Counts the request's end.
+    /// Counts the end of the request.
     pub(crate) fn end<T>(self, result: Result<T, drive::Error>) -> Result<T, DeviceError> {
         match result {
             Ok(answer) => {
@@ -66,12 +66,12 @@ impl InFlight<'_> {
 }
 
 impl Requests {
-    /// For requests from so many threads.
+    /// Creates counters for requests from this number of threads.
     pub fn new(threads: usize) -> Requests {
         Requests { latencies: Latencies::new(threads), ..Requests::default() }
     }
 
-    /// Counts a request in, unless the drive is closing.
+    /// Counts the start of a request, unless the drive is closing.
     pub(crate) fn begin(&self, kind: Kind) -> Result<InFlight<'_>, DeviceError> {
         let count = match kind {
             Kind::Read => &self.reads,
@@ -82,13 +82,14 @@ impl Requests {
         self.begin_counted(count, Some(kind))
     }
 
-    /// Likewise for a question about what ranges hold, which is not timed.
+    /// The same for a request for the allocation of ranges, which is not timed.
     pub(crate) fn begin_extents(&self) -> Result<InFlight<'_>, DeviceError> {
         self.begin_counted(&self.extents, None)
     }
 
     fn begin_counted(&self, count: &AtomicU64, kind: Option<Kind>) -> Result<InFlight<'_>, DeviceError> {
-        // In this order, so that whoever closes either sees the request or the request sees the closing.
+        // In this order, so that either the closing drive sees the request, or the request sees that the drive is
+        // closing.
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let request = InFlight { requests: self, kind, since: Instant::now() };
         if self.closing.load(Ordering::SeqCst) {

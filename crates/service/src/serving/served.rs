@@ -26,7 +26,7 @@ use crate::watch::offload_report::offload_report;
 use crate::watch::report::report;
 use device::{Device, DeviceError, Extent, Geometry};
 
-/// A drive on its workers: a [`Device`] that counts its requests and can be closed under its clients.
+/// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are connected.
 pub struct ServedDrive {
     path: PathBuf,
     gate: Gate<AnyMedia>,
@@ -34,7 +34,7 @@ pub struct ServedDrive {
     direct: bool,
     keep_allocated: bool,
     backend: IoBackend,
-    /// What compresses for it, and its name.
+    /// Compression device, with its name.
     offload: Option<(String, Arc<dyn Offload>)>,
     threads: usize,
     monitor: Monitor,
@@ -43,22 +43,23 @@ pub struct ServedDrive {
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
     improver: Improver,
-    /// Held while the backing grows, which keeps it locked; false once the drive is closed.
+    /// Held while the backing grows, which keeps it locked. False once the drive is closed.
     may_grow: Mutex<bool>,
 }
 
 impl ServedDrive {
-    /// Opens the drive at `path` (recovering it if need be) and starts its background work on worker `index`.
+    /// Opens the drive at `path` (recovering it if necessary) and starts its background work on worker `index`.
     ///
     /// # Errors
-    /// What opening the backing or the drive said.
+    ///
+    /// Errors of opening the backing or the drive.
     pub async fn open(
         path: &Path,
         settings: &OpenSettings,
         workers: &Workers,
         index: usize,
     ) -> Result<Arc<ServedDrive>, ServiceError> {
-        // Clients of the admin socket may stand in another directory.
+        // Clients of the admin socket may be in another directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let meter = Arc::new(Meter::default());
         let (drive, media, keep_allocated) = {
@@ -110,12 +111,12 @@ impl ServedDrive {
         }))
     }
 
-    /// Of the backing, absolute.
+    /// Absolute path of the backing.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The drive's identity.
+    /// Id of the drive.
     pub fn uuid(&self) -> uuid::Uuid {
         uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
     }
@@ -125,12 +126,12 @@ impl ServedDrive {
         *self.nbd_uris.lock() = uris;
     }
 
-    /// Requests so far.
+    /// Counts of requests.
     pub fn requests(&self) -> &Requests {
         &self.gate.requests
     }
 
-    /// What the drive tells about itself.
+    /// Returns the status of the drive.
     pub fn report(&self) -> StatusReport {
         let status = self.gate.drive.status();
         let mut report = report(&self.path, &status, &self.gate.drive, self.keep_allocated);
@@ -162,10 +163,11 @@ impl ServedDrive {
         self.gate.drive.set_map_budget_bytes(bytes);
     }
 
-    /// Lets hosts see `bytes`; those that connect from now on do.
+    /// Increases the capacity that hosts see, for those that connect from now on.
     ///
     /// # Errors
-    /// As [`Drive::set_logical_capacity`].
+    ///
+    /// As for [`Drive::set_logical_capacity`].
     pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), ServiceError> {
         let before = self.gate.drive.logical_capacity_bytes();
         self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
@@ -173,10 +175,11 @@ impl ServedDrive {
         Ok(())
     }
 
-    /// Compresses what is written from now on by another policy.
+    /// Compresses future writes by another policy.
     ///
     /// # Errors
-    /// As [`Drive::set_codec`].
+    ///
+    /// As for [`Drive::set_codec`].
     pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), ServiceError> {
         let before = self.gate.drive.status().codec;
         self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
@@ -184,11 +187,12 @@ impl ServedDrive {
         Ok(())
     }
 
-    /// Lets the drive use `bytes` of its backing; a file grows first, taking the space from its filesystem as
-    /// `allocation` says.
+    /// Lets the drive use `bytes` of its backing. A file is extended first, with space allocated according to
+    /// `allocation`.
     ///
     /// # Errors
-    /// As [`Drive::set_physical_size`] and [`FileMedia::grow`]; and once the drive is closed.
+    ///
+    /// As for [`Drive::set_physical_size`] and [`FileMedia::grow`]; and if the drive is closed.
     pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
         let may_grow = self.may_grow.lock().await;
         if !*may_grow {
@@ -200,37 +204,37 @@ impl ServedDrive {
         Ok(())
     }
 
-    /// Reads and verifies every record in the background, so many bytes of them a second. One that is running goes on at
-    /// that rate.
+    /// Reads and verifies every record in the background at this rate, in bytes of records per second. A running
+    /// scrub continues at that rate.
     pub fn start_scrub(&self, bytes_per_second: u64) {
         self.scrubber.start(bytes_per_second);
     }
 
-    /// Ends a scrub that is running.
+    /// Stops a running scrub.
     pub fn stop_scrub(&self) {
         self.scrubber.stop();
     }
 
-    /// Changes the share of a processor that the drive takes in the background, in percent from 0 (off) to 100.
+    /// Changes the share of a processor that the drive uses in the background, in percent from 0 (off) to 100.
     pub fn set_background_cpu_percent(&self, percent: f64) {
         self.improver.set_background_cpu_percent(percent);
     }
 
-    /// Compresses everything that is not settled yet again, in the background but at full speed. A run that is under way
-    /// goes on.
+    /// Recompresses everything that is not settled, in the background but at full speed. A running one continues.
     pub fn start_settle(&self) {
         self.improver.start_run();
     }
 
-    /// Ends such a run.
+    /// Stops such a run.
     pub fn stop_settle(&self) {
         self.improver.stop_run();
     }
 
-    /// Trains a dictionary on a sample of what was written since the drive was opened, or since the last training.
+    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last training.
     ///
     /// # Errors
-    /// As [`Drive::train`].
+    ///
+    /// As for [`Drive::train`].
     pub async fn train(&self) -> Result<Trained, ServiceError> {
         self.improver.train().await.map_err(|source| self.failed(source))
     }
@@ -243,7 +247,8 @@ impl ServedDrive {
     /// drive. Closing again does nothing.
     ///
     /// # Errors
-    /// What the last flush or checkpoint said: the drive then recovers at its next opening.
+    ///
+    /// The error of the last flush or checkpoint: the drive then recovers at its next opening.
     pub async fn close(&self, patience: Duration) -> Result<(), ServiceError> {
         const POLL: Duration = Duration::from_millis(1);
         let Some(background) = self.background.lock().await.take() else { return Ok(()) };
@@ -264,7 +269,7 @@ impl ServedDrive {
         }
         self.scrubber.stop();
         self.gate.drive.stop_waiting_for_room();
-        // First: what it waits for may need the others.
+        // First, because what it waits for may need the others.
         self.improver.stop().await;
         let clock = background.stop_maintenance().await;
         self.monitor.stop().await;

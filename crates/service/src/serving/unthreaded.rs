@@ -1,5 +1,5 @@
-//! A served drive without threads, clocks and people: the way of hosts' requests, and its background as futures for whoever
-//! runs them. That is how a simulator serves one.
+//! A served drive without threads and clocks: the path of hosts' requests, and its background work as futures that
+//! the caller runs. A simulator serves drives in this way.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use crate::serving::requests::Requests;
 use crate::upkeep::background::{maintain, tick};
 use crate::upkeep::improve::{self, improve};
 
-/// What a drive does in the background, until it is done or dropped.
+/// Background work of a drive, until it is done or dropped.
 pub type BackgroundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A served drive without threads.
 pub struct Unthreaded<M: Media> {
-    /// The way of hosts' requests.
+    /// Path of hosts' requests.
     pub gate: Arc<Gate<M>>,
     improving: Arc<improve::Shared<M>>,
     stop: watch::Sender<bool>,
 }
 
 impl<M: Media> Unthreaded<M> {
-    /// Serves a drive that was just opened; the futures have to be polled in the context of a tokio runtime, whose clock they
-    /// go by. Work for other threads is done by whoever asks for it.
+    /// Serves a drive that was just opened. The futures must be polled in the context of a tokio runtime, whose clock
+    /// they use. Work for other threads is done by the caller.
     pub fn new(
         drive: Drive<M>,
         throttle: Option<ThrottleSettings>,
@@ -62,12 +62,12 @@ impl<M: Media> Unthreaded<M> {
         (Unthreaded { gate, improving, stop }, background)
     }
 
-    /// Lets its background end: each of the futures where it is done with what it is at.
+    /// Lets the background work end: each future when its current step is done.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Compresses all that is not settled yet again.
+    /// Recompresses everything that is not settled.
     pub fn start_settle(&self) {
         self.improving.start_run();
     }

@@ -1,6 +1,6 @@
-//! The threads: one a core, each with its own runtime and its own io_uring.
+//! Worker threads: one per core, each with its own runtime and its own io_uring.
 //!
-//! A connection lives on one worker from beginning to end. What its requests start in the background (writing packs,
+//! A connection stays on one worker from beginning to end. What its requests start in the background (writing packs,
 //! syncs) runs on the same worker, so a request never crosses threads on its way to the medium and back.
 
 use std::cell::RefCell;
@@ -22,31 +22,31 @@ use crate::error::ServiceError;
 use crate::serving::busy::{Share, measure};
 use crate::upkeep::compute::{ComputeQueue, ComputeThread};
 
-/// Requests a worker's ring has in flight at most; more wait their turn.
+/// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;
 
-/// How the backing is to be reached.
+/// I/O method for the backing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring where the kernel allows it.
+    /// io_uring if the kernel allows it.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring only.
     Uring,
     /// System calls on helper threads.
     Plain,
 }
 
 thread_local! {
-    /// The runtime of the worker that this thread is.
+    /// Runtime of the worker that this thread is.
     static HERE: RefCell<Option<Handle>> = const { RefCell::new(None) };
 }
 
 struct Worker {
     handle: Handle,
-    /// Connections it carries.
+    /// Number of its connections.
     connections: Arc<AtomicUsize>,
-    /// How busy it is.
+    /// Its load.
     share: Share,
     stop: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -61,10 +61,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads, or one a core.
+    /// Starts `count` threads, or one per core.
     ///
     /// # Errors
-    /// [`ServiceError::Worker`], and [`ServiceError::NoUring`] for [`IoChoice::Uring`] where there is none.
+    ///
+    /// [`ServiceError::Worker`], and [`ServiceError::NoUring`] for [`IoChoice::Uring`] if it is not available.
     pub fn start(count: Option<usize>, io: IoChoice) -> Result<Workers, ServiceError> {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or_else(cores).max(1);
@@ -75,7 +76,7 @@ impl Workers {
         let mut choice = io;
         for index in 0..count {
             let (worker, backend) = start_worker(index, choice)?;
-            // One fallback, one line in the log.
+            // One line in the log for all of them.
             if backend == IoBackend::Plain {
                 choice = IoChoice::Plain;
             }
@@ -85,32 +86,32 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Gives all drives opened from now on a device that compresses what their hosts write; `name` is what status calls it.
+    /// Sets a compression device for all drives opened from now on. `name` is its name in the status.
     pub fn set_offload(&mut self, name: String, offload: Arc<dyn Offload>) {
         self.offload = Some((name, offload));
     }
 
-    /// The device that compresses for the drives.
+    /// Returns the compression device.
     pub(crate) fn offload(&self) -> Option<Arc<dyn Offload>> {
         self.offload.as_ref().map(|(_, offload)| offload.clone())
     }
 
-    /// The same, with what status calls it.
+    /// The same, with its name in the status.
     pub(crate) fn offload_named(&self) -> Option<(String, Arc<dyn Offload>)> {
         self.offload.clone()
     }
 
-    /// Threads.
+    /// Number of threads.
     pub fn count(&self) -> usize {
         self.workers.len()
     }
 
-    /// How the backing is reached.
+    /// I/O method in use.
     pub fn backend(&self) -> IoBackend {
         self.backend
     }
 
-    /// Carries a connection on the worker that has the fewest.
+    /// Runs a connection on the worker with the fewest.
     pub fn carry<F: Future<Output = ()> + Send + 'static>(&self, connection: F) -> JoinHandle<()> {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let Some(worker) = self.workers.iter().min_by_key(load) else { unreachable!("at least one worker") };
@@ -122,7 +123,7 @@ impl Workers {
         })
     }
 
-    /// Runs a future on worker `index` (counted around).
+    /// Runs a future on worker `index` (modulo their number).
     pub fn spawn_on<F>(&self, index: usize, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -131,12 +132,12 @@ impl Workers {
         self.workers[index % self.workers.len()].handle.spawn(future)
     }
 
-    /// How busy each worker is.
+    /// Load of each worker.
     pub(crate) fn shares(&self) -> Vec<Share> {
         self.workers.iter().map(|worker| worker.share.clone()).collect()
     }
 
-    /// Background runner for a drive: on the worker that asks, else on the first.
+    /// Returns the background runner for a drive: the calling worker, else the first one.
     pub fn spawner(&self) -> Spawner {
         let first = self.workers[0].handle.clone();
         Arc::new(move |future| {
@@ -145,7 +146,7 @@ impl Workers {
         })
     }
 
-    /// Where drives leave what keeps a processor busy.
+    /// Returns the queue for work that keeps a processor busy.
     pub(crate) fn compute(&self) -> ComputeQueue {
         self.compute.queue()
     }
@@ -156,7 +157,7 @@ impl Workers {
             .workers
             .into_iter()
             .map(|worker| {
-                // A worker that is gone has nothing to stop.
+                // The worker may be gone already.
                 let _ = worker.stop.send(());
                 worker.thread
             })
@@ -170,7 +171,7 @@ impl Workers {
     }
 }
 
-/// Counts a connection while it lives.
+/// Counts a connection as long as it exists.
 struct Load(Arc<AtomicUsize>);
 
 impl Drop for Load {
@@ -191,13 +192,13 @@ fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), Servi
                 Ok((runtime, ring, backend)) => {
                     HERE.set(Some(runtime.handle().clone()));
                     if ready_sender.send(Ok((runtime.handle().clone(), backend))).is_ok() {
-                        // Ends when asked to, or when nobody is left to ask.
+                        // Ends on request, or when nobody is left to request it.
                         let _ = runtime.block_on(stopped);
                     }
                     HERE.set(None);
                     drop(ring);
                 }
-                // Nobody waits for it: the server is going down.
+                // Nobody waits for it: the server is ending.
                 Err(error) => drop(ready_sender.send(Err(error))),
             }
         })
@@ -219,7 +220,7 @@ enum StartError {
     Uring(io::Error),
 }
 
-/// A runtime with its ring, on this thread.
+/// Creates a runtime with its ring on this thread.
 fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend), StartError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
     if io == IoChoice::Plain {
@@ -239,11 +240,12 @@ fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend
     }
 }
 
-/// Runs one future on this thread, with a runtime and a ring of its own: for tools that look at an idle drive.
-/// The future gets the runner for a drive's background work.
+/// Runs one future on this thread, with a runtime and a ring of its own, for tools that inspect an idle drive. The
+/// future gets the runner for a drive's background work.
 ///
 /// # Errors
-/// As [`Workers::start`].
+///
+/// As for [`Workers::start`].
 pub fn run_here<F: Future>(io: IoChoice, make: impl FnOnce(Spawner) -> F) -> Result<F::Output, ServiceError> {
     let (runtime, ring, _) = start_runtime(io).map_err(|error| match error {
         StartError::Runtime(source) => ServiceError::Worker { index: 0, source },

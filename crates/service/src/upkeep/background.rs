@@ -1,4 +1,4 @@
-//! What a served drive does without being asked: time passes, cleaning, checkpoints.
+//! Background work of a served drive: ticks, cleaning, checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::serving::busy::Hurry;
 use crate::serving::workers::Workers;
 use crate::upkeep::pause::rest_unless_stopped;
 
-/// How often a drive is told that time passes, and asked whether it has work.
+/// Interval of ticks, and of checks for work.
 const TICK: Duration = Duration::from_millis(10);
-/// Pauses between steps of cleaning are saved up to this: timers are no finer.
+/// Pauses between steps of cleaning are accumulated up to this, because timers are not more precise.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after background work that failed without poisoning the drive, so that the log does not fill up.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) struct Background {
     clock: Stoppable,
 }
 
-/// What tells a drive that time passes.
+/// The task that sends ticks to a drive.
 pub(crate) struct Clock(Stoppable);
 
 impl Clock {
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// A task, and how to end it.
+/// A task, and the way to end it.
 struct Stoppable {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -47,7 +47,7 @@ struct Stoppable {
 impl Stoppable {
     async fn stop(self) {
         self.stop.send_replace(true);
-        // A task that panicked has told so already.
+        // A panic of the task was already reported.
         let _ = self.task.await;
     }
 }
@@ -62,7 +62,7 @@ impl Background {
         throttle: (Option<ThrottleSettings>, Arc<Throttle>),
         pacer: Arc<Pacer>,
     ) -> Background {
-        // Two tasks: a tick must not wait until a long checkpoint is done.
+        // Two tasks, because a tick must not wait until a long checkpoint is done.
         let (stop, stopped) = watch::channel(false);
         let hurry = Hurry::new(workers.shares());
         let task = workers.spawn_on(index, tick(drive.clone(), throttle, pacer, hurry, stopped));
@@ -72,15 +72,15 @@ impl Background {
         Background { maintenance: Stoppable { stop, task }, clock }
     }
 
-    /// Lets the unit of work at hand end, and no other begin. The clock goes on: whoever closes the drive may have to wait for
-    /// readers, which only a tick looks at. Answers what stops it.
+    /// Lets the current unit of work end, and no other begin. The clock continues: closing the drive may have to wait
+    /// for readers, which only a tick examines. Returns the clock, to be stopped later.
     pub(crate) async fn stop_maintenance(self) -> Clock {
         self.maintenance.stop().await;
         Clock(self.clock)
     }
 }
 
-/// Tells a drive that time passes, and sets by what it says how fast writers may go.
+/// Sends ticks to a drive, and sets the rate of writers accordingly.
 pub(crate) async fn tick<M: Media>(
     drive: Drive<M>,
     (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
@@ -116,7 +116,7 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
         let pause = match drive.maintain().await {
             Ok(true) => {
                 owed += pause_after(since.elapsed(), share);
-                // Mostly at once again, after the requests that wait for this thread.
+                // Mostly at once, after the requests that wait for this thread.
                 if owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut owed) }
             }
             Ok(false) => TICK,
@@ -126,7 +126,7 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
             }
         };
         if drive.writable().is_err() {
-            // Read-only, for as long as it is open: there will be no work. The monitor tells of it.
+            // Read-only as long as it is open: there will be no work. The monitor reports it.
             return;
         }
         if rest_unless_stopped(pause, &mut stopped).await {
@@ -135,8 +135,8 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
     }
 }
 
-/// How long to rest after work that took `took`, so that it takes `share` of the time; a tick at most, after which what is
-/// needed may have changed. Work that is no cleaning has a share of 0: nothing is gained by putting it off.
+/// Returns how long to rest after work that took `took`, so that it takes `share` of the time; at most a tick, after
+/// which the need may have changed. Work other than cleaning has a share of 0: nothing is gained by postponing it.
 fn pause_after(took: Duration, share: f64) -> Duration {
     if share <= 0.0 {
         return Duration::ZERO;

@@ -1,7 +1,8 @@
-//! The thread for what keeps a processor busy and what no request waits for: training dictionaries, compressing again.
+//! The thread for work that keeps a processor busy and that no request waits for: training dictionaries,
+//! recompression.
 //!
-//! One for all drives of a server, run by an idle processor only (`SCHED_IDLE`): it takes what requests leave. Each drive's share of it is
-//! measured, so that whoever gives it work can rest accordingly.
+//! One for all drives of a server. It runs only on an idle processor (`SCHED_IDLE`) and takes what requests leave.
+//! Each drive's share of it is measured, so that whoever gives it work can rest accordingly.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,17 +19,17 @@ use thread_priority::{
     thread_native_id,
 };
 
-/// Runs only where nothing else wants the processor, of this program or of others, and makes room at once. A low priority
-/// (`nice`) would not do: it counts within a session only, so clients in another would wait for a whole slice.
+/// Runs only if nothing else wants the processor, in this program or others, and yields at once. A low priority
+/// (`nice`) would not be enough: it counts within a session only, so clients in another one would wait for a whole
+/// time slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
 
-/// How long the end of a server waits for the thread's.
+/// How long the end of a server waits for the end of the thread.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Where work is left for the thread. A drive has one piece of it under way at a time, so the queue is as long as there are
-/// drives.
+/// Queue of work for the thread. A drive has one piece of work in it at a time, so it is as long as there are drives.
 #[derive(Clone)]
 pub(crate) struct ComputeQueue(Sender<Option<Work>>);
 
@@ -47,7 +48,7 @@ impl ComputeThread {
                 tracing::debug!(?error, "background work has the priority of requests");
             }
             while let Ok(Some(work)) = work.recv() {
-                // The panic has been told; whoever waits for the answer sees that it does not come.
+                // The panic was reported. The requester sees that no result comes.
                 let _ = catch_unwind(AssertUnwindSafe(work));
             }
         })?;
@@ -58,10 +59,10 @@ impl ComputeThread {
         self.queue.clone()
     }
 
-    /// Ends it after the work at hand, for which nobody waits for long: the drives are closed, and an idle priority may mean minutes
-    /// where the processors are busy.
+    /// Ends it after the current work, without waiting long for that: the drives are closed, and an idle priority may
+    /// take minutes if the processors are busy.
     pub(crate) fn stop(self) {
-        // Gone already is as good.
+        // It may be gone already.
         let _ = self.queue.0.send(None);
         let since = Instant::now();
         while !self.thread.is_finished() {
@@ -76,7 +77,7 @@ impl ComputeThread {
     }
 }
 
-/// What a drive has taken of the thread.
+/// A drive's use of the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     busy_nanoseconds: AtomicU64,
@@ -84,7 +85,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The runner for a drive.
+    /// Returns the runner for a drive.
     pub(crate) fn runner(self: &Arc<Self>, queue: ComputeQueue) -> Compute {
         let meter = self.clone();
         Arc::new(move |work| {
@@ -95,17 +96,17 @@ impl Meter {
                 let took = thread_time().saturating_sub(before);
                 under_way.0.busy_nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
             });
-            // Without the thread the work is dropped, and who waits for it is told.
+            // Without the thread the work is dropped, and the requester is notified.
             let _ = queue.0.send(Some(metered));
         })
     }
 
-    /// Processor time taken so far.
+    /// Processor time used so far.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_nanoseconds.load(Ordering::Relaxed))
     }
 
-    /// Whether there is work that waits for the thread or is done by it.
+    /// Whether work waits for the thread or is being done by it.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) > 0
     }
@@ -126,7 +127,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Processor time that this thread has taken since it began.
+/// Processor time of this thread since it began.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// The test would not end otherwise.
+    /// Otherwise the test would not end.
     #[test]
     fn nobody_waits_at_the_end_for_what_takes_long() {
         let thread = ComputeThread::start().expect("a thread");

@@ -1,8 +1,8 @@
-//! Making a served drive compress better: dictionaries are trained when enough was written, and what lies cold is settled,
-//! at a share of a processor; at once and at full speed if a user asks.
+//! Making a served drive compress better: dictionaries are trained when enough was written, and cold data is settled,
+//! at a share of a processor; at once and at full speed if a user requests it.
 //!
-//! One task a drive does all of it, one thing at a time. What keeps a processor busy is done by the thread of
-//! [`crate::upkeep::compute`], the rest (reading, decompressing, appending) by the worker that the task lives on; both count.
+//! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the thread of
+//! [`crate::upkeep::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both count.
 
 mod again;
 mod pass;
@@ -31,15 +31,15 @@ use crate::upkeep::pause::{rest, rest_after};
 use crate::watch::compression::training_report;
 use crate::watch::events::Tell;
 
-/// How often it is looked whether there is something to do.
+/// Interval of looking for something to do.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pauses that make up for time spent are saved up to this: timers are no finer.
+/// Pauses that make up for used time are accumulated up to this, because timers are not more precise.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after a pass that found nothing to do, and after an error.
 const REST: Duration = Duration::from_secs(60);
-/// How often dictionaries that nothing needs any more are looked for.
+/// Interval of looking for dictionaries that nothing needs any more.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
-/// How often a user's run looks whether there is room again, and how long it waits for that.
+/// How often a user's run checks whether there is room again.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -54,14 +54,14 @@ pub(crate) struct Improver {
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the task works on, and what others ask of it.
+/// Data of the task, and requests of others.
 pub(crate) struct Shared<M: Media> {
     pub(crate) drive: Drive<M>,
     pub(crate) path: PathBuf,
     pub(crate) requests: Arc<Requests>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) events: Tell,
-    /// Processor time that the thread it runs on has taken.
+    /// Returns the processor time of the current thread.
     thread_time: fn() -> Duration,
     /// Bits of a number from 0 to 100.
     background_cpu_percent: AtomicU64,
@@ -71,12 +71,12 @@ pub(crate) struct Shared<M: Media> {
 
 struct Memory {
     wanted: Vec<Answer>,
-    /// The task is at its end: nobody is left who would answer.
+    /// The task has ended: nobody is left to answer.
     over: bool,
     training: Option<TrainingReport>,
     settling: SettlingReport,
     survey: Option<SurveyReport>,
-    /// Time that the worker spent.
+    /// Time used on the worker.
     worker_time: Duration,
 }
 
@@ -101,11 +101,11 @@ impl Improver {
         Improver { shared, stop, task: tokio::sync::Mutex::new(Some(task)) }
     }
 
-    /// Ends it: work of the compute thread is given up, the rest goes on to the end of its step.
+    /// Ends it: work of the compute thread is abandoned, the rest continues to the end of its step.
     pub(crate) async fn stop(&self) {
         self.stop.send_replace(true);
         if let Some(task) = self.task.lock().await.take() {
-            // A task that panicked has told so already.
+            // A panic of the task was already reported.
             let _ = task.await;
         }
     }
@@ -132,12 +132,12 @@ impl Improver {
             .unwrap_or_else(|_| Err(Error::Io("training was given up: the drive was closed".into())))
     }
 
-    /// Begins a run that settles everything, unless one is under way.
+    /// Starts a run that settles everything, unless one is running.
     pub(crate) fn start_run(&self) {
         self.shared.start_run();
     }
 
-    /// Ends the run that is under way, if one is.
+    /// Stops the running one, if any.
     pub(crate) fn stop_run(&self) {
         self.shared.end_run(RunState::Stopped, None);
     }
@@ -176,17 +176,17 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// The run that is under way.
+    /// Returns the running one.
     fn run(&mut self) -> Option<&mut SettleRunReport> {
         self.settling.run.as_mut().filter(|run| run.state == RunState::Running)
     }
 }
 
-/// A user's run.
+/// A run started by a user.
 #[derive(Default)]
 struct Run {
     begun: bool,
-    /// It is at what was settled before the dictionaries in use came: the last part.
+    /// It is at its last part: data settled before the dictionaries in use.
     again: bool,
     no_room_since: Option<Instant>,
 }
@@ -206,7 +206,7 @@ pub(crate) async fn improve<M: Media>(shared: Arc<Shared<M>>, mut stopped: watch
         }
     }
     shared.end_run(RunState::Stopped, Some("the drive was closed".into()));
-    // Whoever waits for training is told by its answer being dropped.
+    // A request for training is answered by dropping the channel.
     let mut memory = shared.memory.lock();
     memory.over = true;
     memory.wanted.clear();
@@ -233,8 +233,8 @@ impl<M: Media> Shared<M> {
         })
     }
 
-    /// `None`: the drive is closing, and the work was given up. That is done only while the compute thread has some of it:
-    /// nothing of the drive changes until its answer is taken.
+    /// `None`: the drive is closing, and the work was abandoned. That is done only while the compute thread has some
+    /// of it: nothing on the drive changes until its result is used.
     async fn unless_closing<T>(
         &self,
         stopped: &mut watch::Receiver<bool>,
@@ -258,11 +258,11 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Does one thing. Answers when to look again.
+    /// Does one thing. Returns when to look again.
     async fn step(&self, pass: &mut Pass, run: &mut Run) -> Duration {
         let wanted = self.memory.lock().wanted.pop();
         if let Some(answer) = wanted {
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let _ = answer.send(self.train(true).await);
             pass.counted = None;
             return Duration::ZERO;
@@ -270,7 +270,7 @@ impl<M: Media> Shared<M> {
         let position = self.memory.lock().run().map(|run| run.position_bytes);
         match position {
             Some(position) => {
-                // A user's run takes what it takes.
+                // A user's run may use any time.
                 pass.counted = None;
                 self.run_step(run, position).await
             }
@@ -322,7 +322,7 @@ impl<M: Media> Shared<M> {
         trained
     }
 
-    /// Counts the time that work keeps this thread busy.
+    /// Counts the time for which work keeps this thread busy.
     async fn timed<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let mut spent = Duration::ZERO;
@@ -382,7 +382,7 @@ impl<M: Media> Shared<M> {
 
     async fn run_step(&self, run: &mut Run, position: u64) -> Duration {
         if !std::mem::replace(&mut run.begun, true) {
-            // What is still in memory cannot be settled; and a better dictionary settles better.
+            // What is still in memory cannot be settled, and a better dictionary settles better.
             let begun = async {
                 self.drive.flush().await?;
                 if self.drive.training_is_due() {
@@ -464,7 +464,7 @@ impl<M: Media> Shared<M> {
                 REST
             }
         };
-        // Not only what was taken since this step began: the thread of its own answers before it has told what it took.
+        // Not only what was used since this step began: the compute thread answers before it has reported its time.
         let taken = self.time();
         pass.owed += rest_after(taken.saturating_sub(counted), share);
         pass.counted = Some(taken);
@@ -476,7 +476,7 @@ impl<M: Media> Shared<M> {
         rest.min(LOOK)
     }
 
-    /// Does what is due, in the order of what it gains. Answers how long to rest whatever was spent.
+    /// Does what is due, in the order of gain. Returns how long to rest independently of the time used.
     async fn next_in_background(&self, pass: &mut Pass, now: Instant) -> Result<Duration, Error> {
         if self.drive.training_is_due() {
             self.train(false).await?;
@@ -517,7 +517,7 @@ impl<M: Media> Shared<M> {
         Ok(LOOK)
     }
 
-    /// What is cold now, and what that depends on.
+    /// Returns what is cold now, and what that depends on.
     fn what_to_settle(&self, pass: &Pass, now: Instant) -> (Settle, Reason) {
         if pass.is_quiet(now) {
             return (Settle::All, Reason::All(pass.seen));

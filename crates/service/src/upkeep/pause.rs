@@ -1,10 +1,10 @@
-//! Pauses of what is done in the background.
+//! Pauses of background work.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Rests for so long; for no time: lets the requests that wait for this thread come first.
+/// Rests for a time. With no time, lets requests that wait for this thread go first.
 pub(crate) async fn rest(pause: Duration) {
     match pause {
         Duration::ZERO => tokio::task::yield_now().await,
@@ -12,7 +12,7 @@ pub(crate) async fn rest(pause: Duration) {
     }
 }
 
-/// The same; true at once if it is to be stopped.
+/// The same. Returns true, without waiting on, if the work is to stop.
 pub(crate) async fn rest_unless_stopped(pause: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         biased;
@@ -21,7 +21,7 @@ pub(crate) async fn rest_unless_stopped(pause: Duration, stopped: &mut watch::Re
     }
 }
 
-/// How long to rest after work that took `took`, so that it takes `share` of the time.
+/// Returns how long to rest after work that took `took`, so that it takes `share` of the time.
 pub(crate) fn rest_after(took: Duration, share: f64) -> Duration {
     took.mul_f64((1.0 / share.clamp(0.001, 1.0)) - 1.0)
 }

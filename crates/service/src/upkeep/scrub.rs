@@ -12,17 +12,17 @@ use tokio::sync::watch;
 
 use crate::upkeep::pause::rest_unless_stopped;
 
-/// Bytes of records a second, unless told otherwise: little beside what a disk can do.
+/// Default rate, in bytes of records per second: little compared with what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;
-/// Faults that are kept in words. All are counted.
+/// Faults that are kept as text. All are counted.
 const FAULTS_MAX: usize = 100;
 
-/// The scrubs of a drive: one at a time, and how the last one went.
+/// The scrubs of a drive: one at a time, and the result of the last one.
 pub(crate) struct Scrubber {
     drive: Drive<AnyMedia>,
     path: PathBuf,
     report: Arc<Mutex<Option<ScrubReport>>>,
-    /// Stops the one that is running.
+    /// Stops the running one.
     stop: Mutex<watch::Sender<bool>>,
     spawner: Spawner,
 }
@@ -40,7 +40,7 @@ impl Scrubber {
         self.report.lock().clone()
     }
 
-    /// Begins one, unless one is running; that one then goes on at the new rate.
+    /// Starts a scrub. If one is running, it continues at the new rate.
     pub(crate) fn start(&self, bytes_per_second: u64) {
         let bytes_per_second = bytes_per_second.max(1);
         let mut stop = self.stop.lock();
@@ -55,7 +55,7 @@ impl Scrubber {
             started_unix_seconds: unix_seconds(),
             finished_unix_seconds: None,
             bytes_per_second,
-            // Live records, near enough: the map's own are few.
+            // Approximately the live records: the map's own are few.
             total_bytes: status.physical_used_bytes,
             ..ScrubReport::default()
         });
@@ -65,7 +65,7 @@ impl Scrubber {
         (self.spawner)(Box::pin(scrub(drive, path, report, stopped)));
     }
 
-    /// Ends the one that is running, if one is.
+    /// Stops the running one, if any.
     pub(crate) fn stop(&self) {
         self.stop.lock().send_replace(true);
         if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == ScrubState::Running)
@@ -92,7 +92,7 @@ async fn scrub(
             break;
         };
         if *stopped.borrow() {
-            // Whoever stopped it has told so, and another one may be running by now.
+            // Whoever stopped it has recorded that, and another one may be running by now.
             return;
         }
         next = step.next_block;

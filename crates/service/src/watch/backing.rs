@@ -1,4 +1,4 @@
-//! What the machine knows of the devices under a drive: temperature, power, wear. What it does not tell stays unknown.
+//! Devices under a drive: temperature, power, wear. What the machine does not report stays unknown.
 
 mod smart;
 mod topology;
@@ -9,7 +9,7 @@ use status::{BackingReport, DeviceReport};
 
 pub(crate) use smart::Smartctl;
 
-/// Where to look.
+/// Sources of information.
 #[derive(Clone, Debug)]
 pub(crate) struct Prober {
     /// `/sys`.
@@ -20,7 +20,7 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// On this machine; asks `smartctl` where it is installed.
+    /// For this machine, with `smartctl` if it is installed.
     pub(crate) fn new() -> Prober {
         Prober {
             sysfs: PathBuf::from("/sys"),
@@ -34,8 +34,8 @@ impl Prober {
         Prober { smartctl: None, ..Prober::new() }
     }
 
-    /// Looks at the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not for threads
-    /// that carry requests.
+    /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not for
+    /// threads that carry requests.
     pub(crate) fn look(&self, path: &Path) -> BackingReport {
         let topology = topology::Topology { sysfs: &self.sysfs, mountinfo: &self.mountinfo };
         let (kind, disks) = topology.disks_under(path);
@@ -50,13 +50,13 @@ impl Prober {
     }
 }
 
-/// The directories in sysfs of the disks under a file, directory or block device. `root` stands for `/`.
+/// Returns the sysfs directories of the disks under a file, directory or block device. `root` stands for `/`.
 pub fn disks_under(root: &Path, path: &Path) -> Vec<PathBuf> {
     let (sysfs, mountinfo) = (root.join("sys"), root.join("proc/self/mountinfo"));
     topology::Topology { sysfs: &sysfs, mountinfo: &mountinfo }.disks_under(path).1
 }
 
-/// What sysfs tells of the devices under a file, directory or block device. `root` stands for `/`.
+/// Returns what sysfs reports about the devices under a file, directory or block device. `root` stands for `/`.
 pub fn devices_under(root: &Path, path: &Path) -> Vec<DeviceReport> {
     disks_under(root, path).iter().map(|disk| topology::describe(disk)).collect()
 }

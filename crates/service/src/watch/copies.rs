@@ -1,8 +1,8 @@
-//! Copies of a drive that are served at the same time: a backing that was copied has the id of the original, and whoever
-//! goes by the id cannot tell the two apart.
+//! Copies of a drive that are served at the same time. A copied backing has the id of the original, so programs that
+//! go by the id cannot distinguish the two.
 //!
-//! They are found by their admin sockets, which have the id in their names: those of this server, and those of other servers
-//! that this one may ask.
+//! They are found by their admin sockets, which have the id in their names: those of this server, and those of other
+//! servers that this one may ask.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use status::{CopyReport, DriveState, shown};
 use crate::control::admin::{ask_status, same_file};
 use crate::control::runtime_dir::{runtime_dirs, trusted};
 
-/// Looks for copies of a drive from time to time.
+/// Looks for copies of a drive periodically.
 pub(crate) struct Copies {
     path: PathBuf,
     id: String,
@@ -25,11 +25,11 @@ impl Copies {
         Copies { path, id, sockets: Vec::new(), found: Vec::new() }
     }
 
-    /// The copies that are served now; logs those that came and went. Asks servers, which may take seconds: not for threads
-    /// that carry requests.
+    /// Returns the copies that are being served, and logs those that appeared and disappeared. Asks servers, which
+    /// may take seconds: not for threads that carry requests.
     pub(crate) fn look(&mut self) -> Vec<CopyReport> {
         let sockets = self.sockets();
-        // As long as nobody came, there is nobody to ask.
+        // No new socket: there is nobody to ask.
         if sockets == self.sockets && self.found.is_empty() {
             return Vec::new();
         }
@@ -68,7 +68,7 @@ impl Copies {
         found
     }
 
-    /// Sockets of servers that have a drive with this id.
+    /// Returns the sockets of servers that have a drive with this id.
     fn sockets(&self) -> Vec<PathBuf> {
         let ours = |socket: &Path| {
             let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Counts of errors that events report when they rise.
+//! Error counts, for events when they rise.
 
 use std::time::Duration;
 
-/// A count that rose again shortly after a report is reported together with what comes until then.
+/// A count that rises again within this time after a report is reported at its end.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Errors of a drive so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ErrorCounts {
-    /// Corrupt records met over the drive's life.
+    /// Corrupt records found over the drive's life.
     pub(crate) corrupt_records: u64,
     /// Segments set aside because a write to them failed.
     pub(crate) bad_segments: u64,
@@ -26,7 +26,7 @@ impl From<&drive::Status> for ErrorCounts {
     }
 }
 
-/// A count that there is an event for when it rises, at most one a minute.
+/// A count that causes an event when it rises, at most one per minute.
 #[derive(Debug)]
 pub(crate) struct Rising {
     reported: u64,
@@ -34,12 +34,12 @@ pub(crate) struct Rising {
 }
 
 impl Rising {
-    /// Begins with what is known.
+    /// Begins with the known count.
     pub(crate) fn from(known: u64) -> Rising {
         Rising { reported: known, at: None }
     }
 
-    /// By how much the count has risen since the last report, if there is one to make now.
+    /// Returns by how much the count has risen since the last report, if one is due now.
     pub(crate) fn look(&mut self, at: Duration, count: u64) -> Option<u64> {
         let new = count.saturating_sub(self.reported);
         let paused = self.at.is_some_and(|before| at.saturating_sub(before) < PAUSE);

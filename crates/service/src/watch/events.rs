@@ -1,5 +1,5 @@
-//! Events of a drive, each reported once: levels of space in use, writes refused for want of space, poison, corrupt records,
-//! segments set aside.
+//! Events of a drive, each reported once: levels of space in use, writes refused for lack of space, poison, corrupt
+//! records, segments set aside.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,19 +10,19 @@ use status::{EventCount, EventKind, EventsReport, RecentEvent};
 
 use crate::watch::error_counts::{ErrorCounts, Rising};
 
-/// A level that was reached counts as left when use is this much below it: space in use wavers.
+/// A level counts as left when usage is this much below it, because space in use fluctuates.
 const HYSTERESIS_PERCENT: f64 = 2.0;
-/// Levels at most.
+/// Most levels.
 const LEVELS_MAX: usize = 16;
-/// Space is back when writes were not refused for so long.
+/// Space is back when no write was refused for this long.
 const QUIET: Duration = Duration::from_secs(10);
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 
-/// Where those who do things with a drive tell of them: a kind, and one line for people.
+/// Receives events from other parts of the service: a kind, and one line for people.
 pub(crate) type Tell = Box<dyn Fn(EventKind, String) + Send + Sync>;
 
-/// Levels of physical space in use at which there is an event, in percent, rising. As text: `80,90,95`, or `off`.
+/// Levels of physical space in use that cause an event, in percent, ascending. As text: `80,90,95`, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarnAt(Vec<u8>);
 
@@ -38,7 +38,7 @@ impl WarnAt {
         &self.0
     }
 
-    /// The highest level: from here on space is a critical warning. 95 where there are none.
+    /// Returns the highest level, from which on space is a critical warning; 95 if there are none.
     pub fn critical(&self) -> u8 {
         self.0.last().copied().unwrap_or(95)
     }
@@ -72,45 +72,45 @@ impl FromStr for WarnAt {
     }
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
-    /// What.
+    /// Kind.
     pub(crate) kind: EventKind,
-    /// When.
+    /// Time.
     pub(crate) at: SystemTime,
-    /// One line for people; tells nothing of what is stored on the drive.
+    /// One line for people, without any data stored on the drive.
     pub(crate) message: String,
-    /// Physical space in use then, percent of what host data may fill.
+    /// Physical space in use at that time, in percent of the limit.
     pub(crate) used_percent: f64,
-    /// What was left then, reclaimable space in; bytes.
+    /// Space available at that time, including reclaimable space, in bytes.
     pub(crate) available_bytes: u64,
     /// The level that was reached or left.
     pub(crate) level_percent: Option<u8>,
 }
 
-/// What is looked at.
+/// An observation of the drive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Since the drive was opened.
     pub(crate) at: Duration,
     pub(crate) used_percent: f64,
     pub(crate) available_bytes: u64,
-    /// Too little is left for the next write.
+    /// Too little space is left for the next write.
     pub(crate) out_of_space: bool,
     pub(crate) backing_full: bool,
     /// How often the backing was full so far.
     pub(crate) backing_full_count: u64,
-    /// Requests refused for want of space so far.
+    /// Requests refused for lack of space so far.
     pub(crate) no_space_count: u64,
     /// Errors of the drive so far.
     pub(crate) errors: ErrorCounts,
-    /// The drive is poisoned, and why.
+    /// The reason, if the drive is poisoned.
     pub(crate) poisoned: Option<String>,
 }
 
 impl Seen {
-    /// An event now.
+    /// Creates an event of this time.
     pub(crate) fn event(&self, kind: EventKind, message: String) -> Event {
         Event {
             kind,
@@ -123,11 +123,11 @@ impl Seen {
     }
 }
 
-/// Compares each look with those before.
+/// Compares each observation with the previous ones.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     warn_at: WarnAt,
-    /// How many of the levels are reached.
+    /// Number of levels reached.
     reached: usize,
     out_of_space: bool,
     no_space_count: u64,
@@ -141,7 +141,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Begins with a drive on which so many errors were met before: those are no news.
+    /// Begins with the errors that a drive had before, which are not reported.
     pub(crate) fn new(warn_at: WarnAt, known: ErrorCounts) -> Watcher {
         Watcher {
             warn_at,
@@ -162,7 +162,7 @@ impl Watcher {
         &self.warn_at
     }
 
-    /// What has happened since the last look.
+    /// Returns the events since the last observation.
     pub(crate) fn look(&mut self, seen: &Seen) -> Vec<Event> {
         let mut events = Vec::new();
         self.look_at_levels(seen, &mut events);
@@ -250,7 +250,7 @@ impl Watcher {
     }
 }
 
-/// Remembers events.
+/// Counts and latest events.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     counts: [u64; EventKind::ALL.len()],
@@ -284,7 +284,7 @@ impl EventLog {
     }
 }
 
-/// Since 1970; 0 for what was before.
+/// Seconds since 1970; 0 for earlier times.
 pub(crate) fn unix_seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -297,7 +297,7 @@ mod tests {
         Seen { at: Duration::from_secs(seconds), ..Seen::default() }
     }
 
-    /// Kinds and levels of what a look finds.
+    /// Kinds and levels of the events of an observation.
     fn told(watcher: &mut Watcher, seen: &Seen) -> Vec<(EventKind, Option<u8>)> {
         watcher.look(seen).into_iter().map(|event| (event.kind, event.level_percent)).collect()
     }
@@ -393,7 +393,7 @@ mod tests {
         assert!(events[0].message.contains("1 new, 3 in all"), "{events:?}");
         assert_eq!(told(&mut watcher, &aside(3, 3, 2)), [(EventKind::DamagedSegment, None)]);
         assert_eq!(told(&mut watcher, &aside(4, 3, 2)), []);
-        // A medium that breaks down: one event a minute.
+        // A medium that breaks down: one event per minute.
         assert_eq!(told(&mut watcher, &aside(5, 9, 2)), []);
         let events = watcher.look(&aside(62, 10, 2));
         assert!(events[0].message.contains("7 new, 10 in all"), "{events:?}");

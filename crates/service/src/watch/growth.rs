@@ -1,27 +1,27 @@
-//! When the drive will be full, should it go on like this.
+//! Prediction of when the drive will be full, if usage continues like this.
 //!
-//! Space in use is looked at every ten seconds for up to an hour. The growth over the last five minutes is the present
-//! rate; growth over a minute, a quarter of an hour and an hour gives the range. It is the growth of *physical* space in
-//! use, so rate and compression ratio are both those of today, and TRIM counts against it.
+//! Space in use is sampled every ten seconds for up to an hour. The growth over the last five minutes is the present
+//! rate; growth over a minute, a quarter of an hour and an hour gives the range. It is the growth of *physical* space
+//! in use, so rate and compression ratio are both the present ones, and TRIM counts against it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use status::{NoTime, TimeToFull};
 
-/// Time between looks.
+/// Interval of samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-/// Times over which growth is told.
+/// Times over which growth is measured.
 const WINDOWS: [Duration; 4] = [
     Duration::from_secs(60),
     Duration::from_secs(5 * 60),
     Duration::from_secs(15 * 60),
     Duration::from_secs(60 * 60),
 ];
-/// The window that is the present, as soon as so much was seen.
+/// The window of the present rate, once that much was seen.
 const PRESENT: Duration = WINDOWS[1];
 
-/// Space at one time. Bytes.
+/// Space at one time, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     /// Since the drive was opened.
@@ -30,24 +30,24 @@ pub(crate) struct Sample {
     pub(crate) logical_used_bytes: u64,
 }
 
-/// What the drive may fill. Bytes.
+/// Limits of the drive, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) physical_limit_bytes: u64,
     pub(crate) logical_capacity_bytes: u64,
 }
 
-/// The last hour.
+/// Samples of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     samples: VecDeque<Sample>,
 }
 
 impl Growth {
-    /// Keeps a look; forgets what no window needs.
+    /// Adds a sample, and drops those that no window needs.
     pub(crate) fn add(&mut self, sample: Sample) {
         let longest = WINDOWS[WINDOWS.len() - 1];
-        // The second oldest is old enough: the oldest will not be asked for again.
+        // The second oldest is old enough: the oldest will not be needed again.
         while self.samples.get(1).is_some_and(|second| sample.at.saturating_sub(second.at) >= longest) {
             self.samples.pop_front();
         }
@@ -59,14 +59,14 @@ impl Growth {
         self.samples.len()
     }
 
-    /// Seconds since the youngest sample that is at least `window` old, and that sample.
+    /// Returns the youngest sample that is at least `window` old, and its age in seconds.
     fn back(&self, now: &Sample, window: Duration) -> Option<(f64, Sample)> {
         let old_enough = |sample: &&Sample| now.at.saturating_sub(sample.at) >= window;
         let sample = self.samples.iter().rev().find(old_enough)?;
         Some(((now.at - sample.at).as_secs_f64(), *sample))
     }
 
-    /// Looks ahead from `now`.
+    /// Predicts from `now` on.
     pub(crate) fn predict(&self, now: &Sample, limits: Limits) -> TimeToFull {
         let room = limits.physical_limit_bytes.saturating_sub(now.physical_used_bytes) as f64;
         if room == 0.0 {
@@ -116,7 +116,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const LIMITS: Limits = Limits { physical_limit_bytes: 100 * GIB, logical_capacity_bytes: 1000 * GIB };
 
-    /// Looks every ten seconds up to `end`, and the look after them.
+    /// Returns samples every ten seconds up to `end`, and the next one.
     fn seen(end: u64, used: impl Fn(u64) -> u64, logical: impl Fn(u64) -> u64) -> (Growth, Sample) {
         let sample = |second: u64| Sample {
             at: Duration::from_secs(second),
@@ -191,7 +191,7 @@ mod tests {
         let (growth, now) = seen(600, |s| s << 20, |s| (s << 20) * 20);
         let told = growth.predict(&now, LIMITS);
         assert_eq!((told.seconds, told.reason), (None, Some(NoTime::CapacityFirst)));
-        // Overwritten with what compresses worse: no capacity is in the way.
+        // Overwritten with data that compresses worse: the capacity sets no limit.
         let (growth, now) = seen(600, |s| s << 20, |_| 50 * GIB);
         assert!(growth.predict(&now, LIMITS).seconds.is_some());
     }

@@ -1,7 +1,7 @@
-//! The command that is run when something happens (`--on-event`).
+//! The command that is run for events (`--on-event`).
 //!
-//! What happened is told in environment variables, never in the command's text, so no name of a file can become part of a
-//! command. Commands of all drives run one at a time, each for a limited time.
+//! The event is passed in environment variables, never in the text of the command, so no file name can become part of
+//! a command. Commands of all drives run one at a time, each for a limited time.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use tokio::task::JoinHandle;
 
 use crate::watch::events::{Event, unix_seconds};
 
-/// A command that takes longer is killed, with all that it started.
+/// A command that takes longer is killed, with everything that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Events that wait for their command; more are dropped, and the log says so.
+/// Events that wait for their command. More are dropped, and the log reports that.
 const QUEUE: usize = 64;
-/// How long a drive that closes waits for commands still to be run.
+/// How long a closing drive waits for commands that are still to be run.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One command at a time in this process.
@@ -31,7 +31,7 @@ pub(crate) struct Hook {
     running: JoinHandle<()>,
 }
 
-/// Where events go that the command is to be run for.
+/// Accepts events for which the command is to be run.
 #[derive(Clone)]
 pub(crate) struct Sender(mpsc::Sender<Event>);
 
@@ -47,7 +47,7 @@ impl Sender {
     }
 }
 
-/// The command, and which drive it is told of.
+/// The command, and the drive that is passed to it.
 #[derive(Clone)]
 struct Told {
     command: String,
@@ -57,7 +57,7 @@ struct Told {
 }
 
 impl Hook {
-    /// On the current runtime.
+    /// Starts on the current runtime.
     pub(crate) fn start(command: String, drive: PathBuf, id: String) -> Hook {
         Hook::start_with(Told { command, drive, id, timeout: TIMEOUT })
     }
@@ -76,12 +76,12 @@ impl Hook {
         Hook { events: Sender(events), running }
     }
 
-    /// Where to tell of events. All of these must be gone for [`Hook::finish`] to end early.
+    /// Returns a sender of events. All of them must be dropped for [`Hook::finish`] to end early.
     pub(crate) fn sender(&self) -> Sender {
         self.events.clone()
     }
 
-    /// Takes no more events; waits a while for those told.
+    /// Accepts no more events, and waits a while for those accepted.
     pub(crate) async fn finish(self) {
         drop(self.events);
         let mut running = self.running;
@@ -95,7 +95,7 @@ impl Hook {
 /// The environment of the command.
 fn environment(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
     let level = event.level_percent.map(|level| level.to_string()).unwrap_or_default();
-    // Of a drive that is not open nothing is known.
+    // Nothing is known about a drive that is not open.
     let known = |text: String| if event.kind == EventKind::OpenFailed { String::new() } else { text };
     vec![
         ("PUMICE_EVENT", event.kind.as_str().into()),
@@ -117,7 +117,7 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // Of its own, so that all it starts can be ended together.
+        // A group of its own, so that everything it starts can be ended together.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -129,7 +129,7 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => {
             if let Some(group) = group {
-                // Gone already is as good.
+                // It may be gone already.
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.wait().await;
@@ -198,7 +198,7 @@ mod tests {
         let why = block_on(run(&told, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
         assert!(why.contains("killed"), "{why}");
         let pid: i32 = std::fs::read_to_string(pid_file)?.trim().parse()?;
-        // A moment may pass until somebody has taken note of its end.
+        // It may take a moment until its end is noticed.
         let gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")

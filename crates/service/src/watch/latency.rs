@@ -1,8 +1,8 @@
-//! How long requests take: a histogram a kind, in shards, so that threads do not meet at one lock.
+//! Latencies of requests: one histogram per kind, in shards, so that threads do not compete for one lock.
 //!
-//! HDR histograms (Gil Tene) keep every value to two significant digits in a fixed amount of memory. A request costs two
-//! looks at the clock and one addition under a lock that only its own thread takes, as long as there are no more worker
-//! threads than shards; `cargo bench -p service` measures it.
+//! HDR histograms (Gil Tene) keep every value to two significant digits in a fixed amount of memory. A request costs
+//! two clock readings and one addition under a lock that only its own thread takes, as long as there are no more
+//! worker threads than shards; `cargo bench -p service` measures it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use status::{BucketReport, KindReport, LatencyReport};
 
-/// Kinds of requests that are timed.
+/// Kinds of timed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.
@@ -26,14 +26,14 @@ pub enum Kind {
 
 /// Number of [`Kind`]s.
 const KINDS: usize = 4;
-/// Smallest and largest latency told apart; what lies outside counts as the nearest. In nanoseconds.
+/// Smallest and largest latency distinguished, in nanoseconds. Values outside count as the nearest.
 const LOWEST_NANOSECONDS: u64 = 16;
 const HIGHEST_NANOSECONDS: u64 = 100_000_000_000;
 /// Significant decimal digits of a value.
 const DIGITS: u8 = 2;
-/// More threads than this share shards: it bounds the memory (about 110 KiB a shard).
+/// More threads than this share shards. Bounds the memory (about 110 KiB per shard).
 const SHARDS_MAX: usize = 8;
-/// Bounds of the buckets that are told, in nanoseconds: 1, 2 and 5 times powers of ten.
+/// Bounds of the reported buckets, in nanoseconds: 1, 2 and 5 times powers of ten.
 const BUCKETS_NANOSECONDS: [u64; 21] = [
     2_000,
     5_000,
@@ -58,11 +58,12 @@ const BUCKETS_NANOSECONDS: [u64; 21] = [
     10_000_000_000,
 ];
 
-/// The histograms of one shard. Aligned so that no two shards share a cache line, nor a pair that is prefetched together.
+/// Histograms of one shard. Aligned so that no two shards share a cache line, nor a pair of lines that is prefetched
+/// together.
 #[repr(align(128))]
 struct Shard(Mutex<[Timed; KINDS]>);
 
-/// What is known of one kind of requests.
+/// Latencies of one kind.
 #[derive(Clone)]
 struct Timed {
     histogram: Histogram<u64>,
@@ -71,7 +72,7 @@ struct Timed {
 
 impl Timed {
     fn new() -> Timed {
-        // The bounds are constants that the library takes.
+        // The library accepts these constant bounds.
         let histogram = Histogram::new_with_bounds(LOWEST_NANOSECONDS, HIGHEST_NANOSECONDS, DIGITS)
             .unwrap_or_else(|error| unreachable!("bounds of a histogram: {error}"));
         Timed { histogram, sum_nanoseconds: 0 }
@@ -121,18 +122,18 @@ fn seconds(nanoseconds: u64) -> f64 {
 pub(crate) struct Snapshot([Timed; KINDS]);
 
 impl Snapshot {
-    /// Nothing counted.
+    /// Without any requests.
     pub(crate) fn empty() -> Snapshot {
         Snapshot(std::array::from_fn(|_| Timed::new()))
     }
 
-    /// Reports what was counted in a time of this length.
+    /// Reports the requests of a period of this length.
     pub(crate) fn report(&self, window: Duration) -> LatencyReport {
         let [read, write, flush, trim] = self.0.each_ref().map(Timed::report);
         LatencyReport { window_seconds: window.as_secs_f64(), read, write, flush, trim }
     }
 
-    /// What was counted after `earlier`.
+    /// Returns what was counted after `earlier`.
     pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
         let mut since = self.clone();
         for (timed, before) in since.0.iter_mut().zip(&earlier.0) {
@@ -151,27 +152,27 @@ pub struct Latencies {
     shards: Box<[Shard]>,
 }
 
-/// Numbers of threads, handed out at their first request.
+/// Numbers of threads, assigned at their first request.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Latencies {
-    /// For so many threads.
+    /// Creates it for this number of threads.
     pub fn new(threads: usize) -> Latencies {
         let shard = |_| Shard(Mutex::new(std::array::from_fn(|_| Timed::new())));
         Latencies { shards: (0..threads.clamp(1, SHARDS_MAX)).map(shard).collect() }
     }
 
-    /// Counts a request that took so long.
+    /// Counts a request with its latency.
     pub fn record(&self, kind: Kind, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let shard = &self.shards[THREAD.with(|thread| *thread) % self.shards.len()];
         shard.0.lock()[kind as usize].record(nanoseconds);
     }
 
-    /// All shards together.
+    /// Returns the sum of all shards.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut all = Snapshot::empty();
         for shard in &self.shards {

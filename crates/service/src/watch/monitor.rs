@@ -1,6 +1,6 @@
-//! What looks at a served drive from time to time: events, growth, latencies of the last minute, the devices under it.
+//! Periodic observation of a served drive: events, growth, latencies of the last minute, the devices under it.
 //!
-//! It runs beside the threads that carry requests, on the runtime that the drive was opened on.
+//! It runs beside the threads that carry requests, on the runtime on which the drive was opened.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,25 +24,25 @@ use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::report::{assess, limit_bytes, used_ratio};
 
-/// How often events are looked for.
+/// Interval of looking for events.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the devices under the drive are asked.
+/// Interval of asking the devices under the drive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often copies of the drive are looked for.
+/// Interval of looking for copies of the drive.
 const COPIES_INTERVAL: Duration = Duration::from_secs(5);
-/// What latencies are told of besides those since the drive was opened.
+/// Period of recent latencies.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// How a drive is watched.
+/// Settings of the monitoring of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorSettings {
-    /// Levels of physical space in use at which there is an event.
+    /// Levels of physical space in use that cause an event.
     pub warn_at: WarnAt,
-    /// Run by `sh -c` for each event.
+    /// Command run by `sh -c` for each event.
     pub on_event: Option<String>,
 }
 
-/// Watches a drive until stopped.
+/// Monitors a drive until stopped.
 pub(crate) struct Monitor {
     watched: Arc<Watched>,
     stop: watch::Sender<bool>,
@@ -50,7 +50,7 @@ pub(crate) struct Monitor {
     hook: tokio::sync::Mutex<Option<Hook>>,
 }
 
-/// The drive, and what was seen of it.
+/// The drive, and what was observed.
 struct Watched {
     drive: Drive<AnyMedia>,
     path: PathBuf,
@@ -64,18 +64,18 @@ struct Memory {
     watcher: Watcher,
     events: EventLog,
     growth: Growth,
-    /// Latencies as they were, oldest first.
+    /// Earlier latencies, oldest first.
     latencies: VecDeque<(Duration, Snapshot)>,
     backing: BackingReport,
     copies: Vec<CopyReport>,
-    /// Time that the drive's own counter has.
+    /// Time already added to the drive's own counter.
     powered: Duration,
-    /// What others have told of since the last look.
+    /// Events reported by others since the last look.
     told: Vec<(EventKind, String)>,
 }
 
 impl Monitor {
-    /// Watches a drive that was just opened, on the current runtime.
+    /// Starts to monitor a drive that was just opened, on the current runtime.
     pub(crate) async fn start(
         path: &Path,
         drive: &Drive<AnyMedia>,
@@ -97,7 +97,7 @@ impl Monitor {
                 events: EventLog::default(),
                 growth: Growth::default(),
                 latencies: VecDeque::new(),
-                // The quick part; the disks' own programs are asked later.
+                // The quick part. The disks' own programs are run later.
                 backing: {
                     let path = path.to_path_buf();
                     aside(move || Prober::sysfs_only().look(&path)).await.unwrap_or_default()
@@ -118,7 +118,7 @@ impl Monitor {
             (true, _) => "opened; it had been closed properly".to_string(),
             (false, packs) => format!("opened; recovered {packs} packs after it was not closed"),
         };
-        // Also those that the opening itself has found: they are no event of their own.
+        // Includes those that the opening itself has found: they are no event of their own.
         let ErrorCounts { bad_segments, damaged_segments, .. } = ErrorCounts::from(&status);
         if bad_segments + damaged_segments > 0 {
             opened += &format!(
@@ -136,7 +136,8 @@ impl Monitor {
         monitor
     }
 
-    /// Where others tell of what they did: a kind, and one line for people, which tells nothing of what is stored on the drive.
+    /// Returns a function with which others report events: a kind, and one line for people, without any data stored
+    /// on the drive.
     pub(crate) fn teller(&self) -> Tell {
         let watched = self.watched.clone();
         Box::new(move |kind, message| watched.memory.lock().told.push((kind, message)))
@@ -147,11 +148,11 @@ impl Monitor {
         self.watched.tell(events, hook.as_ref().map(Hook::sender).as_ref());
     }
 
-    /// Ends watching, after a last look.
+    /// Ends monitoring, after a last look.
     pub(crate) async fn stop(&self) {
         self.stop.send_replace(true);
         if let Some(looking) = self.looking.lock().await.take() {
-            // A task that panicked has told so already.
+            // A panic of the task was already reported.
             let _ = looking.await;
         }
         let events = self.watched.look();
@@ -159,7 +160,7 @@ impl Monitor {
         self.watched.count_powered();
     }
 
-    /// Tells that the drive is closed, and how that went; waits for the commands that are still to be run.
+    /// Reports that the drive is closed, with the result. Waits for commands that are still to be run.
     pub(crate) async fn closed(&self, result: &Result<(), drive::Error>) {
         let message = match result {
             Ok(()) => "closed".to_string(),
@@ -172,7 +173,7 @@ impl Monitor {
         }
     }
 
-    /// Completes a report by what was seen.
+    /// Adds the observations to a report.
     pub(crate) fn complete(&self, report: &mut StatusReport, status: &Status) {
         let watched = &self.watched;
         let at = watched.opened.elapsed();
@@ -212,7 +213,7 @@ impl Watched {
         }
     }
 
-    /// What has happened since the last look.
+    /// Returns the events since the last look.
     fn look(&self) -> Vec<Event> {
         let seen = self.seen(&self.drive.status());
         let mut memory = self.memory.lock();
@@ -221,7 +222,7 @@ impl Watched {
         events
     }
 
-    /// Remembers events, logs them and passes them to the command.
+    /// Stores events, logs them and passes them to the command.
     fn tell(&self, events: &[Event], hook: Option<&crate::watch::hook::Sender>) {
         for event in events {
             self.memory.lock().events.add(event);
@@ -232,7 +233,7 @@ impl Watched {
         }
     }
 
-    /// Brings the drive's counter of time up to now.
+    /// Brings the drive's counter of time up to date.
     fn count_powered(&self) {
         let at = self.opened.elapsed();
         let mut memory = self.memory.lock();
@@ -241,7 +242,7 @@ impl Watched {
         self.drive.count_powered(seconds);
     }
 
-    /// What is done every ten seconds.
+    /// Done every ten seconds.
     fn sample(&self, status: &Status) {
         self.count_powered();
         let at = self.opened.elapsed();
@@ -270,7 +271,7 @@ fn limits(status: &Status) -> Limits {
     }
 }
 
-/// One line an event.
+/// Logs one line per event.
 fn log(path: &Path, event: &Event) {
     let (drive, name, message) = (shown(path), event.kind.as_str(), &event.message);
     let used = (event.used_percent * 100.0).round() / 100.0;
@@ -296,7 +297,8 @@ fn log(path: &Path, event: &Event) {
     }
 }
 
-/// Does what may take a while on a thread of its own that nobody has to wait for. `None` if there is no thread.
+/// Runs something that may take a while on a thread of its own, for which nobody has to wait. `None` if there is no
+/// thread.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {
@@ -307,7 +309,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     answered.await.ok()
 }
 
-/// Looks until stopped.
+/// Observes until stopped.
 async fn look(
     watched: Arc<Watched>,
     hook: Option<crate::watch::hook::Sender>,
@@ -333,7 +335,7 @@ async fn look(
                 let found = copies.look();
                 (copies, found)
             };
-            // Without a thread to ask from, nothing more is known.
+            // Without a thread, nothing more can be found out.
             let Some((back, found)) = aside(look).await else { return std::future::pending().await };
             copies = back;
             watched.memory.lock().copies = found;

@@ -64,7 +64,7 @@ pub(crate) fn report(
     StatusReport {
         path: path.to_path_buf(),
         state,
-        // The engine has one state for both, and this text where it was requested.
+        // The engine has one state for both, and this text if it was requested.
         read_only_requested: status.state == State::ReadOnly,
         state_reason,
         uuid: uuid.to_string(),

@@ -1,5 +1,5 @@
-//! What dictionaries that came later are good for: settling again what was settled before, and making places for more of
-//! them; and a survey of what live data needs.
+//! Uses of new dictionaries: settling again what was settled before, and making places for more of them. Also a
+//! survey of what live data needs.
 
 use std::time::Duration;
 
@@ -12,16 +12,18 @@ use super::pass::Pass;
 use super::{LOOK, Shared, unix_seconds};
 use crate::watch::compression::survey_report;
 
-/// What was settled is settled again if a sample of it becomes smaller by so much: as much as dictionaries are kept for.
+/// Settled data is settled again if a sample of it becomes smaller by this factor, the same for which dictionaries
+/// are kept.
 const GAIN_MIN: f64 = 1.03;
-/// How often it is looked what live data needs, if something was written.
+/// Interval of surveys, if something was written.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
-/// Records read for that. Were they drawn one by one, a share of a half would be told to within 4.4 % of the whole, 19 times of
-/// 20 (1.96 standard deviations of a binomial); they are drawn leaf by leaf, so neighbours may be more alike.
+/// Records read for a survey. If they were drawn one by one, a share of one half would be accurate to within 4.4 % of
+/// the whole, 19 times out of 20 (1.96 standard deviations of a binomial). They are drawn leaf by leaf, so neighbours
+/// may be more alike.
 const SURVEY_RECORDS: usize = 512;
 
 impl<M: Media> Shared<M> {
-    /// Whether settling again pays, by a sample.
+    /// Whether settling again is worth it, by a sample.
     pub(super) async fn pays_again(&self) -> Result<bool, Error> {
         let gain = self.timed(self.drive.gain_of_settling_again()).await?;
         if let Some(gain) = gain {
@@ -30,8 +32,8 @@ impl<M: Media> Shared<M> {
         Ok(gain.is_some_and(|gain| gain >= GAIN_MIN))
     }
 
-    /// Settles some of what was settled before the dictionaries in use came: one pass for each time that some came, and none
-    /// where it does not pay.
+    /// Settles some data that was settled before the dictionaries in use: one pass for each adoption of dictionaries,
+    /// and none if it is not worth it.
     pub(super) async fn settle_again(&self, pass: &mut Pass) -> Result<Duration, Error> {
         let adopted = self.drive.dictionaries_adopted_at();
         if adopted == pass.again_done {
@@ -60,7 +62,7 @@ impl<M: Media> Shared<M> {
         Ok(Duration::ZERO)
     }
 
-    /// Looks for what needs the dictionaries that were retired first, so that they can be forgotten.
+    /// Searches for records that need the dictionaries retired first, so that these can be forgotten.
     pub(super) async fn make_places(&self) -> Result<Duration, Error> {
         self.set_state(SettlingState::Working);
         let step = self.timed(self.drive.free_dictionaries_step()).await?;
@@ -69,12 +71,12 @@ impl<M: Media> Shared<M> {
             self.set_state(SettlingState::Waiting);
             return Ok(LOOK);
         }
-        // Still wanted after the last step: those that were retired just now have to wait for their segments.
+        // Still wanted after the last step: those just retired have to wait for their segments.
         let idle = step.next_block.is_none() && self.drive.wants_dictionary_places();
         Ok(if idle { LOOK } else { Duration::ZERO })
     }
 
-    /// Looks what live data needs, from time to time.
+    /// Surveys what live data needs, from time to time.
     pub(super) async fn survey_if_due(&self, pass: &mut Pass, now: Instant) {
         if pass.survey_at.is_some_and(|at| now < at) {
             return;

@@ -7,53 +7,53 @@ use tokio::time::Instant;
 
 use crate::serving::requests::Requests;
 
-/// A drive that nothing was written to for so long is settled altogether.
+/// A drive that was not written for this long is settled completely.
 const IDLE: Duration = Duration::from_secs(30);
-/// Of the packs that fill a drive, the part that data lies untouched before it counts as cold.
+/// Data is cold once this part of the packs that fill a drive was written after it.
 const COLD_PART: u64 = 4;
-/// Bytes of a pack, from the least to the most.
+/// Smallest and largest assumed size of a pack.
 const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
 
-/// Where a pass is, and when the next thing may be done.
+/// Position of a pass, and when the next work may be done.
 #[derive(Default)]
 pub(super) struct Pass {
     /// `None`: between passes.
     pub(super) next: Option<u64>,
     pub(super) found: bool,
-    /// Nothing was found in all of the drive, and nothing will be as long as this is so.
+    /// Nothing was found on the whole drive, and nothing will be while this is unchanged.
     pub(super) nothing: Option<Reason>,
     pub(super) begun: Option<Reason>,
-    /// Another pass for a reason of this kind begins at this time at the earliest.
+    /// Earliest time of another pass for a reason of this kind.
     pub(super) rest_until: Option<Instant>,
     pub(super) not_before: Option<Instant>,
-    /// Processor time taken so far that was rested for, or is owed; `None`: nothing before now counts.
+    /// Processor time used so far that was rested for, or is owed; `None`: nothing before now counts.
     pub(super) counted: Option<Duration>,
-    /// Time to rest that is not rested yet.
+    /// Rest time that is still owed.
     pub(super) owed: Duration,
     pub(super) forget_at: Option<Instant>,
-    /// Where settling again is, of what was settled before the dictionaries in use came.
+    /// Position of settling again.
     pub(super) again: Option<u64>,
-    /// When the dictionaries came for which that is done, or does not pay.
+    /// Adoption of dictionaries for which that is done, or not worth it.
     pub(super) again_done: u64,
     pub(super) survey_at: Option<Instant>,
-    /// What had been written at the last survey.
+    /// Amount written at the last survey.
     pub(super) surveyed: u64,
-    /// Writes and trims seen, and since when there were no others.
+    /// Writes and trims seen, and the time of the last one.
     pub(super) seen: u64,
     pub(super) quiet_since: Option<Instant>,
 }
 
-/// What decides on whether there is something to settle.
+/// What determines whether there is something to settle.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Reason {
-    /// Everything may be, and so much was written.
+    /// Everything may be settled; amount written.
     All(u64),
-    /// What is older than so many packs may be, and so many there are.
+    /// Data older than this number of packs may be settled; number of packs.
     Old(u64, u64),
 }
 
 impl Pass {
-    /// What stays known while nothing may be done.
+    /// What remains known while nothing may be done.
     pub(super) fn switched_off(&self) -> Pass {
         Pass {
             seen: self.seen,
@@ -76,7 +76,7 @@ impl Pass {
         self.quiet_since.is_some_and(|since| now.saturating_duration_since(since) >= IDLE)
     }
 
-    /// Begins at the beginning, unless nothing could be found again, or nothing was found a moment ago.
+    /// Begins a pass, unless nothing could be found again, or nothing was found a moment ago.
     pub(super) fn begin(&mut self, reason: Reason, now: Instant) -> Option<u64> {
         let same = |before: &Reason| matches!(before, Reason::All(_)) == matches!(reason, Reason::All(_));
         let resting =
@@ -91,8 +91,8 @@ impl Pass {
     }
 }
 
-/// Packs after which data that was left alone counts as cold, for a drive of so many bytes in segments that has written so
-/// many bytes in `sequence` packs.
+/// Returns the number of packs after which untouched data counts as cold, for a drive with this size of segments that
+/// has written `written_bytes` in `sequence` packs.
 pub(super) fn cold_packs(segments_bytes: u64, written_bytes: u64, sequence: u64) -> u64 {
     let (least, most) = PACK_BYTES;
     let pack_bytes = written_bytes.checked_div(sequence).unwrap_or(most).clamp(least, most);
@@ -109,7 +109,7 @@ mod tests {
     fn cold_is_what_a_quarter_of_the_drive_was_written_after() {
         // 1 GiB in packs of 64 KiB: 16384 of them.
         assert_eq!(cold_packs(1 << 30, 10 << 30, 163_840), 4096);
-        // Nothing known: large packs, so that little time passes before something counts as cold.
+        // Nothing known: large packs, so that data counts as cold early.
         assert_eq!(cold_packs(1 << 30, 0, 0), 512);
         // Sequence numbers outlive a wipe, the counter does not.
         assert_eq!(cold_packs(1 << 30, 0, 1000), 65_536);

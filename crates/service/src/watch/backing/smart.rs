@@ -1,4 +1,4 @@
-//! What a disk says of itself, by way of `smartctl --json` (smartmontools) where it is installed.
+//! What a disk reports about itself, through `smartctl --json` (smartmontools) if it is installed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use status::DeviceReport;
 
-/// A disk that takes longer to answer tells nothing.
+/// A disk that takes longer to answer counts as unknown.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the end of the program is looked for.
+/// Interval of checks for the end of the program.
 const POLL: Duration = Duration::from_millis(20);
-/// More is no answer of a disk.
+/// A longer output is no answer of a disk.
 const OUTPUT_MAX_BYTES: u64 = 1 << 20;
-/// Where administrators' programs are, which are not always on the path of a service.
+/// Directories of administrators' programs, which are not always on the path of a service.
 const DIRS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// The program.
@@ -25,7 +25,7 @@ pub(crate) struct Smartctl {
     timeout: Duration,
 }
 
-/// The parts of its answer that are wanted.
+/// The parts of its answer that are used.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Answer {
@@ -69,7 +69,7 @@ struct Endurance {
 }
 
 impl Smartctl {
-    /// Where it is installed.
+    /// Finds the installed program.
     pub(crate) fn find() -> Option<Smartctl> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
@@ -78,7 +78,7 @@ impl Smartctl {
         Some(Smartctl { program, timeout: TIMEOUT })
     }
 
-    /// Asks a disk and fills in what sysfs did not tell of it.
+    /// Asks a disk, and adds what sysfs did not report.
     pub(super) fn complete(&self, device: &mut DeviceReport) {
         let Some(answer) = self.ask(&Path::new("/dev").join(&device.name)) else { return };
         let nvme = answer.nvme_smart_health_information_log;
@@ -92,7 +92,7 @@ impl Smartctl {
             .or(answer.scsi_percentage_used_endurance_indicator);
     }
 
-    /// Its answer about a disk. A disk that sleeps is not woken.
+    /// Returns its answer about a disk. A sleeping disk is not woken.
     fn ask(&self, disk: &Path) -> Option<Answer> {
         let mut child = Command::new(&self.program)
             .args(["--json", "--all", "--nocheck=standby"])
@@ -109,7 +109,7 @@ impl Smartctl {
             limited.read_to_end(&mut answer).map(|_| answer)
         });
         let since = Instant::now();
-        // Its exit status says more about the disk than about the answer: the answer itself tells.
+        // Its exit status says more about the disk than about the answer, which speaks for itself.
         while matches!(child.try_wait(), Ok(None)) {
             if since.elapsed() > self.timeout {
                 // If it cannot be killed, nothing can be done.
@@ -131,12 +131,12 @@ mod tests {
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-    /// What is known of a disk when a program with this text answers for `smartctl`.
+    /// Returns what is known about a disk if a program with this text answers for `smartctl`.
     fn completed(script: &str, timeout: Duration) -> Result<DeviceReport, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("smartctl");
-        // Written by another process: a file that this one had open for writing could not be run while a fork of
-        // another test has it open still.
+        // Written by another process: a file that this one had open for writing could not be executed while a fork of
+        // another test still has it open.
         let mut writing = Command::new("sh")
             .args(["-c", "cat > \"$0\" && chmod 700 \"$0\""])
             .arg(&program)
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_nvme_answer() -> Outcome {
-        // The keys as smartctl 7.3 has them for NVMe; exit status 64 tells of old errors only.
+        // The keys of smartctl 7.3 for NVMe. Exit status 64 reports old errors only.
         let device = completed(
             r#"[ "$4" = /dev/nvme0n1 ] || exit 1
             cat <<'END'

@@ -1,13 +1,13 @@
-//! From a file to the disks under it, by what sysfs tells.
+//! The disks under a file, according to sysfs.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use status::{BackingKind, DeviceReport};
 
-/// Layers (partition, device mapper, RAID, loop) followed at most.
+/// Most layers (partition, device mapper, RAID, loop) followed.
 const DEPTH_MAX: usize = 16;
-/// Disks told of at most.
+/// Most disks reported.
 const DISKS_MAX: usize = 64;
 
 /// The kernel's files.
@@ -17,7 +17,7 @@ pub(super) struct Topology<'a> {
 }
 
 impl Topology<'_> {
-    /// Whether `path` is a file or a block device, and the disks under it as their directories in sysfs.
+    /// Returns whether `path` is a file or a block device, and the disks under it as directories in sysfs.
     pub(super) fn disks_under(&self, path: &Path) -> (BackingKind, Vec<PathBuf>) {
         let mut disks = Vec::new();
         let Ok(metadata) = std::fs::metadata(path) else { return (BackingKind::Unknown, disks) };
@@ -30,7 +30,7 @@ impl Topology<'_> {
         (kind, disks)
     }
 
-    /// Adds the disks under the device of a number.
+    /// Adds the disks under the device with a number.
     fn descend(&self, number: u64, depth: usize, disks: &mut Vec<PathBuf>) {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let link = self.sysfs.join(format!("dev/block/{major}:{minor}"));
@@ -45,7 +45,7 @@ impl Topology<'_> {
         }
     }
 
-    /// Likewise for a device's directory in sysfs.
+    /// The same for a device's directory in sysfs.
     fn descend_from(&self, device: &Path, depth: usize, disks: &mut Vec<PathBuf>) {
         if depth > DEPTH_MAX || disks.len() >= DISKS_MAX || disks.iter().any(|disk| disk == device) {
             return;
@@ -73,7 +73,7 @@ impl Topology<'_> {
         below.iter().for_each(|device| self.descend_from(device, depth + 1, disks));
     }
 
-    /// What is mounted under a device number of its own.
+    /// Returns what is mounted under a device number of its own.
     fn mount_source(&self, major: u32, minor: u32) -> Option<PathBuf> {
         let wanted = format!("{major}:{minor}");
         let mounts = std::fs::read_to_string(self.mountinfo).ok()?;
@@ -88,7 +88,7 @@ impl Topology<'_> {
     }
 }
 
-/// What sysfs tells of a disk.
+/// Returns what sysfs reports about a disk.
 pub(super) fn describe(disk: &Path) -> DeviceReport {
     let device = disk.join("device");
     let first = |names: &[&str]| names.iter().find_map(|name| text(&device.join(name)));
@@ -102,7 +102,7 @@ pub(super) fn describe(disk: &Path) -> DeviceReport {
         firmware: first(&["firmware_rev", "rev"]),
         rotational: number(&disk.join("queue/rotational")).map(|rotational| rotational != 0.0),
         temperature_celsius: reading("temp1_input").map(|value| value / 1000.0),
-        // A driver that knows no limit says 0, or more than any device survives.
+        // A driver without a limit reports 0, or more than any device survives.
         temperature_limit_celsius: reading("temp1_max")
             .map(|value| value / 1000.0)
             .filter(|celsius| (1.0..150.0).contains(celsius)),
@@ -111,8 +111,8 @@ pub(super) fn describe(disk: &Path) -> DeviceReport {
     }
 }
 
-/// Directories with the readings of a device's sensors. For NVMe they stand in the controller's directory, for SATA
-/// (drivetemp) under `hwmon`.
+/// Returns the directories with sensor readings of a device. For NVMe they are in the directory of the controller,
+/// for SATA (drivetemp) under `hwmon`.
 fn sensors(device: &Path) -> Vec<PathBuf> {
     let below = |dir: &Path| -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
@@ -129,7 +129,7 @@ fn sensors(device: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The one line of a file, if it holds anything.
+/// Returns the one line of a file, if it is not empty.
 fn text(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let text = text.trim();
@@ -213,12 +213,12 @@ mod tests {
     fn a_loop_device_leads_to_where_its_file_is() -> Outcome {
         let sysfs = Sysfs::new()?;
         let file = tempfile::NamedTempFile::new()?;
-        // The loop device stands on a file of the same filesystem, which is on sdc: seen twice, told once.
+        // The loop device is on a file of the same filesystem, which is on sdc: found twice, reported once.
         sysfs.put("devices/loop0/loop/backing_file", &file.path().display().to_string())?;
         sysfs.link("devices/dm-1/slaves/loop0", "devices/loop0")?;
         sysfs.link("devices/dm-1/slaves/sdc", "devices/sdc")?;
         sysfs.link(&Sysfs::number_of(file.path())?, "devices/dm-1")?;
-        // It leads to itself: that ends.
+        // It leads to itself, and the search still ends.
         assert_eq!(sysfs.disks(file.path()), ["sdc"]);
         Ok(())
     }

@@ -106,6 +106,23 @@ fn a_command_that_fails_hurts_nobody() {
 }
 
 #[test]
+fn a_command_does_not_get_the_secrets_of_the_server() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let out = drive.file("environment");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+    let hook = format!("[ $PUMICE_EVENT != opened ] || env > {out}");
+    command.args(["serve", &crate::common::server::text(&drive.path()), "--on-event", &hook]);
+    command.env("AWS_SECRET_ACCESS_KEY", "secret").env("LC_TIME", "C").env("TZ", "Asia/Tokyo");
+    let server = drive.start(command, 1);
+    assert!(server.stop().success());
+    let environment = std::fs::read_to_string(out).expect("the command ran");
+    assert!(!environment.contains("secret"), "{environment}");
+    for kept in ["PATH=", "LC_TIME=C", "TZ=Asia/Tokyo", "PUMICE_EVENT=opened", "PUMICE_RUNTIME_DIR="] {
+        assert!(environment.lines().any(|line| line.starts_with(kept)), "{kept}: {environment}");
+    }
+}
+
+#[test]
 fn a_read_only_drive_is_no_warning() {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&["--read-only"]);

@@ -92,8 +92,21 @@ impl Hook {
     }
 }
 
-/// The environment of the command.
-fn environment(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
+/// Whether the command gets a variable of the server's environment, which may hold secrets.
+fn is_passed_on(name: &str) -> bool {
+    const ORDINARY: [&str; 7] = ["HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+    ORDINARY.contains(&name) || name.starts_with("LC_") || name.starts_with("PUMICE_")
+}
+
+/// Returns the environment of the command.
+fn environment(told: &Told, event: &Event) -> Vec<(OsString, OsString)> {
+    let passed_on = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on));
+    let of_event = describe(told, event).into_iter().map(|(name, value)| (name.into(), value));
+    passed_on.chain(of_event).collect()
+}
+
+/// Returns the variables that describe an event.
+fn describe(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
     let level = event.level_percent.map(|level| level.to_string()).unwrap_or_default();
     // Nothing is known about a drive that is not open.
     let known = |text: String| if event.kind == EventKind::OpenFailed { String::new() } else { text };
@@ -113,6 +126,7 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(&told.command)
+        .env_clear()
         .envs(environment(told, event))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 
+use crate::plain::plain;
+
 /// Width of every chart, in CSS pixels.
 pub(crate) const WIDTH_PX: f64 = 760.0;
 
@@ -24,8 +26,7 @@ pub(crate) fn colour(series: usize) -> &'static str {
 /// Returns text that the drawing library shows unchanged. The library reads `$...$` as a formula, and XML does not
 /// allow control characters.
 pub(crate) fn label(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    plain.collect::<String>().replace('$', "\\$")
+    plain(text).replace('$', "\\$")
 }
 
 /// A drawn chart: an SVG picture without scripts, links or embedded fonts.

@@ -20,6 +20,7 @@ mod bars;
 mod chart;
 mod lines;
 mod page;
+mod plain;
 mod table;
 mod tornado;
 

@@ -2,6 +2,8 @@
 
 use comfy_table::{CellAlignment, LineStyle, presets};
 
+use crate::plain::plain;
+
 /// A table of text: a head and rows. The terminal and the HTML pages use the same type.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -50,17 +52,15 @@ impl Table {
     }
 
     /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as wide as its
-    /// text: nothing is cut or wrapped. Control characters are shown as spaces.
+    /// text: nothing is cut or wrapped. Characters that are not visible are shown as spaces.
     pub fn to_text(&self) -> String {
-        let clean =
-            |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         if !self.head.is_empty() {
-            table.set_header(self.head.iter().map(|cell| clean(cell)));
+            table.set_header(self.head.iter().map(|cell| plain(cell)));
         }
         for row in self.full_rows() {
-            table.add_row(row.into_iter().map(clean));
+            table.add_row(row.into_iter().map(plain));
         }
         for (at, column) in table.column_iter_mut().enumerate() {
             if self.is_right(at) {

@@ -30,9 +30,19 @@ pub fn parse_path(text: &str) -> PathBuf {
     }
 }
 
-/// Displays the path for people: bytes that are not UTF-8 as `\xff`, control characters as `\n` or `\u{1b}`.
+/// Displays the path for people: bytes that are not UTF-8 as `\xff`, characters that are not visible or change the order of
+/// others as `\n` or `\u{1b}`.
 pub fn shown(path: &Path) -> Shown<'_> {
     Shown(path)
+}
+
+/// Whether a character changes how others look: directions of text (Unicode Standard Annex 9) and separators of lines. They
+/// could make a path look like another one.
+fn is_format(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+    )
 }
 
 /// See [`shown`].
@@ -43,7 +53,7 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.as_os_str().as_bytes().utf8_chunks() {
             for character in chunk.valid().chars() {
-                if character.is_control() {
+                if character.is_control() || is_format(character) {
                     write!(f, "{}", character.escape_default())?;
                 } else {
                     f.write_char(character)?;
@@ -101,5 +111,7 @@ mod tests {
     fn people_see_every_byte() {
         let path = Path::new(OsStr::from_bytes(b"/srv/\xc3\xa9 \xff\xfe\n\x1b[2J"));
         assert_eq!(shown(path).to_string(), "/srv/\u{e9} \\xff\\xfe\\n\\u{1b}[2J");
+        let reversed = Path::new("/srv/\u{202e}gpj.exe\u{2066}");
+        assert_eq!(shown(reversed).to_string(), "/srv/\\u{202e}gpj.exe\\u{2066}");
     }
 }

@@ -1,16 +1,27 @@
 //! The report as CSV: one line per row of the table, in full precision, with the columns of the scenario.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use tco::BreakEven;
 
 use super::Report;
 
+/// Returns a cell with text from outside. A spreadsheet would take some beginnings for those of a formula.
+fn text(cell: &str) -> Cow<'_, str> {
+    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => Cow::Owned(format!("'{cell}")),
+        false => Cow::Borrowed(cell),
+    }
+}
+
 /// Returns the CSV with a header line. A value that does not apply is an empty cell.
 pub(crate) fn csv(report: &Report) -> Result<String> {
     let scenario = &report.scenario;
     let mut out = ::csv::Writer::from_writer(Vec::new());
-    let names = scenario.columns.iter().map(|column| column.name.as_str());
-    out.write_record(["section", "key", "label", "unit"].into_iter().chain(names))?;
+    let names = scenario.columns.iter().map(|column| text(&column.name));
+    let head = ["section", "key", "label", "unit"].map(Cow::Borrowed);
+    out.write_record(head.iter().chain(&names.collect::<Vec<_>>()).map(|cell| cell.as_bytes()))?;
     let mut line = |section: &str, key: &str, label: &str, unit: &str, cells: Vec<Option<f64>>| {
         let cells = cells.into_iter().map(|cell| cell.map_or(String::new(), |value| value.to_string()));
         out.write_record([section, key, label, unit].map(str::to_string).into_iter().chain(cells))
@@ -50,4 +61,17 @@ pub(crate) fn csv(report: &Report) -> Result<String> {
         }
     }
     Ok(String::from_utf8(out.into_inner().map_err(|error| error.into_error())?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_formula() {
+        for formula in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"] {
+            assert_eq!(text(formula), format!("'{formula}"));
+        }
+        assert_eq!(text("CSD 2000 - 3.2 TB"), "CSD 2000 - 3.2 TB");
+    }
 }

@@ -3,6 +3,7 @@
 
 mod file;
 mod options;
+mod trust;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -114,10 +115,14 @@ impl Source {
     /// Reads and checks the whole configuration. Opens no file except the configuration file.
     ///
     /// # Errors
-    /// The error is one line with file, line, field, problem and expected value.
+    /// The error is one line with file, line, field, problem and expected value. A file that other users can change is
+    /// one: the configuration, those of TLS, and the programs of `on-event`.
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
-            Some(file) => file::read(file)?,
+            Some(file) => {
+                trust::check_writers(file)?;
+                file::read(file)?
+            }
             None => file::File::default(),
         };
         // Settings in the server section that apply to all drives.
@@ -152,6 +157,7 @@ impl Source {
             drive.options = self.overrides.drive.clone().or(&in_file).or(&common);
         }
         let config = Config { server, drives };
+        config.check_trust()?;
         config.check().map_err(|error| match &self.file {
             Some(file) => error.context(file.display().to_string()),
             None => WrongUsage(error.to_string()).into(),
@@ -209,6 +215,20 @@ impl Config {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 
+    /// Checks that no other user can change the files named by the configuration.
+    fn check_trust(&self) -> Result<()> {
+        if let Some(TlsFiles { cert, key, ca }) = &self.server.tls {
+            [Some(cert), Some(key), ca.as_ref()]
+                .into_iter()
+                .flatten()
+                .try_for_each(|path| trust::check_writers(path))?;
+        }
+        let commands = self.drives.iter().filter_map(|drive| drive.options.open().monitor.on_event);
+        commands
+            .filter_map(|command| trust::program(&command))
+            .try_for_each(|program| trust::check_writers(&program).context("on-event"))
+    }
+
     /// Checks what no single value can show: missing drives, duplicate paths, names and addresses, and options that
     /// need others.
     fn check(&self) -> Result<()> {
@@ -249,7 +269,7 @@ impl Config {
 }
 
 impl Server {
-    /// Returns limits and TLS settings of the NBD server. Reads the PEM files.
+    /// Returns limits and TLS settings of the NBD server. Reads the PEM files. Logs a warning if others can read the key.
     pub(crate) fn nbd_config(&self) -> Result<nbd::ServerConfig> {
         let tls = match &self.tls {
             Some(files) => nbd::TlsPolicy::Required(
@@ -258,6 +278,9 @@ impl Server {
             ),
             None => nbd::TlsPolicy::Off,
         };
+        if let Some(files) = self.tls.as_ref().filter(|files| trust::is_readable_by_others(&files.key)) {
+            tracing::warn!(key = %status::shown(&files.key), "every user of this machine can read the key; chmod o-r");
+        }
         let defaults = nbd::ServerConfig::default();
         let ServerOptions { max_connections, max_connections_per_peer, insecure, tls_anonymous, .. } =
             self.options.clone();

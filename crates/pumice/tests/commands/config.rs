@@ -1,11 +1,12 @@
 //! `pumice serve` with a configuration file, and its reload.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, Server, needs, succeed};
+use crate::common::{Drive, Outcome, Server, fails, needs, succeed};
 
 /// Creates another drive beside the first.
 fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
@@ -41,6 +42,10 @@ fn served(drive: &Drive) -> Vec<String> {
     let mut names: Vec<String> = up.map(name).collect();
     names.sort();
     names
+}
+
+fn set_mode(path: &str, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
 /// Replaces the configuration, reloads it and waits until that is done.
@@ -106,6 +111,32 @@ fn a_bad_file_is_refused_with_its_line() {
     let run = drive.pumice(&["serve", "--config", &drive.file("none.toml")]);
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("none.toml") && run.stderr.lines().count() == 1, "{run:?}");
+}
+
+#[test]
+fn what_other_users_can_change_is_refused() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let (file, program) = (drive.file("pumice.toml"), drive.file("tell"));
+    let plain = table(&drive.path(), "");
+    let hooked = table(&drive.path(), &format!("on-event = \"{program} now\""));
+    std::fs::write(&program, "#!/bin/sh\n").expect("a program");
+    for (config, odd) in [(&plain, &file), (&hooked, &program)] {
+        drive.write_config(config);
+        set_mode(odd, 0o666);
+        let run = drive.pumice(&["serve", "--config", &file]);
+        fails(&run, &[odd, "writable by every user (mode 666)"]);
+        set_mode(odd, 0o644);
+        let server = drive.serve_config(config, 1);
+        set_mode(odd, 0o646);
+        let asked = drive.log().lines().count();
+        server.ask_to_reload();
+        wait_until("the reload", || drive.log().lines().count() > asked);
+        let log = drive.log();
+        assert!(log.contains("nothing changed: ") && log.contains("(mode 646)"), "{log}");
+        assert_eq!(served(&drive), ["drive"]);
+        set_mode(odd, 0o644);
+        assert!(server.stop().success());
+    }
 }
 
 #[test]
@@ -317,7 +348,9 @@ fn a_reload_opens_no_drive_to_anyone_on_the_network() {
     let tls = format!("[server.tls]\ncert = \"{cert}\"\nkey = \"{key}\"\n");
     let drives = table(&drive.path(), "");
     let good = socket(&drive, "all") + &tls + &format!("ca = \"{cert}\"\n") + &drives;
+    set_mode(&key, 0o644);
     let server = drive.serve_config(&good, 1);
+    assert!(drive.log().contains("every user of this machine can read the key"), "{}", drive.log());
     let public = socket(&drive, "all").replace("\"]", "\", \"tcp:0.0.0.0:0\"]");
     // Settings that need a restart do not help.
     for public in [public.clone(), public + "tls-anonymous = true\n"] {

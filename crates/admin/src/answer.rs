@@ -8,6 +8,7 @@ use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
 use crate::address::is_host;
 use crate::metrics;
+use crate::server::Monitored;
 
 /// Content type of `/metrics`, as Prometheus expects it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,7 +22,7 @@ const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for J
 pub(crate) fn answer<B>(
     request: &Request<B>,
     host: Option<&str>,
-    reports: impl FnOnce() -> Vec<StatusReport>,
+    reports: impl FnOnce() -> Monitored,
 ) -> Response<Full<Bytes>> {
     let named =
         |value: &HeaderValue| value.to_str().is_ok_and(|value| host.is_none_or(|host| is_host(value, host)));
@@ -45,8 +46,8 @@ pub(crate) fn answer<B>(
     }
     match path {
         "/metrics" => with_type(StatusCode::OK, METRICS_TYPE, metrics::render(&reports())),
-        "/healthz" => health(&reports()),
-        "/status" => status(reports()),
+        "/healthz" => health(&reports().drives),
+        "/status" => status(reports().drives),
         _ => plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}")),
     }
 }

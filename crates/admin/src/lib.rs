@@ -13,4 +13,4 @@ mod server;
 
 pub use address::{HttpAddress, HttpAddressError};
 pub use metrics::render;
-pub use server::{HttpError, HttpListener, HttpServer, Limits, Reports};
+pub use server::{ClientCounts, HttpError, HttpListener, HttpServer, Limits, Monitored, Reports};

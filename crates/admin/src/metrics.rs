@@ -3,6 +3,7 @@
 use status::{DriveState, KindReport, LatencyReport, ServerReport, StatusReport, Warning};
 
 use crate::exposition::{Exposition, Label, Type};
+use crate::server::{ClientCounts, Monitored};
 
 /// States that a drive of a server can be in.
 const STATES: [DriveState; 5] =
@@ -164,9 +165,9 @@ const SINGLES: &[Single] = singles! {
         = |d| server(d, |server| server.requests.no_space_count);
 };
 
-/// Returns the metrics of some drives in the text format of Prometheus.
-pub fn render(drives: &[StatusReport]) -> String {
-    let all: Vec<_> = drives.iter().map(|drive| (drive, status::path_text(&drive.path))).collect();
+/// Returns the metrics of a server and its drives in the text format of Prometheus.
+pub fn render(server: &Monitored) -> String {
+    let all: Vec<_> = server.drives.iter().map(|drive| (drive, status::path_text(&drive.path))).collect();
     // Of a drive that is down only the state is known.
     let up: Vec<_> = all.iter().filter(|(drive, _)| drive.state != DriveState::Down).cloned().collect();
     let (all, drives): (&Drives<'_>, &Drives<'_>) = (&all, &up);
@@ -203,7 +204,31 @@ pub fn render(drives: &[StatusReport]) -> String {
     requests(&mut out, drives);
     events(&mut out, all);
     offload(&mut out, drives);
+    clients(&mut out, &server.clients);
     out.into_text()
+}
+
+fn clients(out: &mut Exposition, clients: &ClientCounts) {
+    out.family(
+        "pumice_nbd_connections",
+        Type::Gauge,
+        "NBD connections of the server, including those in their handshake.",
+    );
+    out.sample(&[], clients.connections as f64);
+    out.family(
+        "pumice_nbd_clients_total",
+        Type::Counter,
+        "NBD clients that chose a drive, since the server was started.",
+    );
+    out.sample(&[], clients.connected as f64);
+    out.family(
+        "pumice_nbd_refused_total",
+        Type::Counter,
+        "NBD clients refused, since the server was started.",
+    );
+    for (reason, count) in &clients.refused {
+        out.sample(&[("reason", reason)], *count as f64);
+    }
 }
 
 /// Drives with their paths.

@@ -34,8 +34,28 @@ const HEADERS_MAX: usize = 64;
 /// Clients of a Unix socket that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Returns the present reports of all drives. Called for each request; must not wait.
-pub type Reports = Arc<dyn Fn() -> Vec<StatusReport> + Send + Sync>;
+/// What is known of a server at present.
+#[derive(Clone, Debug, Default)]
+pub struct Monitored {
+    /// Reports of all drives.
+    pub drives: Vec<StatusReport>,
+    /// Counts of NBD clients.
+    pub clients: ClientCounts,
+}
+
+/// Counts of the NBD clients of a server.
+#[derive(Clone, Debug, Default)]
+pub struct ClientCounts {
+    /// Connections now, including those in their handshake.
+    pub connections: u64,
+    /// Clients that chose a drive, since the start.
+    pub connected: u64,
+    /// Clients refused since the start, by reason.
+    pub refused: Vec<(&'static str, u64)>,
+}
+
+/// Returns what is known at present. Called for each request; must not wait.
+pub type Reports = Arc<dyn Fn() -> Monitored + Send + Sync>;
 
 /// Limits of clients.
 #[derive(Clone, Copy, Debug)]

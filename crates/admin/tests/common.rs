@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
+use admin::{ClientCounts, Monitored};
 use status::{
     BackingReport, BucketReport, CompressionReport, DeviceReport, DriveState, EventCount, EventsReport,
     KindReport, LatencyReport, LiveKind, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport,
@@ -14,6 +15,12 @@ use status::{
 /// A file of the project.
 pub fn project(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A server with these drives that had clients.
+pub fn monitored(drives: Vec<StatusReport>) -> Monitored {
+    let clients = ClientCounts { connections: 2, connected: 5, refused: vec![("timeout", 3), ("tls", 0)] };
+    Monitored { drives, clients }
 }
 
 /// A served drive that tells everything.

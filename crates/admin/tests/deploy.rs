@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use common::{full_report, named, needs, project, series};
+use common::{full_report, monitored, named, needs, project, series};
 use serde_json::Value;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -24,7 +24,7 @@ fn promtool(arguments: &[&str], file: &Path) -> Result<Option<String>, std::io::
 }
 
 fn assert_all_exported(named: &BTreeSet<String>) {
-    let exported = series(&admin::render(&[full_report("/srv/a")]));
+    let exported = series(&admin::render(&monitored(vec![full_report("/srv/a")])));
     let missing: Vec<&String> = named.difference(&exported).collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
 }

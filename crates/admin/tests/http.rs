@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use admin::{HttpAddress, HttpServer, Limits, Reports};
+use admin::{HttpAddress, HttpServer, Limits, Monitored, Reports};
 use status::{DriveState, ServerReport, StatusReport};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -49,7 +49,7 @@ impl Server {
         let counted = asked.clone();
         let reports: Reports = Arc::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            drives.clone()
+            Monitored { drives: drives.clone(), ..Monitored::default() }
         });
         std::thread::spawn(move || -> std::io::Result<()> {
             tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -347,7 +347,12 @@ fn a_unix_socket_is_for_its_owner_and_goes_with_the_server() -> Outcome {
 fn beyond_this_machine_only_if_allowed() -> Outcome {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listen = |address: &str, insecure| -> Result<HttpServer, Box<dyn std::error::Error>> {
-            Ok(HttpServer::listen(&address.parse()?, insecure, Limits::default(), Arc::new(Vec::new))?)
+            Ok(HttpServer::listen(
+                &address.parse()?,
+                insecure,
+                Limits::default(),
+                Arc::new(Monitored::default),
+            )?)
         };
         for address in ["0.0.0.0:0", "[::]:0"] {
             let error = listen(address, false).err().ok_or("it listens to the network")?.to_string();

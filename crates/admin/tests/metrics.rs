@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{families, full_report, needs, project, series};
+use common::{families, full_report, monitored, needs, project, series};
 use status::StatusReport;
 
 /// What `promtool check metrics` says; nothing if all is well.
@@ -35,7 +35,7 @@ fn promtool_has_nothing_to_say() -> Result<(), std::io::Error> {
         vec![StatusReport::default()],
         vec![full_report("/srv/a"), full_report(hostile), StatusReport::default()],
     ] {
-        assert_eq!(check(&admin::render(&drives))?, "");
+        assert_eq!(check(&admin::render(&monitored(drives)))?, "");
     }
     // And it would say something.
     assert_ne!(check("# TYPE x counter\nx 1\n")?, "");
@@ -44,7 +44,7 @@ fn promtool_has_nothing_to_say() -> Result<(), std::io::Error> {
 
 #[test]
 fn every_drive_and_kind_has_its_own_series() {
-    let text = admin::render(&[full_report("/srv/a"), full_report("/srv/b")]);
+    let text = admin::render(&monitored(vec![full_report("/srv/a"), full_report("/srv/b")]));
     let mut samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let count = samples.len();
     samples.sort_unstable_by_key(|line| line.rsplit_once(' ').map(|(series, _)| series));
@@ -70,7 +70,7 @@ fn every_drive_and_kind_has_its_own_series() {
 
 #[test]
 fn what_is_unknown_is_absent() {
-    let text = admin::render(&[StatusReport::default()]);
+    let text = admin::render(&monitored(vec![StatusReport::default()]));
     let series = series(&text);
     for absent in [
         "pumice_compression_ratio",
@@ -98,6 +98,6 @@ fn the_document_lists_exactly_these() -> Result<(), std::io::Error> {
         Some((format!("pumice_{name}"), cells.next()?.to_string()))
     };
     let documented: std::collections::BTreeMap<String, String> = document.lines().filter_map(row).collect();
-    assert_eq!(documented, families(&admin::render(&[full_report("/srv/a")])));
+    assert_eq!(documented, families(&admin::render(&monitored(vec![full_report("/srv/a")]))));
     Ok(())
 }

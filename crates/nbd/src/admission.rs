@@ -15,11 +15,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use log_limit::LogLimit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use crate::audit::{Audit, RefusalReason};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
 
@@ -61,9 +61,7 @@ pub(crate) struct Admissions {
     state: Mutex<State>,
     places: usize,
     places_per_peer: usize,
-    refused: LogLimit,
-    peer_refused: LogLimit,
-    closed: LogLimit,
+    audit: Arc<Audit>,
 }
 
 #[derive(Default)]
@@ -119,14 +117,12 @@ impl State {
 }
 
 impl Admissions {
-    pub(crate) fn new(config: &ServerConfig) -> Admissions {
+    pub(crate) fn new(config: &ServerConfig, audit: Arc<Audit>) -> Admissions {
         Admissions {
             state: Mutex::default(),
             places: config.connections_max,
             places_per_peer: config.connections_per_peer_max,
-            refused: LogLimit::new(),
-            peer_refused: LogLimit::new(),
-            closed: LogLimit::new(),
+            audit,
         }
     }
 
@@ -155,13 +151,12 @@ impl Admissions {
         };
         match victim {
             None => {}
-            Some(Ok(rank)) => {
-                state.close(rank);
-                self.log_closed();
-            }
+            Some(Ok(rank)) => state.close(rank),
             Some(Err(error)) => {
                 drop(state);
-                self.log_refused(&error);
+                if let Some(reason) = RefusalReason::of(&error) {
+                    self.audit.refused(reason, peer, &error);
+                }
                 return Err(error);
             }
         }
@@ -194,25 +189,6 @@ impl Admissions {
     fn scarce(&self) -> bool {
         let state = self.state.lock();
         state.handshakes.len() * 4 > self.places * 3 || state.connections >= self.places
-    }
-
-    fn log_refused(&self, error: &ConnectionError) {
-        let limit = match error {
-            ConnectionError::TooManyConnections => &self.refused,
-            _ => &self.peer_refused,
-        };
-        if let Some(held_back) = limit.pass() {
-            tracing::warn!(held_back, "a client is refused: {error}");
-        }
-    }
-
-    fn log_closed(&self) {
-        if let Some(held_back) = self.closed.pass() {
-            tracing::warn!(
-                held_back,
-                "a client in its handshake is disconnected: another one needs its place"
-            );
-        }
     }
 }
 

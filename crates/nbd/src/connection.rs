@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::{Admission, Peer};
+use crate::audit::RefusalReason;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
@@ -48,7 +49,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
 {
-    let admission = shared.admissions.admit(peer)?;
+    let admission = shared.resources.admissions.admit(peer)?;
     serve_admitted(stream, admission, shared, shutdown).await
 }
 
@@ -70,8 +71,15 @@ where
     D: Device,
 {
     let tls = shared.tls();
+    let client = Client { number: admission.number(), peer: admission.peer() };
+    let refused = |error: ConnectionError| {
+        if let Some(reason) = RefusalReason::of(&error) {
+            shared.resources.audit.refused(reason, client.peer, &error);
+        }
+        error
+    };
     let mut limits = Limits {
-        patience: pin!(admission.patience(&shared.config)),
+        patience: pin!(admission.patience(&shared.resources.config)),
         closed: admission.closed(),
         stopped: shutdown.clone(),
     };
@@ -81,23 +89,25 @@ where
         let end = Handshake::new(shared, &tls, &mut admission, zeroes, false).run(&mut stream).await?;
         Ok((end, zeroes))
     };
-    let Some((end, zeroes)) = limits.hold(negotiation).await? else { return Ok(()) };
+    let Some((end, zeroes)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(export, session), _) => {
-            transmit(&mut stream, &export, session, shared, &mut shutdown).await
+            client.transmit(&mut stream, &export, session, shared, &mut shutdown).await
         }
         (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
         (Negotiated::StartTls, TlsPolicy::Required(config)) => {
             let negotiation = async {
-                let mut stream = config.acceptor.accept(stream).await?;
+                let mut stream = config.accept(stream).await?;
                 let end = Handshake::new(shared, &tls, &mut admission, zeroes, true).run(&mut stream).await?;
                 Ok((end, stream))
             };
-            let Some((end, mut stream)) = limits.hold(negotiation).await? else { return Ok(()) };
+            let Some((end, mut stream)) = limits.hold(negotiation).await.map_err(refused)? else {
+                return Ok(());
+            };
             let result = match end {
                 Negotiated::Transmission(export, session) => {
-                    transmit(&mut stream, &export, session, shared, &mut shutdown).await
+                    client.transmit(&mut stream, &export, session, shared, &mut shutdown).await
                 }
                 _ => Ok(()),
             };
@@ -105,6 +115,44 @@ where
             let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
             result
         }
+    }
+}
+
+/// A client, as in the log.
+struct Client {
+    number: u64,
+    peer: Peer,
+}
+
+impl Client {
+    /// Runs the transmission phase, and records its beginning and its end.
+    async fn transmit<S, D>(
+        &self,
+        stream: &mut S,
+        export: &Chosen<D>,
+        session: Session,
+        shared: &Shared<D>,
+        shutdown: &mut Shutdown,
+    ) -> Result<(), ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+        D: Device,
+    {
+        let Client { number, peer } = self;
+        let since = Instant::now();
+        shared.resources.audit.connected();
+        tracing::info!(client = number, %peer, export = ?export.name, "client connected");
+        let result = transmit(stream, export, session, shared, shutdown).await;
+        let seconds = since.elapsed().as_secs();
+        match &result {
+            Ok(()) => {
+                tracing::info!(client = number, %peer, export = ?export.name, seconds, "client disconnected");
+            }
+            Err(error) => {
+                tracing::info!(client = number, %peer, export = ?export.name, seconds, "client disconnected: {error}");
+            }
+        }
+        result
     }
 }
 
@@ -151,8 +199,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
 {
-    let config: &ServerConfig = &shared.config;
-    let lease = Lease::new(&shared.budget, config.connection_buffer_bytes_max);
+    let config: &ServerConfig = &shared.resources.config;
+    let lease = Lease::new(&shared.resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
     let mut removed = export.removed();
@@ -189,8 +237,8 @@ where
                 stalled_since = None;
             } else {
                 let since = *stalled_since.get_or_insert(now);
-                if now - since >= config.stall_timeout && shared.budget.is_contended() {
-                    shared.budget.log_stalled(transmission.held_bytes());
+                if now - since >= config.stall_timeout && shared.resources.budget.is_contended() {
+                    shared.resources.budget.log_stalled(transmission.held_bytes());
                     return Poll::Ready(Err(ConnectionError::Stalled));
                 }
             }

@@ -23,6 +23,15 @@ pub enum ConnectionError {
     /// The client violated the protocol in the handshake.
     #[error("handshake failed: {0}")]
     Handshake(String),
+    /// The client chose an export without TLS, in a way that has no reply for errors.
+    #[error("handshake failed: EXPORT_NAME before STARTTLS")]
+    NoTls,
+    /// The client chose an export that does not exist, in a way that has no reply for errors.
+    #[error("handshake failed: there is no such export")]
+    NoExport,
+    /// TLS could not be established.
+    #[error("TLS: {0}")]
+    Tls(io::Error),
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),

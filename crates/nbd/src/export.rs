@@ -7,10 +7,10 @@ use device::Device;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::admission::Admissions;
-use crate::budget::Budget;
+use crate::audit::RefusalReason;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
+use crate::resources::Resources;
 use crate::shutdown::{Shutdown, ShutdownTrigger};
 
 /// A device under a name.
@@ -83,15 +83,14 @@ impl<D> Drop for Chosen<D> {
     }
 }
 
-/// State that all connections of a server share: exports, configuration, memory.
+/// Exports among which clients of an address choose, and what all connections of the server share: configuration, places,
+/// memory.
 pub struct Shared<D> {
     offers: RwLock<Arc<[Arc<Offered<D>>]>>,
     /// Names of all configured exports, in order, whether offered now or not.
     names: RwLock<Arc<[String]>>,
     tls: RwLock<TlsPolicy>,
-    pub(crate) config: ServerConfig,
-    pub(crate) budget: Budget,
-    pub(crate) admissions: Arc<Admissions>,
+    pub(crate) resources: Arc<Resources>,
 }
 
 fn check_lengths<D>(export: &Export<D>) -> Result<(), ConfigError> {
@@ -123,17 +122,23 @@ impl<D: Device> Shared<D> {
     /// # Errors
     /// [`ConfigError`] if a limit is out of range.
     pub fn empty(config: ServerConfig) -> Result<Arc<Self>, ConfigError> {
-        config.validate()?;
-        let budget = Budget::new(config.total_buffer_bytes_max);
-        let admissions = Arc::new(Admissions::new(&config));
-        Ok(Arc::new(Self {
+        let tls = config.tls.clone();
+        Ok(Self::with(Resources::new(config)?, tls))
+    }
+
+    /// Creates an empty set of other exports of the same server, for other addresses. Limits apply to the clients of both
+    /// together.
+    pub fn others(&self) -> Arc<Self> {
+        Self::with(Arc::clone(&self.resources), self.tls())
+    }
+
+    fn with(resources: Arc<Resources>, tls: TlsPolicy) -> Arc<Self> {
+        Arc::new(Self {
             offers: RwLock::new(Arc::new([])),
             names: RwLock::new(Arc::new([])),
-            tls: RwLock::new(config.tls.clone()),
-            config,
-            budget,
-            admissions,
-        }))
+            tls: RwLock::new(tls),
+            resources,
+        })
     }
 
     /// Sets the names of the configured exports, offered now or not, in the order in which clients see them.
@@ -212,14 +217,24 @@ impl<D: Device> Shared<D> {
         self.tls.read().clone()
     }
 
-    /// Number of connections being served now.
+    /// Number of connections of the server now, including those in their handshake.
     pub fn connections(&self) -> usize {
-        self.admissions.connections()
+        self.resources.admissions.connections()
     }
 
     /// Closes up to `count` connections that are in their handshake: first those whose clients have sent
     /// nothing, and among them the oldest first. Returns the number closed.
     pub fn close_handshakes(&self, count: usize) -> usize {
-        self.admissions.close_handshakes(count)
+        self.resources.admissions.close_handshakes(count)
+    }
+
+    /// Number of clients of the server that chose an export so far.
+    pub fn connected_count(&self) -> u64 {
+        self.resources.audit.connected_count()
+    }
+
+    /// Number of clients of the server refused so far for this reason.
+    pub fn refused_count(&self, reason: RefusalReason) -> u64 {
+        self.resources.audit.refused_count(reason)
     }
 }

@@ -3,12 +3,14 @@
 //! Options are read to the byte, without buffering. Plain text that a client sends ahead of STARTTLS is
 //! therefore never taken for data inside TLS.
 
+use std::fmt::Display;
 use std::sync::{Arc, Weak};
 
 use device::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::admission::Admission;
+use crate::audit::RefusalReason;
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
 use crate::export::{Chosen, Offered, Shared};
@@ -33,6 +35,8 @@ pub(crate) struct Handshake<'a, D> {
     secure: bool,
     zeroes: bool,
     structured_replies: bool,
+    /// A refusal was recorded: later ones of the same connection are not.
+    refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
     /// handshake does not keep a removed export alive.
     context_export: Option<Weak<Offered<D>>>,
@@ -92,7 +96,16 @@ impl<'a, D: Device> Handshake<'a, D> {
         zeroes: bool,
         secure: bool,
     ) -> Self {
-        Self { shared, tls, admission, secure, zeroes, structured_replies: false, context_export: None }
+        Self {
+            shared,
+            tls,
+            admission,
+            secure,
+            zeroes,
+            structured_replies: false,
+            refused: false,
+            context_export: None,
+        }
     }
 
     /// Replies to options until one ends the negotiation.
@@ -173,8 +186,9 @@ impl<'a, D: Device> Handshake<'a, D> {
     fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Next<D>, ConnectionError> {
         let tls_required = matches!(self.tls, TlsPolicy::Required(_)) && !self.secure;
         if tls_required && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
+            self.record(RefusalReason::NoTls, &"it did not use TLS");
             if option == OPT_EXPORT_NAME {
-                return Err(broken("EXPORT_NAME before STARTTLS"));
+                return Err(ConnectionError::NoTls);
             }
             push_error(out, option, REP_ERR_TLS_REQD, "use STARTTLS first");
             return Ok(Next::Continue);
@@ -192,7 +206,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         };
         match decoded {
             ClientOption::ExportName(name) => {
-                let export = self.shared.find(&name).ok_or_else(|| broken("there is no such export"))?;
+                let export = self.find(&name).ok_or(ConnectionError::NoExport)?;
                 let session = self.session(&export);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
@@ -232,6 +246,22 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(Next::Continue)
     }
 
+    /// Finds an export, and records it if there is none.
+    fn find(&mut self, name: &str) -> Option<Arc<Offered<D>>> {
+        let export = self.shared.find(name);
+        if export.is_none() {
+            self.record(RefusalReason::NoExport, &format_args!("there is no export {name:?}"));
+        }
+        export
+    }
+
+    /// Records the first refusal of a connection.
+    fn record(&mut self, reason: RefusalReason, detail: &dyn Display) {
+        if !std::mem::replace(&mut self.refused, true) {
+            self.shared.resources.audit.refused(reason, self.admission.peer(), detail);
+        }
+    }
+
     fn start_tls(&self, out: &mut Vec<u8>) -> Next<D> {
         if self.secure {
             push_error(out, OPT_STARTTLS, REP_ERR_INVALID, "TLS is already on");
@@ -252,8 +282,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Session { structured_replies: self.structured_replies, base_allocation: chosen }
     }
 
-    fn info(&self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<Arc<Offered<D>>> {
-        let Some(export) = self.shared.find(&query.export) else {
+    fn info(&mut self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<Arc<Offered<D>>> {
+        let Some(export) = self.find(&query.export) else {
             push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
             return None;
         };
@@ -270,9 +300,9 @@ impl<'a, D: Device> Handshake<'a, D> {
         Some(export)
     }
 
-    fn list_contexts(&self, query: &MetaContextQuery, out: &mut Vec<u8>) {
+    fn list_contexts(&mut self, query: &MetaContextQuery, out: &mut Vec<u8>) {
         let option = OPT_LIST_META_CONTEXT;
-        if self.shared.find(&query.export).is_none() {
+        if self.find(&query.export).is_none() {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
         }
         let matches = |name: &String| name == CONTEXT_BASE_ALLOCATION || name == "base:";
@@ -288,7 +318,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         if !self.structured_replies {
             return push_error(out, option, REP_ERR_INVALID, "agree on structured replies first");
         }
-        let Some(export) = self.shared.find(&query.export) else {
+        let Some(export) = self.find(&query.export) else {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
         };
         if query.queries.iter().any(|name| name == CONTEXT_BASE_ALLOCATION) {

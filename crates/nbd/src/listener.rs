@@ -217,7 +217,7 @@ impl Accepted {
     /// # Errors
     /// If no place is free. The connection is closed.
     pub fn admit<D: Device>(self, shared: &Shared<D>) -> Result<Admitted, ConnectionError> {
-        let admission = shared.admissions.admit(self.peer())?;
+        let admission = shared.resources.admissions.admit(self.peer())?;
         Ok(Admitted { accepted: self, admission })
     }
 }

@@ -5,11 +5,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use crate::error::ConnectionError;
 
 /// Largest PEM file accepted, in bytes. The certificates of all public authorities take a quarter of it.
 const PEM_MAX_BYTES: u64 = 1 << 20;
@@ -17,7 +21,7 @@ const PEM_MAX_BYTES: u64 = 1 << 20;
 /// TLS 1.2 and 1.3 configuration of a server.
 #[derive(Clone)]
 pub struct TlsConfig {
-    pub(crate) acceptor: TlsAcceptor,
+    acceptor: TlsAcceptor,
     /// Whether clients need a certificate.
     pub(crate) authenticates_clients: bool,
 }
@@ -60,6 +64,20 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 impl TlsConfig {
+    /// Does the TLS handshake with a client.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Tls`], or [`ConnectionError::Io`] with the end of the stream if the client left.
+    pub(crate) async fn accept<S>(&self, stream: S) -> Result<TlsStream<S>, ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.acceptor.accept(stream).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => ConnectionError::Io(error),
+            _ => ConnectionError::Tls(error),
+        })
+    }
+
     /// Reads the server's certificate chain and key, and the authorities that must have issued the
     /// certificates of clients (`None`: clients need no certificate).
     ///

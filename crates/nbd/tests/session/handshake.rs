@@ -86,7 +86,7 @@ async fn export_name_of_nothing_closes() {
     let mut session = greeted().await;
     session.client.send(&ClientOption::ExportName("third".into()).encode()).await;
     assert!(session.client.is_closed().await);
-    assert!(matches!(session.ended().await, Err(ConnectionError::Handshake(_))));
+    assert!(matches!(session.ended().await, Err(ConnectionError::NoExport)));
 }
 
 #[tokio::test]

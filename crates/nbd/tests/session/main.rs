@@ -1,6 +1,7 @@
 //! Sessions over a stream in memory: one small test per behaviour.
 
 mod admission;
+mod audit;
 mod client;
 mod handshake;
 mod limits;

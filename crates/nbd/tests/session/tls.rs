@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use nbd::option::ClientOption;
 use nbd::protocol::*;
-use nbd::{Address, ListenError, Listener, ServerConfig, ShutdownTrigger, TlsConfig, TlsError, TlsPolicy};
+use nbd::{
+    Address, ListenError, Listener, RefusalReason, ServerConfig, ShutdownTrigger, TlsConfig, TlsError,
+    TlsPolicy,
+};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -134,10 +137,14 @@ async fn nothing_is_told_before_tls() {
 #[tokio::test]
 async fn export_name_before_tls_closes() {
     let Some(folder) = certificates() else { return };
-    let mut session = connect(device(), server(folder.path(), false));
+    let device = Arc::new(device());
+    let shared = shared_of(&device, server(folder.path(), false));
+    let mut session = connect_to(&shared, &device, 1 << 20);
     session.client.greet().await;
     session.client.send(&ClientOption::ExportName(String::new()).encode()).await;
     assert!(session.client.is_closed().await);
+    assert_eq!(shared.refused_count(RefusalReason::NoTls), 1);
+    assert_eq!(shared.refused_count(RefusalReason::Protocol), 0);
 }
 
 #[tokio::test]
@@ -175,8 +182,10 @@ async fn tls_does_not_start_twice() {
 #[tokio::test]
 async fn client_certificates_are_demanded() {
     let Some(folder) = certificates() else { return };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, server(folder.path(), true));
     for with_certificate in [true, false] {
-        let mut session = connect(device(), server(folder.path(), true));
+        let mut session = connect_to(&shared, &device, 1 << 20);
         session.client.greet().await;
         let client = start_tls(session, connector(folder.path(), with_certificate)).await;
         // With TLS 1.3 a client learns of its missing certificate only at the first read.
@@ -189,6 +198,7 @@ async fn client_certificates_are_demanded() {
             }
         };
         assert_eq!(served, with_certificate);
+        assert_eq!(shared.refused_count(RefusalReason::Tls), u64::from(!with_certificate));
     }
 }
 

@@ -206,7 +206,7 @@ impl Daemon {
         let io = self.workers.backend().as_str();
         tracing::debug!(drive = %shown(&config.path), direct, io, "how the backing is reached");
         let offer = || {
-            let own = own.map_or_else(|| Shared::empty(self.nbd.clone()), Ok)?;
+            let own = own.unwrap_or_else(|| self.common.others());
             own.arrange(vec![config.name.clone()]);
             own.add(export(&config, &drive))?;
             self.common.add(export(&config, &drive))?;
@@ -292,7 +292,9 @@ impl Daemon {
 
     async fn serve(&mut self, early: Early) -> Result<()> {
         let _admin_of_all = early.admin;
-        self.http = early.http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
+        self.http = early
+            .http
+            .map(|listener| http::serve(listener, self.drives.clone(), self.common.clone(), &self.printer));
         // Excludes drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
         drop(self.endpoints.accept(early.nbd, &wanted)?);

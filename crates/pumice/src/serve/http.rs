@@ -2,15 +2,27 @@
 
 use std::sync::Arc;
 
-use admin::{HttpAddress, HttpListener, HttpServer, Limits};
+use admin::{ClientCounts, HttpAddress, HttpListener, HttpServer, Limits, Monitored};
+use nbd::RefusalReason;
 use service::Drives;
 use status::shown;
 
+use super::endpoints::Exports;
 use super::printer::Printer;
 
-/// Serves the status of `drives` at a bound port, and prints the address. Ends when the returned server is dropped.
-pub(super) fn serve(listener: HttpListener, drives: Drives, printer: &Printer) -> HttpServer {
-    let reports = move || drives.reports();
+/// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and prints the address. Ends when the returned server is dropped.
+pub(super) fn serve(
+    listener: HttpListener,
+    drives: Drives,
+    exports: Exports,
+    printer: &Printer,
+) -> HttpServer {
+    let counts = move || ClientCounts {
+        connections: exports.connections() as u64,
+        connected: exports.connected_count(),
+        refused: RefusalReason::ALL.map(|reason| (reason.as_str(), exports.refused_count(reason))).to_vec(),
+    };
+    let reports = move || Monitored { drives: drives.reports(), clients: counts() };
     let server = listener.serve(Limits::default(), Arc::new(reports));
     printer.print(match server.address() {
         HttpAddress::Unix(path) => format!("metrics at unix:{}, /metrics", shown(path)),

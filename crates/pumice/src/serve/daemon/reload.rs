@@ -47,7 +47,9 @@ impl Daemon {
         let bound = self.endpoints.accept(bound, &wanted)?;
         // Nothing fails from here on.
         if let Some(http) = http {
-            self.http = http.map(|listener| http::serve(listener, self.drives.clone(), &self.printer));
+            self.http = http.map(|listener| {
+                http::serve(listener, self.drives.clone(), self.common.clone(), &self.printer)
+            });
         }
         Ok((config, nbd, bound))
     }

@@ -1,0 +1,30 @@
+//! What all connections of a server share, whichever address they came to: limits, places, memory, the record of clients.
+
+use std::sync::Arc;
+
+use crate::admission::Admissions;
+use crate::audit::Audit;
+use crate::budget::Budget;
+use crate::config::{ConfigError, ServerConfig};
+
+pub(crate) struct Resources {
+    pub(crate) config: ServerConfig,
+    pub(crate) budget: Budget,
+    pub(crate) admissions: Arc<Admissions>,
+    pub(crate) audit: Arc<Audit>,
+}
+
+impl Resources {
+    /// # Errors
+    /// If a limit is out of range.
+    pub(crate) fn new(config: ServerConfig) -> Result<Arc<Resources>, ConfigError> {
+        config.validate()?;
+        let audit = Arc::new(Audit::default());
+        Ok(Arc::new(Resources {
+            budget: Budget::new(config.total_buffer_bytes_max),
+            admissions: Arc::new(Admissions::new(&config, audit.clone())),
+            audit,
+            config,
+        }))
+    }
+}

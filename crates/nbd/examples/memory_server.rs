@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nbd::testing::MemoryDevice;
-use nbd::{Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use nbd::{Access, Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
 
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     Path::new(&certificate),
                     Path::new(&key),
                     client_ca.as_deref().map(Path::new),
+                    None,
                 )?);
             }
             other => return Err(format!("unknown option {other}").into()),
@@ -60,6 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         name: "memory".to_owned(),
         description: "a device in memory".to_owned(),
         device: Arc::new(device),
+        access: Access::Everyone,
     };
     let listener = Listener::bind(&address, &config)?;
     eprintln!("serving {}", listener.address().uri(""));

@@ -29,13 +29,15 @@ pub enum RefusalReason {
     NoTls,
     /// TLS failed, for example for want of a valid certificate.
     Tls,
-    /// It asked for an export that does not exist, or that it may not use.
+    /// It asked for an export that does not exist.
     NoExport,
+    /// It asked for an export that it may not use.
+    NotListed,
 }
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [RefusalReason; 8] = [
+    pub const ALL: [RefusalReason; 9] = [
         RefusalReason::Connections,
         RefusalReason::PeerConnections,
         RefusalReason::MadeRoom,
@@ -44,6 +46,7 @@ impl RefusalReason {
         RefusalReason::NoTls,
         RefusalReason::Tls,
         RefusalReason::NoExport,
+        RefusalReason::NotListed,
     ];
 
     /// Name in the log and in metrics.
@@ -57,6 +60,7 @@ impl RefusalReason {
             RefusalReason::NoTls => "no-tls",
             RefusalReason::Tls => "tls",
             RefusalReason::NoExport => "no-export",
+            RefusalReason::NotListed => "not-listed",
         }
     }
 

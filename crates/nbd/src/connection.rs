@@ -20,7 +20,9 @@ use crate::error::ConnectionError;
 use crate::execute::execute;
 use crate::export::{Chosen, Shared};
 use crate::handshake::{Handshake, Negotiated, greet};
+use crate::identity::Identity;
 use crate::request::Session;
+use crate::sessions::Client;
 use crate::shutdown::Shutdown;
 use crate::transmission::Transmission;
 
@@ -71,10 +73,11 @@ where
     D: Device,
 {
     let tls = shared.tls();
-    let client = Client { number: admission.number(), peer: admission.peer() };
+    let client = Client { number: admission.number(), peer: admission.peer(), identity: None };
+    let peer = client.peer;
     let refused = |error: ConnectionError| {
         if let Some(reason) = RefusalReason::of(&error) {
-            shared.resources.audit.refused(reason, client.peer, &error);
+            shared.resources.audit.refused(reason, peer, &error);
         }
         error
     };
@@ -86,28 +89,34 @@ where
     let negotiation = async {
         let zeroes = greet(&mut stream).await?;
         admission.heard();
-        let end = Handshake::new(shared, &tls, &mut admission, zeroes, false).run(&mut stream).await?;
+        let end =
+            Handshake::new(shared, &tls, &mut admission, &client, zeroes, false).run(&mut stream).await?;
         Ok((end, zeroes))
     };
     let Some((end, zeroes)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(export, session), _) => {
-            client.transmit(&mut stream, &export, session, shared, &mut shutdown).await
+            carry(&client, &mut stream, &export, session, shared, &mut shutdown).await
         }
         (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
         (Negotiated::StartTls, TlsPolicy::Required(config)) => {
             let negotiation = async {
                 let mut stream = config.accept(stream).await?;
-                let end = Handshake::new(shared, &tls, &mut admission, zeroes, true).run(&mut stream).await?;
-                Ok((end, stream))
+                let chain = stream.get_ref().1.peer_certificates();
+                let identity = chain.and_then(Identity::of).map(Arc::new);
+                let client = Client { identity, ..client };
+                let end = Handshake::new(shared, &tls, &mut admission, &client, zeroes, true)
+                    .run(&mut stream)
+                    .await?;
+                Ok((end, stream, client))
             };
-            let Some((end, mut stream)) = limits.hold(negotiation).await.map_err(refused)? else {
+            let Some((end, mut stream, client)) = limits.hold(negotiation).await.map_err(refused)? else {
                 return Ok(());
             };
             let result = match end {
                 Negotiated::Transmission(export, session) => {
-                    client.transmit(&mut stream, &export, session, shared, &mut shutdown).await
+                    carry(&client, &mut stream, &export, session, shared, &mut shutdown).await
                 }
                 _ => Ok(()),
             };
@@ -118,42 +127,33 @@ where
     }
 }
 
-/// A client, as in the log.
-struct Client {
-    number: u64,
-    peer: Peer,
-}
-
-impl Client {
-    /// Runs the transmission phase, and records its beginning and its end.
-    async fn transmit<S, D>(
-        &self,
-        stream: &mut S,
-        export: &Chosen<D>,
-        session: Session,
-        shared: &Shared<D>,
-        shutdown: &mut Shutdown,
-    ) -> Result<(), ConnectionError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-        D: Device,
-    {
-        let Client { number, peer } = self;
-        let since = Instant::now();
-        shared.resources.audit.connected();
-        tracing::info!(client = number, %peer, export = ?export.name, "client connected");
-        let result = transmit(stream, export, session, shared, shutdown).await;
-        let seconds = since.elapsed().as_secs();
-        match &result {
-            Ok(()) => {
-                tracing::info!(client = number, %peer, export = ?export.name, seconds, "client disconnected");
-            }
-            Err(error) => {
-                tracing::info!(client = number, %peer, export = ?export.name, seconds, "client disconnected: {error}");
-            }
+/// Runs the transmission phase, and records its beginning and its end.
+async fn carry<S, D>(
+    client: &Client,
+    stream: &mut S,
+    export: &Chosen<D>,
+    session: Session,
+    shared: &Shared<D>,
+    shutdown: &mut Shutdown,
+) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    D: Device,
+{
+    let Client { number, peer, identity } = client;
+    let identity = identity.as_ref().map(tracing::field::display);
+    let (name, read_only, since) = (&export.name, session.read_only, Instant::now());
+    shared.resources.audit.connected();
+    tracing::info!(client = number, %peer, identity, export = ?name, read_only, "client connected");
+    let result = transmit(stream, export, session, shared, shutdown).await;
+    let seconds = since.elapsed().as_secs();
+    match &result {
+        Ok(()) => tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected"),
+        Err(error) => {
+            tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected: {error}");
         }
-        result
     }
+    result
 }
 
 /// Limits that end a negotiation early.
@@ -203,16 +203,16 @@ where
     let lease = Lease::new(&shared.resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
-    let mut removed = export.removed();
+    let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
-    let mut removed = pin!(removed.requested());
+    let mut end = pin!(end.requested());
     let mut tick = pin!(sleep(TICK));
     let mut ticking = true;
     let mut closing = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
     poll_fn(|cx| {
-        if !closing && (stopped.as_mut().poll(cx).is_ready() || removed.as_mut().poll(cx).is_ready()) {
+        if !closing && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready()) {
             transmission.close();
         }
         if let Poll::Ready(result) = transmission.poll(cx) {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use device::Device;
 use parking_lot::RwLock;
-use tokio::sync::watch;
 
+use crate::access::{Access, Right};
 use crate::audit::RefusalReason;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
 use crate::resources::Resources;
-use crate::shutdown::{Shutdown, ShutdownTrigger};
+use crate::sessions::{Client, Sessions};
+use crate::shutdown::Shutdown;
 
 /// A device under a name.
 pub struct Export<D> {
@@ -21,14 +22,14 @@ pub struct Export<D> {
     pub description: String,
     /// The device.
     pub device: Arc<D>,
+    /// Clients that may use it. [`Shared::set_access`] changes that later.
+    pub access: Access,
 }
 
 /// An export that clients can choose, or could until it was removed.
 pub struct Offered<D> {
     export: Export<D>,
-    removed: ShutdownTrigger,
-    /// Number of connections that chose it.
-    sessions: watch::Sender<usize>,
+    sessions: Sessions,
 }
 
 impl<D> Deref for Offered<D> {
@@ -39,47 +40,57 @@ impl<D> Deref for Offered<D> {
 }
 
 impl<D> Offered<D> {
-    fn new(export: Export<D>) -> Arc<Self> {
-        Arc::new(Self { export, removed: ShutdownTrigger::new(), sessions: watch::Sender::new(0) })
+    fn new(mut export: Export<D>) -> Arc<Self> {
+        let sessions = Sessions::new(std::mem::take(&mut export.access));
+        Arc::new(Self { export, sessions })
     }
 
     /// Number of connections that chose it and have not ended.
     pub fn sessions(&self) -> usize {
-        *self.sessions.borrow()
+        self.sessions.count()
     }
 
     /// Waits until no connection uses it.
     pub async fn unused(&self) {
-        // Cannot fail: `self` holds the sender.
-        let _ = self.sessions.subscribe().wait_for(|sessions| *sessions == 0).await;
+        self.sessions.none().await;
     }
 
-    /// Subscribes to its removal.
-    pub(crate) fn removed(&self) -> Shutdown {
-        self.removed.subscribe()
+    /// Returns what a client may do with it, or `None` if it may not use it.
+    pub(crate) fn right_of(&self, client: &Client) -> Option<Right> {
+        self.sessions.right_of(client)
     }
 }
 
 /// An export that a connection chose. It counts as a session while it lives.
-pub(crate) struct Chosen<D>(Arc<Offered<D>>);
+pub(crate) struct Chosen<D> {
+    export: Arc<Offered<D>>,
+    number: u64,
+    end: Shutdown,
+}
 
 impl<D> Chosen<D> {
-    pub(crate) fn new(export: Arc<Offered<D>>) -> Chosen<D> {
-        export.sessions.send_modify(|sessions| *sessions += 1);
-        Chosen(export)
+    /// Begins a session. Returns `None` if the client may not do that any more.
+    pub(crate) fn new(export: Arc<Offered<D>>, client: &Client, right: Right) -> Option<Chosen<D>> {
+        let end = export.sessions.begin(client.clone(), right)?;
+        Some(Chosen { export, number: client.number, end })
+    }
+
+    /// Subscribes to the end of the session: the export was removed, or the client may not use it any more.
+    pub(crate) fn end(&self) -> Shutdown {
+        self.end.clone()
     }
 }
 
 impl<D> Deref for Chosen<D> {
     type Target = Offered<D>;
     fn deref(&self) -> &Offered<D> {
-        &self.0
+        &self.export
     }
 }
 
 impl<D> Drop for Chosen<D> {
     fn drop(&mut self) {
-        self.0.sessions.send_modify(|sessions| *sessions -= 1);
+        self.export.sessions.end(self.number);
     }
 }
 
@@ -181,7 +192,7 @@ impl<D: Device> Shared<D> {
         let gone = offers.iter().find(|offer| offer.name == name).cloned()?;
         *offers = offers.iter().filter(|offer| !Arc::ptr_eq(offer, &gone)).cloned().collect();
         drop(offers);
-        gone.removed.trigger();
+        gone.sessions.remove();
         Some(gone)
     }
 
@@ -204,12 +215,25 @@ impl<D: Device> Shared<D> {
         offers.iter().find(|export| export.name == name).cloned()
     }
 
-    /// Replaces the TLS configuration of future connections, for example with renewed certificates. It does
-    /// not turn TLS on or off.
+    /// Replaces the TLS configuration of future connections, for example with renewed certificates. Clients that would
+    /// not be let in any more are disconnected. It does not turn TLS on or off.
     pub fn renew_tls(&self, tls: TlsPolicy) {
         let mut now = self.tls.write();
-        if matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {
-            *now = tls;
+        if !matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {
+            return;
+        }
+        *now = tls.clone();
+        drop(now);
+        for export in self.exports().iter() {
+            export.sessions.check(&tls, &export.name);
+        }
+    }
+
+    /// Changes who may use an export. Clients that may do less than they asked for are disconnected, after the replies
+    /// to their requests in flight.
+    pub fn set_access(&self, name: &str, access: Access) {
+        if let Some(export) = self.offers.read().iter().find(|export| export.name == name) {
+            export.sessions.set_access(access, name);
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use device::Device;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::access::Right;
 use crate::admission::Admission;
 use crate::audit::RefusalReason;
 use crate::config::TlsPolicy;
@@ -18,6 +19,7 @@ use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYT
 use crate::option_reply as reply;
 use crate::protocol::*;
 use crate::request::Session;
+use crate::sessions::Client;
 
 /// Longest data of an option that is parsed, in bytes: any export name with thousands of information requests.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
@@ -31,6 +33,7 @@ pub(crate) struct Handshake<'a, D> {
     shared: &'a Shared<D>,
     tls: &'a TlsPolicy,
     admission: &'a mut Admission,
+    client: &'a Client,
     /// Inside TLS.
     secure: bool,
     zeroes: bool,
@@ -93,6 +96,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         shared: &'a Shared<D>,
         tls: &'a TlsPolicy,
         admission: &'a mut Admission,
+        client: &'a Client,
         zeroes: bool,
         secure: bool,
     ) -> Self {
@@ -100,6 +104,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             shared,
             tls,
             admission,
+            client,
             secure,
             zeroes,
             structured_replies: false,
@@ -143,12 +148,12 @@ impl<'a, D: Device> Handshake<'a, D> {
             };
             match next {
                 Next::End(Negotiated::Transmission(export, session)) => {
-                    let mut removed = export.removed();
+                    let mut end = export.end();
                     tokio::select! {
                         biased;
                         sent = sent => sent?,
                         // The removal does not wait for a client that does not read.
-                        () = removed.requested() => return Ok(Negotiated::Over),
+                        () = end.requested() => return Ok(Negotiated::Over),
                     }
                     return Ok(Negotiated::Transmission(export, session));
                 }
@@ -206,11 +211,12 @@ impl<'a, D: Device> Handshake<'a, D> {
         };
         match decoded {
             ClientOption::ExportName(name) => {
-                let export = self.find(&name).ok_or(ConnectionError::NoExport)?;
-                let session = self.session(&export);
+                let (export, right) = self.find(&name).ok_or(ConnectionError::NoExport)?;
+                let session = self.session(&export, right);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
-                return Ok(Next::End(Negotiated::Transmission(Chosen::new(export), session)));
+                let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
+                return Ok(Next::End(Negotiated::Transmission(chosen, session)));
             }
             ClientOption::Abort => {
                 reply::push_reply(out, option, REP_ACK, &[]);
@@ -218,16 +224,18 @@ impl<'a, D: Device> Handshake<'a, D> {
             }
             ClientOption::StartTls => return Ok(self.start_tls(out)),
             ClientOption::Go(query) => {
-                if let Some(export) = self.info(option, &query, out) {
-                    let session = self.session(&export);
-                    return Ok(Next::End(Negotiated::Transmission(Chosen::new(export), session)));
+                if let Some((export, right)) = self.info(option, &query, out) {
+                    let session = self.session(&export, right);
+                    let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
+                    return Ok(Next::End(Negotiated::Transmission(chosen, session)));
                 }
             }
             ClientOption::Info(query) => {
                 self.info(option, &query, out);
             }
             ClientOption::List => {
-                for export in self.shared.exports().iter() {
+                let exports = self.shared.exports();
+                for export in exports.iter().filter(|export| export.right_of(self.client).is_some()) {
                     reply::push_server(out, &export.name, &export.description);
                 }
                 reply::push_reply(out, option, REP_ACK, &[]);
@@ -246,13 +254,36 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(Next::Continue)
     }
 
-    /// Finds an export, and records it if there is none.
-    fn find(&mut self, name: &str) -> Option<Arc<Offered<D>>> {
-        let export = self.shared.find(name);
-        if export.is_none() {
+    /// Finds an export that the client may use, and what it may do. Records it if there is none.
+    fn find(&mut self, name: &str) -> Option<(Arc<Offered<D>>, Right)> {
+        let Some(export) = self.shared.find(name) else {
             self.record(RefusalReason::NoExport, &format_args!("there is no export {name:?}"));
+            return None;
+        };
+        let Some(right) = export.right_of(self.client) else {
+            self.record_not_listed(&export.name);
+            return None;
+        };
+        Some((export, right))
+    }
+
+    /// Begins a session. Returns `None` if the client may not any more: what it may do can have changed since it was
+    /// asked.
+    fn choose(&mut self, export: Arc<Offered<D>>, right: Right) -> Option<Chosen<D>> {
+        let chosen = Chosen::new(export, self.client, right)?;
+        match self.shared.tls() {
+            // The session has begun: a later change of TLS finds it.
+            TlsPolicy::Required(tls) if !tls.admits(self.client.identity.as_deref()) => None,
+            _ => Some(chosen),
         }
-        export
+    }
+
+    fn record_not_listed(&mut self, export: &str) {
+        let client = match &self.client.identity {
+            Some(identity) => identity.to_string(),
+            None => "a client without certificate".to_owned(),
+        };
+        self.record(RefusalReason::NotListed, &format_args!("{client} may not use {export:?}"));
     }
 
     /// Records the first refusal of a connection.
@@ -276,19 +307,28 @@ impl<'a, D: Device> Handshake<'a, D> {
 
     /// Returns the session with `export` as negotiated. Contexts count only for the export that they were
     /// chosen for.
-    fn session(&self, export: &Arc<Offered<D>>) -> Session {
+    fn session(&self, export: &Arc<Offered<D>>, right: Right) -> Session {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
-        Session { structured_replies: self.structured_replies, base_allocation: chosen }
+        Session {
+            structured_replies: self.structured_replies,
+            base_allocation: chosen,
+            read_only: right == Right::Read,
+        }
     }
 
-    fn info(&mut self, option: u32, query: &InfoQuery, out: &mut Vec<u8>) -> Option<Arc<Offered<D>>> {
-        let Some(export) = self.find(&query.export) else {
+    fn info(
+        &mut self,
+        option: u32,
+        query: &InfoQuery,
+        out: &mut Vec<u8>,
+    ) -> Option<(Arc<Offered<D>>, Right)> {
+        let Some((export, right)) = self.find(&query.export) else {
             push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
             return None;
         };
         let geometry = export.device.geometry();
-        reply::push_info_export(out, option, &geometry, self.session(&export));
+        reply::push_info_export(out, option, &geometry, self.session(&export, right));
         // Sent without being requested, because requests that ignore it fail.
         reply::push_info_block_size(out, option, &geometry);
         for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {
@@ -297,7 +337,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             }
         }
         reply::push_reply(out, option, REP_ACK, &[]);
-        Some(export)
+        Some((export, right))
     }
 
     fn list_contexts(&mut self, query: &MetaContextQuery, out: &mut Vec<u8>) {
@@ -318,7 +358,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         if !self.structured_replies {
             return push_error(out, option, REP_ERR_INVALID, "agree on structured replies first");
         }
-        let Some(export) = self.find(&query.export) else {
+        let Some((export, _)) = self.find(&query.export) else {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");
         };
         if query.queries.iter().any(|name| name == CONTEXT_BASE_ALLOCATION) {

@@ -29,10 +29,11 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use nbd::{AcceptFailures, Address, Admitted, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
+//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
-//! let export = Export { name: "disk".into(), description: String::new(), device: Arc::new(device) };
+//! let access = Access::Everyone;
+//! let export = Export { name: "disk".into(), description: String::new(), device: Arc::new(device), access };
 //! let config = ServerConfig::default();
 //! let address = "unix:/run/pumice.sock".parse::<Address>()?;
 //! let listener = Listener::bind(&address, &config)?;
@@ -72,6 +73,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod access;
 mod address;
 mod admission;
 mod audit;
@@ -84,6 +86,7 @@ mod error;
 mod execute;
 mod export;
 mod handshake;
+mod identity;
 mod input;
 mod listener;
 pub mod option;
@@ -94,6 +97,7 @@ pub mod reply;
 pub mod request;
 mod resources;
 mod server;
+mod sessions;
 mod shutdown;
 mod slots;
 mod sync;
@@ -104,6 +108,7 @@ mod transmission;
 mod wire;
 
 pub use accept::AcceptFailures;
+pub use access::Access;
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use admission::Peer;
 pub use audit::RefusalReason;
@@ -111,6 +116,7 @@ pub use config::{CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, Serve
 pub use connection::serve_connection;
 pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
+pub use identity::{ClientName, ClientNameError};
 pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};

@@ -146,7 +146,7 @@ fn resolve(host: &str, port: u16, config: &ServerConfig) -> Result<Vec<SocketAdd
     match &config.tls {
         _ if !open || config.insecure => Ok(resolved),
         TlsPolicy::Off => Err(ListenError::Insecure(address())),
-        TlsPolicy::Required(tls) if !tls.authenticates_clients && !config.tls_anonymous => {
+        TlsPolicy::Required(tls) if !tls.authenticates_clients() && !config.tls_anonymous => {
             Err(ListenError::Anonymous(address()))
         }
         TlsPolicy::Required(_) => Ok(resolved),

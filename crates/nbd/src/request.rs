@@ -88,6 +88,8 @@ pub struct Session {
     pub structured_replies: bool,
     /// `base:allocation` was chosen.
     pub base_allocation: bool,
+    /// The client may not change the device.
+    pub read_only: bool,
 }
 
 /// A legal request, in the form passed to the device. Offsets and lengths are in bytes.
@@ -142,7 +144,7 @@ const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
 /// - `EINVAL` if the request is unknown, misaligned, too large, empty or out of range
 /// - `ENOSPC` for a write past the end
 /// - `EOVERFLOW` for a `CMD_FLAG_DF` read that is too large for a chunk
-/// - `EPERM` for a change of a read-only device
+/// - `EPERM` for a change of a device that is read-only, for this client or for all
 pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> Result<Operation, Refusal> {
     let RequestHeader { flags, command, offset, length, .. } = *header;
     let flag = |bit: u16| flags & bit != 0;
@@ -176,7 +178,7 @@ pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> R
         return refuse(Errno::Inval, "no metadata context was negotiated");
     }
     let writes = matches!(command, CMD_WRITE | CMD_WRITE_ZEROES);
-    if geometry.read_only && (writes || command == CMD_TRIM) {
+    if (geometry.read_only || session.read_only) && (writes || command == CMD_TRIM) {
         return refuse(Errno::Perm, "the export is read-only");
     }
     if command == CMD_FLUSH {
@@ -212,7 +214,7 @@ pub fn max_payload_bytes(geometry: &Geometry) -> u32 {
 /// Returns the transmission flags of a device.
 pub fn transmission_flags(geometry: &Geometry, session: Session) -> u16 {
     let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
-    if geometry.read_only {
+    if geometry.read_only || session.read_only {
         flags |= FLAG_READ_ONLY;
     } else {
         flags |= FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO;

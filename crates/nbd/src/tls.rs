@@ -8,12 +8,16 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
+};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use crate::error::ConnectionError;
+use crate::identity::Identity;
 
 /// Largest PEM file accepted, in bytes. The certificates of all public authorities take a quarter of it.
 const PEM_MAX_BYTES: u64 = 1 << 20;
@@ -22,8 +26,8 @@ const PEM_MAX_BYTES: u64 = 1 << 20;
 #[derive(Clone)]
 pub struct TlsConfig {
     acceptor: TlsAcceptor,
-    /// Whether clients need a certificate.
-    pub(crate) authenticates_clients: bool,
+    /// `None`: clients need no certificate.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 /// Failure to set up TLS.
@@ -34,6 +38,8 @@ pub enum TlsError {
     Pem { path: PathBuf, source: pem::Error },
     #[error("{path}: holds no certificate")]
     NoCertificate { path: PathBuf },
+    #[error("{path}: holds no certificate revocation list")]
+    NoCrl { path: PathBuf },
     #[error("certificate and key do not serve: {0}")]
     Unusable(#[from] rustls::Error),
     #[error("{path}: not usable to check client certificates: {source}")]
@@ -63,6 +69,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(certificates)
 }
 
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let lists = CertificateRevocationListDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    if lists.is_empty() {
+        return Err(TlsError::NoCrl { path: path.to_owned() });
+    }
+    Ok(lists)
+}
+
 impl TlsConfig {
     /// Does the TLS handshake with a client.
     ///
@@ -78,8 +94,23 @@ impl TlsConfig {
         })
     }
 
+    /// Whether clients need a certificate.
+    pub(crate) fn authenticates_clients(&self) -> bool {
+        self.verifier.is_some()
+    }
+
+    /// Whether a client that has shown this certificate would be let in now.
+    pub(crate) fn admits(&self, client: Option<&Identity>) -> bool {
+        let Some(verifier) = &self.verifier else { return true };
+        let Some((own, issuers)) = client.and_then(|client| client.chain().split_first()) else {
+            return false;
+        };
+        verifier.verify_client_cert(own, issuers, UnixTime::now()).is_ok()
+    }
+
     /// Reads the server's certificate chain and key, and the authorities that must have issued the
-    /// certificates of clients (`None`: clients need no certificate).
+    /// certificates of clients (`None`: clients need no certificate). With `crls`, a file of certificate revocation
+    /// lists, these must show of each certificate of a client's chain that it is not revoked.
     ///
     /// # Errors
     /// [`TlsError`] with the file that cannot be used.
@@ -87,28 +118,38 @@ impl TlsConfig {
         certificate: &Path,
         key: &Path,
         client_ca: Option<&Path>,
+        crls: Option<&Path>,
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(rustls::DEFAULT_VERSIONS)?;
-        let builder = match client_ca {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
+        let verifier = match client_ca {
+            None => None,
+            Some(ca) => {
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
+                for certificate in certificates(ca)? {
                     roots.add(certificate)?;
                 }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(|source| TlsError::ClientCa { path: path.to_owned(), source })?;
-                builder.with_client_cert_verifier(verifier)
+                let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                if let Some(path) = crls {
+                    verifier = verifier.with_crls(revocation_lists(path)?);
+                }
+                let verifier = verifier.build().map_err(|source| {
+                    let path = crls.filter(|_| matches!(source, VerifierBuilderError::InvalidCrl(_)));
+                    TlsError::ClientCa { path: path.unwrap_or(ca).to_owned(), source }
+                })?;
+                Some(verifier)
             }
+        };
+        let builder = match &verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let chain = certificates(certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&read(key)?)
             .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
         let config = builder.with_single_cert(chain, key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self { acceptor, authenticates_clients: client_ca.is_some() })
+        Ok(Self { acceptor, verifier })
     }
 }

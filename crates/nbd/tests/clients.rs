@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use nbd::testing::MemoryDevice;
-use nbd::{Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use nbd::{Access, Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
 
 /// A running server and its folder.
 struct Fixture {
@@ -27,7 +27,8 @@ impl Fixture {
 
     fn with(folder: tempfile::TempDir, listener: Listener, sector_bytes: u32, config: ServerConfig) -> Self {
         let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, sector_bytes));
-        let export = Export { name: "memory".into(), description: String::new(), device };
+        let export =
+            Export { name: "memory".into(), description: String::new(), device, access: Access::Everyone };
         let address = listener.address().clone();
         let shared = Shared::new(vec![export], config).expect("valid");
         let server = Server::start(&shared, vec![listener], 2).expect("starts");
@@ -216,7 +217,7 @@ fn libnbd_speaks_tls() {
         openssl.args(arguments.split_whitespace()).current_dir(folder.path());
         assert!(openssl.output().expect("runs").status.success(), "{arguments}");
     }
-    let tls = TlsConfig::from_pem_files(&file("cert.pem"), &file("key.pem"), None).expect("usable");
+    let tls = TlsConfig::from_pem_files(&file("cert.pem"), &file("key.pem"), None, None).expect("usable");
     let config = ServerConfig { tls: TlsPolicy::Required(tls), ..ServerConfig::default() };
     let listener = Listener::tcp("localhost", 0, &config).expect("listens");
     let authority = text(folder.path()).to_owned();

@@ -71,7 +71,7 @@ proptest! {
             max_transfer_bytes: 32 << 20,
             read_only,
         };
-        let session = Session { structured_replies, base_allocation };
+        let session = Session { structured_replies, base_allocation, read_only: false };
         if request::check(&header, &geometry, session).is_ok()
             && !matches!(header.command, CMD_FLUSH | CMD_DISC)
         {

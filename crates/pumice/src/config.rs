@@ -9,7 +9,7 @@ mod values;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use nbd::Address;
+use nbd::{Access, Address};
 
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
@@ -44,6 +44,8 @@ pub(crate) struct TlsFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) ca: Option<PathBuf>,
+    /// Certificate revocation lists.
+    pub(crate) crl: Option<PathBuf>,
 }
 
 /// Settings of one drive.
@@ -55,6 +57,8 @@ pub(crate) struct DriveConfig {
     pub(crate) name: String,
     /// Addresses at which only this drive is exported, in addition to the server's addresses.
     pub(crate) nbd: Vec<Address>,
+    /// Clients that may use it.
+    pub(crate) access: Access,
     pub(crate) options: DriveOptions,
 }
 
@@ -78,6 +82,7 @@ impl Server {
             cert: tls.cert.0.clone(),
             key: tls.key.0.clone(),
             ca: tls.ca.as_ref().map(|path| path.0.clone()),
+            crl: tls.crl.as_ref().map(|path| path.0.clone()),
         });
         Server {
             nbd: if overrides.nbd.is_empty() { in_file } else { overrides.nbd.clone() },
@@ -170,7 +175,8 @@ impl DriveConfig {
     /// Settings with all defaults, named after the file.
     fn of(path: PathBuf) -> DriveConfig {
         let name = short_name(&path);
-        DriveConfig { path, name, nbd: Vec::new(), options: DriveOptions::default() }
+        let options = DriveOptions::default();
+        DriveConfig { path, name, nbd: Vec::new(), access: Access::Everyone, options }
     }
 
     /// Settings from the file.
@@ -181,6 +187,7 @@ impl DriveConfig {
             drive.name = name.0;
         }
         drive.nbd = options::addresses(options.nbd.take().as_ref());
+        drive.access = options.take_access();
         Ok(DriveConfig { options, ..drive })
     }
 }
@@ -217,8 +224,8 @@ impl Config {
 
     /// Checks that no other user can change the files named by the configuration.
     fn check_trust(&self) -> Result<()> {
-        if let Some(TlsFiles { cert, key, ca }) = &self.server.tls {
-            [Some(cert), Some(key), ca.as_ref()]
+        if let Some(TlsFiles { cert, key, ca, crl }) = &self.server.tls {
+            [Some(cert), Some(key), ca.as_ref(), crl.as_ref()]
                 .into_iter()
                 .flatten()
                 .try_for_each(|path| trust::check_writers(path))?;
@@ -229,12 +236,29 @@ impl Config {
             .try_for_each(|program| trust::check_writers(&program).context("on-event"))
     }
 
+    /// Checks that the server can tell who its clients are where that matters.
+    pub(crate) fn check_clients(&self) -> Result<()> {
+        let tls = self.server.tls.as_ref();
+        if tls.is_some_and(|tls| tls.crl.is_some() && tls.ca.is_none()) {
+            bail!("tls.crl needs tls.ca beside it");
+        }
+        let authenticates = tls.is_some_and(|tls| tls.ca.is_some());
+        match self.drives.iter().find(|drive| drive.access != Access::Everyone) {
+            Some(drive) if !authenticates => bail!(
+                "{}: clients and clients-read-only need server.tls with ca: without certificates nobody knows who a client is",
+                status::shown(&drive.path)
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks what no single value can show: missing drives, duplicate paths, names and addresses, and options that
     /// need others.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {
             bail!("no drive to serve; add a [[drive]] with its path");
         }
+        self.check_clients()?;
         let mut addresses = std::collections::HashMap::new();
         for address in &self.server.nbd {
             if addresses.insert(address.to_string(), "the server".to_string()).is_some() {
@@ -273,8 +297,13 @@ impl Server {
     pub(crate) fn nbd_config(&self) -> Result<nbd::ServerConfig> {
         let tls = match &self.tls {
             Some(files) => nbd::TlsPolicy::Required(
-                nbd::TlsConfig::from_pem_files(&files.cert, &files.key, files.ca.as_deref())
-                    .map_err(|error| anyhow!(error))?,
+                nbd::TlsConfig::from_pem_files(
+                    &files.cert,
+                    &files.key,
+                    files.ca.as_deref(),
+                    files.crl.as_deref(),
+                )
+                .map_err(|error| anyhow!(error))?,
             ),
             None => nbd::TlsPolicy::Off,
         };

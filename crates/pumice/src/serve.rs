@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Require client certificates issued by these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
+    /// Refuse client certificates that these revocation lists name (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_ca")]
+    tls_crl: Option<PathBuf>,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -54,7 +57,8 @@ impl Args {
     fn overrides(&self) -> Overrides {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => {
-                Some(TlsFiles { cert: cert.clone(), key: key.clone(), ca: self.tls_ca.clone() })
+                let (ca, crl) = (self.tls_ca.clone(), self.tls_crl.clone());
+                Some(TlsFiles { cert: cert.clone(), key: key.clone(), ca, crl })
             }
             _ => None,
         };

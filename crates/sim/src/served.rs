@@ -8,7 +8,7 @@ use codec::Policy;
 use drive::{Drive, Error, Spawner};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
-use nbd::{Export, Peer, ServerConfig, ShutdownTrigger, serve_connection};
+use nbd::{Access, Export, Peer, ServerConfig, ShutdownTrigger, serve_connection};
 use parking_lot::Mutex;
 use service::{Gate, ThrottleSettings, Unthreaded};
 use tokio::sync::Notify;
@@ -90,7 +90,12 @@ impl Server {
         if trains && rng.chance(1, 2) {
             service.start_settle();
         }
-        let export = Export { name: String::new(), description: String::new(), device: service.gate.clone() };
+        let export = Export {
+            name: String::new(),
+            description: String::new(),
+            device: service.gate.clone(),
+            access: Access::Everyone,
+        };
         let config = ServerConfig {
             requests_per_connection_max: [1, 4, 256][rng.index(3)],
             connections_max: 8,

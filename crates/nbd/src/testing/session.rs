@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::MemoryDevice;
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
 use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
-use crate::{ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use crate::{Access, ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
 
 /// Capacity of the device that sessions run against, in bytes.
 const CAPACITY_BYTES: u64 = 1 << 20;
@@ -68,7 +68,8 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, R
     }
     let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, 512));
     device.yield_once(yields);
-    let export = Export { name: "memory".to_owned(), description: String::new(), device };
+    let export =
+        Export { name: "memory".to_owned(), description: String::new(), device, access: Access::Everyone };
     let shared = Shared::new(vec![export], ServerConfig::default()).expect("the default is valid");
     let trigger = ShutdownTrigger::new();
     let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };

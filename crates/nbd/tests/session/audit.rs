@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
-use nbd::{Export, Peer, RefusalReason, ServerConfig, Shared};
+use nbd::{Access, Export, Peer, RefusalReason, ServerConfig, Shared};
 use tokio::time::sleep;
 
 use crate::client::{Session, connect_from, device, info, shared_of};
@@ -80,7 +80,12 @@ async fn limits_and_counts_are_those_of_all_addresses_together() {
     let config = ServerConfig { connections_max: 2, connections_per_peer_max: 2, ..ServerConfig::default() };
     let shared = shared_of(&Arc::new(device()), config);
     let others = shared.others();
-    let export = Export { name: "other".into(), description: String::new(), device: Arc::new(device()) };
+    let export = Export {
+        name: "other".into(),
+        description: String::new(),
+        device: Arc::new(device()),
+        access: Access::Everyone,
+    };
     others.add(export).expect("a name of its own");
     let mut first = client(&shared, ONE).await;
     first.client.go("first").await;

@@ -9,7 +9,7 @@ use nbd::protocol::*;
 use nbd::reply::{ChunkHeader, SimpleReply};
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use nbd::{Access, ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -43,9 +43,19 @@ pub(crate) fn device() -> MemoryDevice {
 }
 
 pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc<Shared<MemoryDevice>> {
-    let first = Export { name: "first".into(), description: "the one".into(), device: Arc::clone(device) };
+    let first = Export {
+        name: "first".into(),
+        description: "the one".into(),
+        device: Arc::clone(device),
+        access: Access::Everyone,
+    };
     let second = Arc::new(MemoryDevice::new(1 << 20, 4096));
-    let second = Export { name: "second".into(), description: String::new(), device: second };
+    let second = Export {
+        name: "second".into(),
+        description: String::new(),
+        device: second,
+        access: Access::Everyone,
+    };
     Shared::new(vec![first, second], config).expect("a valid configuration")
 }
 
@@ -168,6 +178,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// The type of the last reply to an option.
     pub(crate) async fn outcome(&mut self, option: &ClientOption) -> u32 {
         self.option(option).await.last().expect("at least one").reply_type
+    }
+
+    /// Names of the exports that the server lists.
+    pub(crate) async fn exports(&mut self) -> Vec<String> {
+        let replies = self.option(&ClientOption::List).await;
+        let servers = replies.iter().filter(|reply| reply.reply_type == REP_SERVER);
+        let name = |data: &[u8]| {
+            let (len, rest) = data.split_first_chunk().expect("a length");
+            String::from_utf8(rest[..u32::from_be_bytes(*len) as usize].to_vec()).expect("a name")
+        };
+        servers.map(|reply| name(&reply.data)).collect()
     }
 
     pub(crate) async fn negotiate_structured(&mut self) {

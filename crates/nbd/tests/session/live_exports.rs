@@ -6,7 +6,7 @@ use std::time::Duration;
 use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
-use nbd::{ConfigError, Export, ServerConfig, TlsPolicy};
+use nbd::{Access, ConfigError, Export, ServerConfig, TlsPolicy};
 use tokio::time::timeout;
 
 use crate::client::{connect_to, contexts, device, info, shared_of};
@@ -16,6 +16,7 @@ fn export(name: &str) -> Export<MemoryDevice> {
         name: name.into(),
         description: String::new(),
         device: Arc::new(MemoryDevice::new(2 << 20, 512)),
+        access: Access::Everyone,
     }
 }
 

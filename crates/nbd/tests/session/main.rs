@@ -1,5 +1,6 @@
 //! Sessions over a stream in memory: one small test per behaviour.
 
+mod access;
 mod admission;
 mod audit;
 mod client;

@@ -17,28 +17,37 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::client::{Client, Session, connect, connect_to, device, info, shared_of};
 
-/// Creates a folder with an authority `ca` and its certificates `server` and `client`. `None` without
-/// openssl.
-fn certificates() -> Option<tempfile::TempDir> {
+/// Runs openssl in a folder. Returns what it prints, or `None` if it fails.
+pub(crate) fn openssl(folder: &Path, arguments: &str) -> Option<String> {
+    let run = Command::new("openssl")
+        .args(arguments.split(' '))
+        .current_dir(folder)
+        .stderr(Stdio::null())
+        .output()
+        .ok()
+        .filter(|run| run.status.success())?;
+    String::from_utf8(run.stdout).ok()
+}
+
+/// Creates a folder with an authority `ca` and its certificates `server`, and `client`, `one` and `two` for clients, the
+/// last two with the DNS names `one.example.com` and `two.example.com`. `None` without openssl.
+pub(crate) fn certificates() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
-    let openssl = |arguments: &str| {
-        let run = Command::new("openssl")
-            .args(arguments.split(' '))
-            .current_dir(folder.path())
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .status();
-        run.is_ok_and(|status| status.success())
-    };
+    let openssl = |arguments: &str| openssl(folder.path(), arguments).is_some();
     let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
     let by_ca = "-CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:false";
+    let of_client = "-addext extendedKeyUsage=clientAuth";
+    let named = |name: &str| {
+        let names = format!("-subj /CN={name} -addext subjectAltName=DNS:{name}.example.com");
+        format!("{new} {by_ca} {of_client} -keyout {name}.key -out {name}.pem {names}")
+    };
     let made = openssl(&format!("{new} -keyout ca.key -out ca.pem -subj /CN=ca"))
         && openssl(&format!(
             "{new} {by_ca} -keyout server.key -out server.pem -subj /CN=s -addext subjectAltName=DNS:localhost"
         ))
-        && openssl(&format!(
-            "{new} {by_ca} -keyout client.key -out client.pem -subj /CN=c -addext extendedKeyUsage=clientAuth"
-        ));
+        && openssl(&format!("{new} {by_ca} {of_client} -keyout client.key -out client.pem -subj /CN=c"))
+        && openssl(&named("one"))
+        && openssl(&named("two"));
     if !made {
         eprintln!("skipped: openssl cannot make certificates here");
         return None;
@@ -46,10 +55,10 @@ fn certificates() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-fn server(folder: &Path, clients_need_certificates: bool) -> ServerConfig {
+pub(crate) fn server(folder: &Path, clients_need_certificates: bool) -> ServerConfig {
     let file = |name: &str| folder.join(name);
     let ca: Option<PathBuf> = clients_need_certificates.then(|| file("ca.pem"));
-    let tls = TlsConfig::from_pem_files(&file("server.pem"), &file("server.key"), ca.as_deref());
+    let tls = TlsConfig::from_pem_files(&file("server.pem"), &file("server.key"), ca.as_deref(), None);
     ServerConfig { tls: TlsPolicy::Required(tls.expect("usable")), ..ServerConfig::default() }
 }
 
@@ -67,6 +76,11 @@ fn tcp_beyond_this_machine_needs_client_certificates() {
 }
 
 fn connector(folder: &Path, with_certificate: bool) -> TlsConnector {
+    connector_as(folder, with_certificate.then_some("client"))
+}
+
+/// A client's side of TLS, with the certificate of this name.
+pub(crate) fn connector_as(folder: &Path, name: Option<&str>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(folder.join("ca.pem")).expect("readable");
     roots.add(ca).expect("an authority");
@@ -75,20 +89,22 @@ fn connector(folder: &Path, with_certificate: bool) -> TlsConnector {
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(roots);
-    let config = if with_certificate {
-        let certificate = CertificateDer::from_pem_file(folder.join("client.pem")).expect("readable");
-        let key = PrivateKeyDer::from_pem_file(folder.join("client.key")).expect("readable");
-        builder.with_client_auth_cert(vec![certificate], key).expect("usable")
-    } else {
-        builder.with_no_client_auth()
+    let config = match name {
+        Some(name) => {
+            let file = |suffix: &str| folder.join(format!("{name}.{suffix}"));
+            let certificate = CertificateDer::from_pem_file(file("pem")).expect("readable");
+            let key = PrivateKeyDer::from_pem_file(file("key")).expect("readable");
+            builder.with_client_auth_cert(vec![certificate], key).expect("usable")
+        }
+        None => builder.with_no_client_auth(),
     };
     TlsConnector::from(Arc::new(config))
 }
 
-type TlsClient = Client<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>>;
+pub(crate) type TlsClient = Client<tokio_rustls::client::TlsStream<tokio::io::DuplexStream>>;
 
 /// Returns the client inside TLS, and the trigger, which must be kept: dropping it shuts the server down.
-async fn start_tls(
+pub(crate) async fn start_tls(
     mut session: Session,
     connector: TlsConnector,
 ) -> std::io::Result<(TlsClient, ShutdownTrigger)> {
@@ -220,10 +236,10 @@ async fn plain_text_sent_ahead_does_not_get_into_tls() {
 fn unusable_files_are_named() {
     let Some(folder) = certificates() else { return };
     let file = |name: &str| folder.path().join(name);
-    let missing = TlsConfig::from_pem_files(&file("none.pem"), &file("server.key"), None);
+    let missing = TlsConfig::from_pem_files(&file("none.pem"), &file("server.key"), None, None);
     assert!(matches!(missing, Err(TlsError::Pem { path, .. }) if path.ends_with("none.pem")));
-    let no_certificate = TlsConfig::from_pem_files(&file("server.key"), &file("server.key"), None);
+    let no_certificate = TlsConfig::from_pem_files(&file("server.key"), &file("server.key"), None, None);
     assert!(matches!(no_certificate, Err(TlsError::NoCertificate { .. })));
-    let mismatch = TlsConfig::from_pem_files(&file("server.pem"), &file("client.key"), None);
+    let mismatch = TlsConfig::from_pem_files(&file("server.pem"), &file("client.key"), None, None);
     assert!(matches!(mismatch, Err(TlsError::Unusable(_))));
 }

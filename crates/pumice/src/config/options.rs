@@ -1,14 +1,14 @@
 //! Options of a server and of its drives. Each is declared once for the command line and the configuration file, with
 //! its name, help and type.
 
-use nbd::Address;
+use nbd::{Access, Address};
 use serde::Deserialize;
 use service::{MonitorSettings, OpenSettings, ThrottleSettings};
 
 use super::values::{
-    AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, CommandText, Connections, DirectIo, Http,
-    InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Threads, ThrottleAt, ThrottleFloor, WriteCache,
-    one_of,
+    AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, Client, CommandText, Connections, DirectIo,
+    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Threads, ThrottleAt, ThrottleFloor,
+    WriteCache, one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -103,6 +103,8 @@ options! {
             path: AbsolutePath,
             name: Name,
             nbd: Vec<AbsoluteAddress>,
+            clients: Vec<Client>,
+            clients_read_only: Vec<Client>,
         }
         /// Memory for the map of each drive [default: 128M]
         #[arg(long, value_name = "SIZE")]
@@ -144,6 +146,7 @@ pub(super) struct TlsTable {
     pub(super) cert: AbsolutePath,
     pub(super) key: AbsolutePath,
     pub(super) ca: Option<AbsolutePath>,
+    pub(super) crl: Option<AbsolutePath>,
 }
 
 /// Returns the addresses in a value of the file.
@@ -152,6 +155,17 @@ pub(super) fn addresses(list: Option<&Vec<AbsoluteAddress>>) -> Vec<Address> {
 }
 
 impl DriveOptions {
+    /// Takes the lists of clients that may use the drive.
+    pub(super) fn take_access(&mut self) -> Access {
+        let names = |list: Option<Vec<Client>>| list.into_iter().flatten().map(|client| client.0).collect();
+        match (self.clients.take(), self.clients_read_only.take()) {
+            (None, None) => Access::Everyone,
+            (read_write, read_only) => {
+                Access::Listed { read_write: names(read_write), read_only: names(read_only) }
+            }
+        }
+    }
+
     /// Returns the settings for opening the drive.
     pub(crate) fn open(&self) -> OpenSettings {
         let DriveOptions { throttle_at, throttle_floor, .. } = self.clone();

@@ -40,6 +40,7 @@ max-connections-per-peer = 100
 cert = "/etc/pumice/cert.pem"
 key = "/etc/pumice/key.pem"
 ca = "/etc/pumice/ca.pem"
+crl = "/etc/pumice/crl.pem"
 
 [[drive]]
 path = "/srv/one"
@@ -47,6 +48,8 @@ path = "/srv/one"
 [[drive]]
 path = "/srv/two"
 name = "second"
+clients = ["DB1.example.com"]
+clients-read-only = ["sha256:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"]
 nbd = ["unix:/run/pumice/two.sock"]
 map-cache = "64M"
 write-cache = false
@@ -72,7 +75,8 @@ fn every_key_is_understood() {
             tls: Some(TlsFiles {
                 cert: "/etc/pumice/cert.pem".into(),
                 key: "/etc/pumice/key.pem".into(),
-                ca: Some("/etc/pumice/ca.pem".into())
+                ca: Some("/etc/pumice/ca.pem".into()),
+                crl: Some("/etc/pumice/crl.pem".into())
             }),
             options: ServerOptions {
                 http: Some("127.0.0.1:9841".parse().expect("an address")),
@@ -100,6 +104,10 @@ fn every_key_is_understood() {
             path: "/srv/two".into(),
             name: "second".into(),
             nbd: vec![unix("/run/pumice/two.sock")],
+            access: Access::Listed {
+                read_write: vec!["db1.example.com".parse().expect("a name")],
+                read_only: vec![format!("sha256:{}", "0f".repeat(32)).parse().expect("a name")],
+            },
             options: DriveOptions {
                 map_cache: Some("64M".parse().expect("a size")),
                 write_cache: Some(WriteCache(false)),
@@ -216,6 +224,9 @@ fn errors_name_file_line_field_and_what_was_expected() {
         ("nbd = \"unix:/x\"", "drive[0].nbd: ", "expected a sequence"),
         ("nbd = [\"ftp:x\"]", "drive[0].nbd[0]: ", "write unix:SOCKET or tcp:HOST:PORT"),
         ("nbd = [\"unix:x\"]", "drive[0].nbd[0]: ", "must begin with /"),
+        ("clients = \"a\"", "drive[0].clients: ", "expected a sequence"),
+        ("clients = [\"a\", \"CN=b\"]", "drive[0].clients[1]: ", "expected a DNS name"),
+        ("clients-read-only = [\"sha256:12\"]", "drive[0].clients-read-only[0]: ", "64 hexadecimal digits"),
         ("pfad = \"/x\"", "drive[0].pfad: ", "unknown field `pfad`, expected one of `path`"),
         ("mapcache = 3", "drive[0].mapcache: ", "unknown field"),
         ("path = \"/srv/b\"", "", "duplicate key"),
@@ -255,6 +266,15 @@ fn what_does_not_fit_together_is_refused() {
         ("", "no drive to serve"),
         ("[server]\nthreads = 2\n", "no drive to serve"),
         ("[[drive]]\nname = \"x\"\n", "missing field `path`"),
+        ("[[drive]]\npath = \"/a\"\nclients = []\n", "need server.tls with ca"),
+        (
+            "[server.tls]\ncert = \"/c\"\nkey = \"/k\"\n[[drive]]\npath = \"/a\"\nclients-read-only = [\"b\"]\n",
+            "need server.tls with ca",
+        ),
+        (
+            "[server.tls]\ncert = \"/c\"\nkey = \"/k\"\ncrl = \"/l\"\n[[drive]]\npath = \"/a\"\n",
+            "tls.crl needs tls.ca",
+        ),
         ("[[drive]]\npath = \"relative\"\n", "begins with /"),
         ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/b/x\"\n", "both named \"x\""),
         ("[[drive]]\npath = \"/a/x\"\n[[drive]]\npath = \"/a/x\"\nname = \"y\"\n", "listed twice"),

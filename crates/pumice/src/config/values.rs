@@ -133,6 +133,12 @@ text_value!(CommandText, Option<String>, "a command for sh", |text| match text.t
 default_value!(CommandText, None);
 
 // Values that exist only in the file.
+text_value!(
+    Client,
+    nbd::ClientName,
+    "a DNS name in the certificate of a client, or \"sha256:FINGERPRINT\"",
+    |text| { told(text.parse()) }
+);
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
     match told(text.parse())? {
         Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),

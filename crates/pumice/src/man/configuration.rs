@@ -21,15 +21,16 @@ const OF_SERVER: [(&str, &str, &str); 5] = [
     ),
     ("admin", "\"unix:SOCKET\"", "Additional admin socket for all drives"),
     (
-        "tls.cert, tls.key, tls.ca",
+        "tls.cert, tls.key, tls.ca, tls.crl",
         "paths of PEM files",
-        "Certificate chain, its key, and the authorities that must have issued the certificates of clients [default: no TLS]",
+        "Certificate chain, its key, the authorities that must have issued the certificates of clients, and their revocation \
+         lists [default: no TLS]",
     ),
     ("warn-at", "as of a drive", "For all drives that have none of their own"),
     ("on-event", "as of a drive", "For all drives that have none of their own"),
 ];
 /// Keys of `[[drive]]` without an option of the same name: key, form, purpose.
-const OF_DRIVE: [(&str, &str, &str); 3] = [
+const OF_DRIVE: [(&str, &str, &str); 5] = [
     ("path", "a path that begins with /", "File or block device with the drive; required"),
     ("name", "a name of 1 to 4096 bytes", "Export name [default: name of the file]"),
     (
@@ -37,6 +38,12 @@ const OF_DRIVE: [(&str, &str, &str); 3] = [
         "a list of addresses, \"unix:SOCKET\" or \"tcp:HOST:PORT\"",
         "Where this drive is the only export",
     ),
+    (
+        "clients",
+        "a list of clients: DNS names in their certificates, or \"sha256:FINGERPRINT\"",
+        "Clients that may use the drive; requires tls.ca [default: all, unless clients-read-only is given]",
+    ),
+    ("clients-read-only", "a list of clients", "Clients that may only read the drive; requires tls.ca"),
 ];
 
 /// Returns the page.

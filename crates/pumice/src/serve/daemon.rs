@@ -420,6 +420,7 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
         name: config.name.clone(),
         description: format!("Pumice drive, {}", human::bytes(drive.geometry().capacity_bytes)),
         device: drive.clone(),
+        access: config.access.clone(),
     }
 }
 

@@ -19,3 +19,4 @@ mod nbdcopy;
 mod nbdinfo;
 mod qemu;
 mod reload;
+mod tls;

@@ -24,6 +24,7 @@ impl Daemon {
         let mut config = self.source.load()?;
         let nbd = self.with_renewed_tls(config.server.nbd_config()?.tls);
         self.keep_what_needs_a_restart(&mut config);
+        config.check_clients().context("as long as the server is not restarted")?;
         let addresses = addresses(&config)?;
         // Addresses that are already bound too: the client CA may be gone.
         for address in &addresses {
@@ -83,6 +84,14 @@ impl Daemon {
     }
 
     async fn apply(&mut self, mut config: Config, nbd: ServerConfig, bound: Vec<Bound>) {
+        for open in &mut self.open {
+            if let Some(new) = config.drives.iter().find(|new| new.path == open.config.path) {
+                open.config.access.clone_from(&new.access);
+                for exports in [&self.common, &open.own] {
+                    exports.set_access(&open.config.name, new.access.clone());
+                }
+            }
+        }
         // Certificates may have been renewed in the same files.
         self.common.renew_tls(nbd.tls.clone());
         self.open.iter().for_each(|open| open.own.renew_tls(nbd.tls.clone()));

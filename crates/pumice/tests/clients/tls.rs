@@ -1,0 +1,137 @@
+//! TLS with client certificates, as libnbd and openssl do it.
+
+use std::process::{Command, Stdio};
+
+use crate::common::server::wait_until;
+use crate::common::{Drive, Server, in_time, needs, succeed};
+
+/// Python with libnbd.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A drive and its server at a TCP port of loopback, with an authority and the clients `one` and `two`.
+struct House {
+    drive: Drive,
+    server: Server,
+}
+
+/// Makes a certificate in `folder/NAME-cert.pem`, signed by the authority or, without one, by itself.
+fn certificate(drive: &Drive, name: &str, more: &[&str]) {
+    let (key, cert) = (drive.file(&format!("{name}-key.pem")), drive.file(&format!("{name}-cert.pem")));
+    let subject = format!("/CN={name}");
+    let request =
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+    let files = ["-keyout", &key, "-out", &cert, "-subj", &subject];
+    succeed("openssl", &[&request[..], &files[..], more].concat());
+}
+
+impl House {
+    /// `None` if a client is not installed.
+    fn start(clients: &str) -> Option<House> {
+        if !needs(&["openssl", "nbdinfo"]) {
+            return None;
+        }
+        let drive = Drive::create(&["--size", "64M"]);
+        certificate(&drive, "ca", &[]);
+        let ca = (drive.file("ca-cert.pem"), drive.file("ca-key.pem"));
+        let by_ca = ["-CA", &ca.0, "-CAkey", &ca.1, "-addext", "basicConstraints=critical,CA:false"];
+        for (name, dns) in [("server", "localhost"), ("one", "one.example.com"), ("two", "two.example.com")] {
+            let names = format!("subjectAltName=DNS:{dns}");
+            certificate(&drive, name, &[&by_ca[..], &["-addext", &names]].concat());
+        }
+        for name in ["one", "two"] {
+            // libnbd expects these names in a directory.
+            let folder = drive.folder().join(name);
+            std::fs::create_dir(&folder).expect("a directory");
+            std::fs::copy(drive.file("ca-cert.pem"), folder.join("ca-cert.pem")).expect("copied");
+            for kind in ["cert", "key"] {
+                let from = drive.file(&format!("{name}-{kind}.pem"));
+                std::fs::copy(from, folder.join(format!("client-{kind}.pem"))).expect("copied");
+            }
+        }
+        let server = drive.serve_config(&House::config(&drive, clients), 1);
+        Some(House { drive, server })
+    }
+
+    /// Returns a configuration in which the drive has these lines about its clients.
+    fn config(drive: &Drive, clients: &str) -> String {
+        let [ca, cert, key] =
+            ["ca-cert.pem", "server-cert.pem", "server-key.pem"].map(|name| drive.file(name));
+        format!(
+            "[server]\nnbd = [\"tcp:localhost:0\"]\n[server.tls]\ncert = \"{cert}\"\nkey = \"{key}\"\nca = \"{ca}\"\n\
+             [[drive]]\npath = \"{}\"\n{clients}\n",
+            drive.path().display()
+        )
+    }
+
+    fn reload(&self, clients: &str) {
+        let reloads = || self.drive.log().matches("file=").count();
+        let before = reloads();
+        self.drive.write_config(&House::config(&self.drive, clients));
+        self.server.ask_to_reload();
+        wait_until("the reload", || reloads() > before);
+    }
+
+    /// Returns the URI with the certificate of a client.
+    fn uri(&self, name: &str) -> String {
+        format!("{}?tls-certificates={}", self.server.uri(), self.drive.file(name))
+    }
+
+    fn is_let_in(&self, name: &str) -> bool {
+        in_time("nbdinfo", &[&self.uri(name)]).code == Some(0)
+    }
+}
+
+#[test]
+fn clients_use_what_they_are_listed_for() {
+    let Some(house) = House::start("clients = [\"one.example.com\"]") else { return };
+    assert!(house.server.uri().starts_with("nbds://"), "{}", house.server.uri());
+    let info = succeed("nbdinfo", &[house.uri("one")]);
+    assert!(info.contains("with TLS") && info.contains("is_read_only: false"), "{info}");
+    assert!(!house.is_let_in("two"));
+    assert!(!in_time("nbdinfo", &[house.server.uri()]).stderr.is_empty(), "without a certificate");
+    let list = succeed("nbdinfo", &["--list", &house.uri("two")]);
+    assert!(!list.contains("export=\"drive\""), "{list}");
+    house.reload("clients = [\"one.example.com\"]\nclients-read-only = [\"two.example.com\"]");
+    let info = succeed("nbdinfo", &[house.uri("two")]);
+    assert!(info.contains("is_read_only: true"), "{info}");
+    house.reload("clients = []");
+    assert!(!house.is_let_in("one") && !house.is_let_in("two"));
+    house.reload("");
+    assert!(house.is_let_in("one") && house.is_let_in("two"));
+    let log = house.drive.log();
+    for line in ["identity=one.example.com", "two.example.com may not use \"drive\"", "reason=\"not-listed\""]
+    {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    assert!(house.server.stop().success());
+}
+
+#[test]
+fn a_reload_disconnects_who_is_not_listed_any_more() {
+    let Some(house) = House::start("clients = [\"one.example.com\", \"two.example.com\"]") else { return };
+    if in_time(PYTHON, &["-c", "import nbd"]).code != Some(0) {
+        return;
+    }
+    // Reads again and again until it is disconnected.
+    let script = "import nbd, sys, time\nh = nbd.NBD()\nh.set_uri_allow_local_file(True)\nh.connect_uri(sys.argv[1])\n\
+                  while True:\n    h.pread(4096, 0)\n    time.sleep(0.05)";
+    let reader = |name: &str| {
+        let mut command = Command::new(PYTHON);
+        command.args(["-c", script, &house.uri(name)]).stderr(Stdio::null()).spawn().expect("started")
+    };
+    let (mut one, mut two) = (reader("one"), reader("two"));
+    let connected = |name: &str| {
+        let line = format!("identity={name}.example.com");
+        let log = house.drive.log();
+        log.lines().any(|found| found.contains("client connected") && found.contains(&line))
+    };
+    wait_until("both clients", || connected("one") && connected("two"));
+    house.reload("clients = [\"two.example.com\"]");
+    wait_until("the end of the first", || one.try_wait().expect("a child").is_some());
+    assert!(two.try_wait().expect("a child").is_none(), "the second goes on");
+    let log = house.drive.log();
+    assert!(log.contains("the client is disconnected: it is not listed for this any more"), "{log}");
+    two.kill().expect("killed");
+    two.wait().expect("ended");
+    assert!(house.server.stop().success());
+}

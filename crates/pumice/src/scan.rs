@@ -14,7 +14,7 @@ use codec::Policy;
 use crate::output::Output;
 use crate::output::print_json;
 use crate::size::Size;
-use crate::usage::WrongUsage;
+use crate::usage::{WrongUsage, complain};
 use progress::Bar;
 
 #[derive(clap::Args)]
@@ -188,10 +188,17 @@ fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
     refuse_overlaps(&paths)?;
     let walk = WalkOptions { cross_filesystems: args.cross_filesystems, depth: args.depth.into() };
     let mut population = Population::new();
+    let s3 = args.s3();
+    if s3.exposes_requests() && sources.iter().any(|source| source.starts_with("s3://")) {
+        complain(
+            "warning: the S3 endpoint is reached without encryption: others on the network can read the data, and repeat the \
+             signed requests for five minutes; use https://",
+        );
+    }
     for source in sources {
         let found = |count| bar.listed(count);
         if source.starts_with("s3://") {
-            population.add_s3(source, &args.s3(), &found)?;
+            population.add_s3(source, &s3, &found)?;
         } else if is_uri(source) {
             population.add_nbd(source)?;
         } else {

@@ -115,6 +115,17 @@ fn read_errors_are_counted() {
     assert!(export.read.blocks_count > 40, "{:?}", export.read);
 }
 
+/// A chunk, not the last one, of the reply to a request.
+fn chunk(cookie: u64, kind: u16, data: &[u8]) -> Vec<u8> {
+    let mut bytes = nbd::protocol::STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend((data.len() as u32).to_be_bytes());
+    bytes.extend(data);
+    bytes
+}
+
 /// Sends `script` to every client, whatever it requests, and closes the connection.
 fn scripted(script: Vec<u8>) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -143,16 +154,32 @@ fn servers_that_misbehave_are_refused() {
     };
     let fixed = [greeting.clone(), vec![0, 1]].concat();
     let no_structured = [fixed.clone(), reply(8, nbd::protocol::REP_ERR_UNSUP, b"")].concat();
+    let size = |bytes: u64| [&[0, 0][..], &bytes.to_be_bytes(), &[0, 1]].concat();
+    // An export that reports allocation, with the identifier 7.
+    let context = [&[0, 0, 0, 7][..], b"base:allocation"].concat();
+    let [ack, meta, info, go] = [
+        reply(8, 1, b""),
+        [reply(10, 4, &context), reply(10, 1, b"")].concat(),
+        reply(7, 3, &size(1 << 40)),
+        reply(7, 1, b""),
+    ];
+    let asked = [&fixed[..], &ack, &meta, &info, &go].concat();
+    let flood = [&[0, 0, 0, 7][..], &[0; 16 << 20][..(16 << 20) - 8]].concat();
     let scripts = [
         (Vec::new(), "closed"),
         (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), "not an NBD server"),
         ([greeting, vec![0, 0]].concat(), "fixed newstyle"),
         (fixed.clone(), "closed"),
         ([fixed.clone(), vec![7; 40]].concat(), "malformed"),
-        ([fixed, reply(8, 1, b""), reply(10, 4, &[0; 4]), reply(9, 1, b"")].concat(), "malformed"),
+        ([fixed.clone(), reply(8, 1, b""), reply(10, 4, &[0; 4]), reply(9, 1, b"")].concat(), "malformed"),
         ([no_structured.clone(), reply(7, nbd::protocol::REP_ERR_UNKNOWN, b"")].concat(), "no export named"),
         ([no_structured.clone(), reply(7, nbd::protocol::REP_ERR_POLICY, b"not you")].concat(), "not you"),
-        ([no_structured, reply(7, nbd::protocol::REP_ERR_TLS_REQD, b"")].concat(), "TLS"),
+        ([no_structured.clone(), reply(7, nbd::protocol::REP_ERR_TLS_REQD, b"")].concat(), "TLS"),
+        ([&fixed[..], &reply(8, 1, b""), &reply(10, 4, &[0; 4]).repeat(1100)].concat(), "too many replies"),
+        ([&no_structured[..], &reply(7, 3, &[0; 12]).repeat(1100)].concat(), "too many replies"),
+        ([&no_structured[..], &reply(7, 3, &size(1 << 62)), &reply(7, 1, b"")].concat(), "not believed"),
+        ([&asked[..], &chunk(1, 0, &[]).repeat(70_000)].concat(), "too many chunks"),
+        ([&asked[..], &chunk(1, 5, &flood).repeat(5)].concat(), "too many extents"),
     ];
     for (script, word) in scripts {
         let (_folder, uri) = scripted(script);
@@ -185,4 +212,41 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
     let (_folder, uri) = scripted(script);
     let error = of_export(&uri, &quick()).expect_err("nothing could be read").to_string();
     assert!(error.contains("none of the data could be read"), "{error}");
+}
+
+#[test]
+fn ranges_without_number_are_taken_together() {
+    let reply = |option: u32, kind: u32, data: &[u8]| {
+        let mut bytes = nbd::protocol::REP_MAGIC.to_be_bytes().to_vec();
+        bytes.extend([option, kind, data.len() as u32].map(u32::to_be_bytes).concat());
+        bytes.extend(data);
+        bytes
+    };
+    let context = [&[0, 0, 0, 7][..], b"base:allocation"].concat();
+    let size_bytes = 20_u64 << 30;
+    let size = [&[0, 0][..], &size_bytes.to_be_bytes(), &[0, 1]].concat();
+    let mut script =
+        [nbd::protocol::INIT_MAGIC.to_be_bytes(), nbd::protocol::OPTS_MAGIC.to_be_bytes()].concat();
+    script.extend([0, 1]);
+    for reply in
+        [reply(8, 1, b""), reply(10, 4, &context), reply(10, 1, b""), reply(7, 3, &size), reply(7, 1, b"")]
+    {
+        script.extend(reply);
+    }
+    // A GiB a request, of which every other 512 bytes are data.
+    let pair = [[0, 0, 2, 0, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0, 0, 3]].concat();
+    let extents = [&[0, 0, 0, 7][..], &pair.repeat(1 << 19)].concat();
+    for cookie in 1..=5 {
+        script.extend(chunk(cookie, 5, &extents));
+        script.extend(chunk(cookie, 5, &extents));
+        let done = script.len();
+        script.extend(chunk(cookie, 0, &[]));
+        script[done + 5] = 1;
+    }
+    let (_folder, uri) = scripted(script);
+    let export = nbd::client::ExportUri::parse(&uri).expect("a URI");
+    let mut connection = nbd::client::Connection::open(&export).expect("connected");
+    let ranges = connection.data_ranges().expect("ranges");
+    assert_eq!(ranges.len(), (5 << 20) + 1);
+    assert_eq!(ranges.last(), Some(&(5 << 30..size_bytes)), "the rest counts as data");
 }

@@ -20,6 +20,10 @@ struct State {
     /// Number of requests to fail with status 503 first.
     failing: u32,
     lists: u32,
+    /// Lists without end: each page is empty and has a token for the next.
+    endless: bool,
+    /// Size that listings claim for every object, if not the true one.
+    claimed_bytes: Option<u64>,
     gets: u32,
 }
 
@@ -71,7 +75,8 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
         assert_eq!(method, "GET", "a scan never writes");
         let (status, more, body) = answer(&target, &headers, &mut state.lock().expect("a lock"));
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{more}\r\n", body.len());
-        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+        // At once: the end of the answer would wait for an acknowledgement of its beginning.
+        if stream.write_all(&[head.into_bytes(), body].concat()).is_err() {
             return;
         }
     }
@@ -114,6 +119,13 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     /// Small pages, to get several of them.
     const PAGE: usize = 3;
     state.lists += 1;
+    if state.endless {
+        let body = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><MaxKeys>3</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
+            state.lists
+        );
+        return ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes());
+    }
     let from: usize = token.and_then(|token| token.parse().ok()).unwrap_or(0);
     let keys: Vec<_> = state.objects.iter().filter(|(key, _)| key.starts_with(prefix)).collect();
     let mut body = String::from(
@@ -122,7 +134,7 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     for (key, (bytes, tag)) in keys.iter().skip(from).take(PAGE) {
         body += &format!(
             "<Contents><Key>{key}</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><ETag>\"{tag}\"</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
-            bytes.len()
+            state.claimed_bytes.unwrap_or(bytes.len() as u64)
         );
     }
     let more = keys.len() > from + PAGE;
@@ -270,4 +282,26 @@ fn what_cannot_be_is_told_in_a_line() {
         let error = scanned(uri, options, &quick()).expect_err(uri).to_string();
         assert!(error.contains(word) && error.lines().count() == 1, "{error}");
     }
+}
+
+#[test]
+fn a_listing_without_an_end_is_given_up() {
+    let stand_in = StandIn::start(Objects::new());
+    stand_in.state.lock().expect("a lock").endless = true;
+    let mut all = Population::new();
+    let error = all.add_s3("s3://bucket", &stand_in.options(), &|_| ()).expect_err("without end");
+    assert!(error.to_string().contains("goes on without objects"), "{error}");
+}
+
+#[test]
+fn sizes_that_cannot_be_are_not_believed() {
+    let stand_in = StandIn::start(Objects::new());
+    let mut all = Population::new();
+    {
+        let mut state = stand_in.state.lock().expect("a lock");
+        state.claimed_bytes = Some(u64::MAX / 2);
+        state.objects.insert("a".into(), (vec![1], "t".into()));
+    }
+    let error = all.add_s3("s3://bucket", &stand_in.options(), &|_| ()).expect_err("too large");
+    assert!(error.to_string().contains("not believed"), "{error}");
 }

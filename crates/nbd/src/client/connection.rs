@@ -23,6 +23,14 @@ const STATUS_BYTES_MAX: u64 = 1 << 30;
 const ERROR_BYTES_MAX: u32 = 64 << 10;
 /// Longest block status chunk accepted, in bytes.
 const EXTENTS_BYTES_MAX: u32 = 16 << 20;
+/// Most chunks of a reply.
+const CHUNKS_MAX: u32 = 1 << 16;
+/// Most extents of a reply to a block status request.
+const REPLY_EXTENTS_MAX: usize = 4 << 20;
+/// Most ranges of data that are listed. What follows counts as data.
+const RANGES_MAX: usize = 4 << 20;
+/// Largest export that is asked which parts hold data: a million requests, and 1 PiB.
+const SURVEYED_BYTES_MAX: u64 = 1 << 50;
 /// Time after which a silent server is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,6 +63,8 @@ pub struct Connection {
     cookie: u64,
     /// A reply was not read to its end, so that the next bytes cannot be interpreted.
     broken: bool,
+    /// Chunks of the present reply so far.
+    chunks: u32,
 }
 
 /// A chunk of a structured reply, without its content.
@@ -87,7 +97,7 @@ impl Connection {
         };
         let mut stream = Stream { reader: BufReader::new(reader), writer };
         let negotiated = negotiate(&mut stream, &export.name, Replies::Structured)?;
-        Ok(Connection { stream, negotiated, cookie: 0, broken: false })
+        Ok(Connection { stream, negotiated, cookie: 0, broken: false, chunks: 0 })
     }
 
     /// Size of the export in bytes.
@@ -115,6 +125,7 @@ impl Connection {
 
     fn request(&mut self, flags: u16, command: u16, offset: u64, length: u32) -> io::Result<()> {
         self.cookie += 1;
+        self.chunks = 0;
         let cookie = self.cookie;
         self.stream.write_all(&RequestHeader { flags, command, cookie, offset, length }.encode())
     }
@@ -129,6 +140,10 @@ impl Connection {
     }
 
     fn chunk(&mut self) -> io::Result<Chunk> {
+        self.chunks += 1;
+        if self.chunks > CHUNKS_MAX {
+            return Err(protocol("too many chunks in a reply"));
+        }
         let (magic, flags, kind) = (self.take_u32()?, self.take_u16()?, self.take_u16()?);
         let (cookie, length) = (self.take_u64()?, self.take_u32()?);
         if magic != wire::STRUCTURED_REPLY_MAGIC || cookie != self.cookie {
@@ -199,14 +214,15 @@ impl Connection {
     }
 
     /// Returns the ranges of the export that hold data, in bytes. The whole export if the server does not
-    /// report them.
+    /// report them, or the export is larger than 1 PiB. What follows four million ranges counts as data.
     ///
     /// # Errors
     /// Errors of the connection.
     pub fn data_ranges(&mut self) -> io::Result<Vec<Range<u64>>> {
         let size = self.size_bytes();
         let all = std::iter::once(0..size).collect();
-        let Some(id) = self.negotiated.allocation else { return Ok(all) };
+        let id = self.negotiated.allocation.filter(|_| size <= SURVEYED_BYTES_MAX);
+        let Some(id) = id else { return Ok(all) };
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
         while at < size {
@@ -222,6 +238,10 @@ impl Connection {
                     }
                 }
                 at = end;
+            }
+            if ranges.len() > RANGES_MAX {
+                ranges.push(at..size);
+                return Ok(ranges);
             }
             if at == from {
                 return Err(protocol("a reply to a block status request without an extent"));
@@ -243,6 +263,9 @@ impl Connection {
                 {
                     let context = self.take_u32()?;
                     let data = self.take_vec(chunk.length - 4)?;
+                    if extents.len() > REPLY_EXTENTS_MAX {
+                        return Err(protocol("too many extents in a reply"));
+                    }
                     if context == id {
                         let (pairs, _) = data.as_chunks::<8>();
                         extents.extend(pairs.iter().map(|pair| {

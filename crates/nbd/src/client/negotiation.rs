@@ -9,6 +9,9 @@ use crate::protocol as wire;
 /// Longest reply to an option that is accepted, in bytes.
 const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
 
+/// Most replies to an option.
+const OPTION_REPLIES_MAX: u32 = 1024;
+
 /// Result of a negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
@@ -34,7 +37,7 @@ pub enum Replies {
 /// # Errors
 /// Errors of the stream. `InvalidData` with the reason if the server refuses, or is not an NBD server.
 pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies) -> io::Result<Negotiated> {
-    let mut client = Client { stream };
+    let mut client = Client { stream, replies: 0 };
     if u64::from_be_bytes(client.take()?) != wire::INIT_MAGIC
         || u64::from_be_bytes(client.take()?) != wire::OPTS_MAGIC
     {
@@ -57,6 +60,8 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
 
 struct Client<'a, S> {
     stream: &'a mut S,
+    /// Replies to the last option so far.
+    replies: u32,
 }
 
 /// A reply to an option.
@@ -77,10 +82,15 @@ impl<S: Read + Write> Client<'_, S> {
         message.extend((data.len() as u32).to_be_bytes());
         message.extend(data);
         self.stream.write_all(&message)?;
+        self.replies = 0;
         self.option_reply(option)
     }
 
     fn option_reply(&mut self, option: u32) -> io::Result<OptionReply> {
+        self.replies += 1;
+        if self.replies > OPTION_REPLIES_MAX {
+            return Err(protocol("too many replies to an option"));
+        }
         let header: [u8; OPTION_REPLY_HEADER_BYTES] = self.take()?;
         let header = OptionReplyHeader::decode(&header)
             .filter(|header| header.option == option && header.length <= OPTION_REPLY_BYTES_MAX)

@@ -38,6 +38,7 @@ impl Population {
     pub fn add_nbd(&mut self, uri: &str) -> Result<(), SourceError> {
         let export = Export::parse(uri)?;
         let mut connection = export.connect().map_err(|error| SourceError::new(uri, error))?;
+        self.check_size(connection.size_bytes()).map_err(|why| SourceError::new(uri, why))?;
         let ranges = connection.data_ranges().map_err(|error| SourceError::new(uri, error))?;
         let mut data: Vec<(u64, u64)> = Vec::new();
         for range in ranges {

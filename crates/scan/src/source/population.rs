@@ -14,6 +14,9 @@ use super::{ReadAt, nbd, s3};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Most data that is believed of a source, in bytes: 1 EiB.
+const BYTES_MAX: u64 = 1 << 60;
+
 /// Location of an item's bytes.
 #[derive(Clone, Debug)]
 pub enum Place {
@@ -125,6 +128,17 @@ impl Population {
     /// Names of the groups, in the order of their numbers.
     pub fn groups(&self) -> &[String] {
         &self.groups
+    }
+
+    /// Checks the size that a server claims for another item.
+    ///
+    /// # Errors
+    /// If no source can be that large.
+    pub(crate) fn check_size(&self, bytes: u64) -> Result<(), &'static str> {
+        match self.bytes.checked_add(bytes) {
+            Some(bytes) if bytes <= BYTES_MAX => Ok(()),
+            _ => Err("claims to hold more than 1 EiB, which is not believed"),
+        }
     }
 
     /// Adds an item with its data as (first block, blocks).

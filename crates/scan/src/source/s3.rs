@@ -1,13 +1,15 @@
 //! Objects of an S3 bucket at any endpoint, listed with ListObjectsV2 and read with ranged GETs. Nothing is written.
 
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Credentials, S3Action, UrlStyle};
 use ureq::Agent;
-use ureq::http::Response;
+use ureq::http::{Response, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::file::Stamp;
 use super::population::{Item, Place, Population};
@@ -23,6 +25,12 @@ const TRIES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Largest accepted page of a listing, in bytes.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
+/// Most memory for the list of objects, in bytes, so that a listing without an end does not take all there is.
+const LIST_BYTES_MAX: usize = 2 << 30;
+/// Memory for an object in the list beside its name and tag, in bytes.
+const OBJECT_BYTES: usize = 128;
+/// Most pages without an object, one after another.
+const EMPTY_PAGES_MAX: u32 = 1000;
 /// Default region. Endpoints other than Amazon's usually ignore it.
 const REGION_DEFAULT: &str = "us-east-1";
 
@@ -47,6 +55,19 @@ pub struct Bucket {
     bucket: rusty_s3::Bucket,
     credentials: Option<Credentials>,
     agent: Agent,
+}
+
+impl S3Options {
+    /// Whether credentials would sign requests that anybody on the way can read and, for a while, repeat.
+    pub fn exposes_requests(&self) -> bool {
+        let host = |endpoint: &str| endpoint.parse::<Uri>().ok()?.host().map(str::to_owned);
+        let plain = self.endpoint.as_deref().filter(|endpoint| endpoint.starts_with("http://"));
+        let local = |host: String| {
+            let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+        };
+        self.credentials.is_some() && plain.is_some_and(|endpoint| !host(endpoint).is_some_and(local))
+    }
 }
 
 impl Bucket {
@@ -77,6 +98,8 @@ impl Bucket {
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
             .max_redirects(0)
+            // The authorities that the machine trusts, which may include those of the user's own network.
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .build();
         Ok(Bucket { bucket, credentials, agent: config.into() })
     }
@@ -157,14 +180,21 @@ impl Population {
         self.buckets.push(bucket.clone());
         let mut groups = std::collections::HashMap::new();
         let mut token = None;
+        let mut listing = Listing::default();
+        let failed = |why: &str| SourceError::new(uri, why);
         loop {
             let page =
                 list(&bucket, prefix, token.as_deref()).map_err(|error| SourceError::new(uri, error))?;
+            listing.page(page.contents.len()).map_err(failed)?;
             for object in page.contents {
+                listing
+                    .object(object.key.len() + object.etag.as_ref().map_or(0, String::len))
+                    .map_err(failed)?;
                 let Some(bytes) = object.size.filter(|bytes| *bytes > 0) else {
                     self.skipped.empty_files_count += 1;
                     continue;
                 };
+                self.check_size(bytes).map_err(failed)?;
                 let top = top_of(&object.key, prefix, options.depth.max(1));
                 let group = match groups.get(top) {
                     Some(group) => *group,
@@ -183,6 +213,31 @@ impl Population {
                 Some(next) if Some(&next) != token.as_ref() => token = Some(next),
                 _ => return Ok(()),
             }
+        }
+    }
+}
+
+/// How far a listing has come. A server could let it go on for ever.
+#[derive(Default)]
+struct Listing {
+    bytes: usize,
+    empty_pages: u32,
+}
+
+impl Listing {
+    fn page(&mut self, objects: usize) -> Result<(), &'static str> {
+        self.empty_pages = if objects == 0 { self.empty_pages + 1 } else { 0 };
+        match self.empty_pages > EMPTY_PAGES_MAX {
+            true => Err("the listing goes on without objects"),
+            false => Ok(()),
+        }
+    }
+
+    fn object(&mut self, text_bytes: usize) -> Result<(), &'static str> {
+        self.bytes += OBJECT_BYTES + text_bytes;
+        match self.bytes > LIST_BYTES_MAX {
+            true => Err("too many objects: the list would take more than 2 GiB; scan a prefix"),
+            false => Ok(()),
         }
     }
 }
@@ -279,6 +334,38 @@ mod tests {
         assert_eq!(top_of("c", "", 1), "");
         assert_eq!(top_of("logs/2026/x", "logs/", 1), "logs/2026/");
         assert_eq!(top_of("logs/2026/x", "lo", 1), "logs/");
+    }
+
+    #[test]
+    fn signed_requests_in_plain_text_are_known() {
+        let with = |endpoint: Option<&str>, signed: bool| S3Options {
+            endpoint: endpoint.map(str::to_string),
+            credentials: signed.then(|| ("key".into(), "secret".into(), None)),
+            ..S3Options::default()
+        };
+        for (endpoint, exposed) in [
+            (None, false),
+            (Some("https://s3.example.com"), false),
+            (Some("http://s3.example.com:9000"), true),
+            (Some("http://192.0.2.1"), true),
+            (Some("http://localhost:9000"), false),
+            (Some("http://127.0.0.1:9000"), false),
+            (Some("http://[::1]:9000"), false),
+            (Some("http://localhost.example.com"), true),
+        ] {
+            assert_eq!(with(endpoint, true).exposes_requests(), exposed, "{endpoint:?}");
+            assert!(!with(endpoint, false).exposes_requests(), "{endpoint:?}");
+        }
+    }
+
+    #[test]
+    fn a_listing_without_an_end_is_ended() {
+        let mut listing = Listing::default();
+        assert!((0..10_000_000).try_for_each(|_| listing.object(80)).is_ok(), "ten million ordinary objects");
+        assert!((0..10_000_000).try_for_each(|_| listing.object(80)).is_err());
+        let mut listing = Listing::default();
+        assert!((0..10_000).try_for_each(|page| listing.page(page % 3)).is_ok());
+        assert!((0..10_000).try_for_each(|_| listing.page(0)).is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@ const UNIT_BYTES: usize = 4096;
 /// Total memory of a server. Served in the order of requests.
 pub(crate) struct Budget {
     units: Semaphore,
+    total_units: usize,
     waiting: AtomicUsize,
     stalled: LogLimit,
 }
@@ -26,7 +27,12 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { units: Semaphore::new(units), waiting: AtomicUsize::new(0), stalled: LogLimit::new() }
+        Self {
+            units: Semaphore::new(units),
+            total_units: units,
+            waiting: AtomicUsize::new(0),
+            stalled: LogLimit::new(),
+        }
     }
 
     /// Whether connections wait for memory that others hold.
@@ -88,6 +94,14 @@ impl<'a> Lease<'a> {
     /// Bytes held.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
+    }
+
+    /// Whether memory that is not needed at the moment may be kept: it is within the reserve, or half of the total is free
+    /// and nobody waits.
+    pub(crate) fn is_plenty(&self) -> bool {
+        self.held_bytes <= CONNECTION_RESERVE_BYTES
+            || !self.budget.is_contended()
+                && self.budget.units.available_permits() * 2 >= self.budget.total_units
     }
 
     /// Takes `bytes`. Pending if this connection is at its limit (poll again after [`Lease::release`]), or if

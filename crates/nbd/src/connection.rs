@@ -246,6 +246,7 @@ where
                 transmission.release_memory();
                 ticking = false;
             } else {
+                transmission.trim_memory();
                 tick.as_mut().reset(now + TICK);
             }
         }

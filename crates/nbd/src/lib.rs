@@ -20,8 +20,9 @@
 //! ```
 //!
 //! Memory: a connection has a receive buffer (16 KiB idle, at most 256 KiB), holds request data of at most
-//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until it was idle for a second.
-//! All connections together hold at most `total_buffer_bytes_max`, plus [`CONNECTION_RESERVE_BYTES`] each.
+//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until they were not needed for a
+//! second, while half of all is free. All connections together hold, buffers that are kept included, at most
+//! `total_buffer_bytes_max`, plus [`CONNECTION_RESERVE_BYTES`] each.
 //!
 //! # A service with worker threads of its own
 //!

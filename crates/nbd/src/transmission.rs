@@ -16,7 +16,7 @@ use device::{Device, Geometry};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::budget::Lease;
-use crate::buffers::{self, Buffer, BufferPool};
+use crate::buffers::{Buffer, Memory};
 use crate::error::ConnectionError;
 use crate::execute::{self, Finished, Request};
 use crate::input::Input;
@@ -70,8 +70,7 @@ pub(crate) struct Transmission<'a, S, D, F> {
     listings: usize,
     output: Output,
     needs_flush: bool,
-    pool: BufferPool,
-    lease: Lease<'a>,
+    memory: Memory<'a>,
     /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
     closing: bool,
     /// The socket is unusable.
@@ -86,12 +85,9 @@ fn is_listing(operation: &Operation) -> bool {
     matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
 }
 
-/// Memory to charge for a request while it is in flight.
+/// Memory to charge for a request while it is in flight, beside its buffer.
 fn charge_bytes(operation: &Operation) -> usize {
-    match operation {
-        listing if is_listing(listing) => EXTENTS_BYTES,
-        other => buffers::footprint_bytes(other.buffer_bytes()),
-    }
+    if is_listing(operation) { EXTENTS_BYTES } else { 0 }
 }
 
 impl<'a, S, D, F> Transmission<'a, S, D, F>
@@ -121,8 +117,7 @@ where
             listings: 0,
             output: Output::default(),
             needs_flush: false,
-            pool: BufferPool::default(),
-            lease,
+            memory: Memory::new(lease),
             closing: false,
             broken: false,
             failure: None,
@@ -150,18 +145,23 @@ where
 
     /// Bytes of request data held.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.lease.held_bytes()
+        self.memory.used_bytes()
     }
 
     /// Whether memory is held that only the client can cause to be released.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
-        self.lease.held_bytes() > 0 && (for_data || !self.output.is_empty())
+        self.memory.used_bytes() > 0 && (for_data || !self.output.is_empty())
+    }
+
+    /// Frees memory kept for speed that was not needed since the last call.
+    pub(crate) fn trim_memory(&mut self) {
+        self.memory.trim();
     }
 
     /// Frees memory kept for speed.
     pub(crate) fn release_memory(&mut self) {
-        self.pool.clear();
+        self.memory.clear();
         self.input.shrink();
     }
 
@@ -173,8 +173,7 @@ where
     fn break_off(&mut self, error: io::Error) {
         self.broken = true;
         self.needs_flush = false;
-        let (pool, lease) = (&mut self.pool, &mut self.lease);
-        self.output.clear(|buffer| lease.release(pool.give(buffer)));
+        self.output.clear(|buffer| self.memory.give(buffer));
         self.fail(error.into());
     }
 
@@ -199,12 +198,12 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, listings, output, pool, lease, session, broken, .. } = self;
+        let Self { slots, listings, output, memory, session, broken, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
             *listings -= usize::from(is_listing(&finished.request.operation));
-            push_reply(output, pool, lease, *session, *broken, finished);
+            push_reply(output, memory, *session, *broken, finished);
         });
         progress
     }
@@ -215,8 +214,8 @@ where
         let future = (self.execute)(self.device, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
-            let Self { output, pool, lease, session, broken, .. } = self;
-            push_reply(output, pool, lease, *session, *broken, finished);
+            let Self { output, memory, session, broken, .. } = self;
+            push_reply(output, memory, *session, *broken, finished);
         }
     }
 
@@ -249,14 +248,10 @@ where
                         self.receiving = Receiving::Admission(request);
                         return true;
                     }
-                    if self.slots.is_full()
-                        || is_listing(&request.operation) && self.listings >= LISTINGS_MAX
-                        || self.lease.poll_take(cx, charge_bytes(&request.operation)).is_pending()
-                    {
+                    let Some(buffer) = self.admit(cx, &request.operation) else {
                         self.receiving = Receiving::Admission(request);
                         return false;
-                    }
-                    let buffer = self.pool.take(request.operation.buffer_bytes());
+                    };
                     if data_len > 0 {
                         self.expect_large = data_len > SMALL_WRITE_BYTES;
                         self.receiving = Receiving::Data { request, buffer, filled: 0 };
@@ -293,6 +288,21 @@ where
         false
     }
 
+    /// Takes the memory for a request. Returns its buffer, or `None` if the request must wait.
+    fn admit(&mut self, cx: &mut Context<'_>, operation: &Operation) -> Option<Buffer> {
+        if self.slots.is_full() || is_listing(operation) && self.listings >= LISTINGS_MAX {
+            return None;
+        }
+        let taken = match charge_bytes(operation) {
+            0 => self.memory.poll_buffer(cx, operation.buffer_bytes()),
+            bytes => self.memory.poll_charge(cx, bytes).map(|()| Buffer::default()),
+        };
+        match taken {
+            Poll::Ready(buffer) => Some(buffer),
+            Poll::Pending => None,
+        }
+    }
+
     fn take_header(&mut self, header: &RequestHeader) {
         let cookie = header.cookie;
         match request::check(header, &self.geometry, self.session) {
@@ -312,9 +322,8 @@ where
     fn poll_send(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
         while !self.output.is_empty() {
-            let (pool, lease) = (&mut self.pool, &mut self.lease);
-            let sent = |buffer| lease.release(pool.give(buffer));
-            match self.output.poll_write(self.stream, cx, sent) {
+            let memory = &mut self.memory;
+            match self.output.poll_write(self.stream, cx, |buffer| memory.give(buffer)) {
                 Poll::Ready(Ok(written)) => {
                     self.moved_bytes += written as u64;
                     self.needs_flush = true;
@@ -370,8 +379,7 @@ where
 /// Queues the reply to a finished request, unless the socket is unusable.
 fn push_reply(
     output: &mut Output,
-    pool: &mut BufferPool,
-    lease: &mut Lease<'_>,
+    memory: &mut Memory<'_>,
     session: Session,
     broken: bool,
     finished: Finished,
@@ -382,8 +390,8 @@ fn push_reply(
     let buffer = if reads && result.is_ok() && !broken {
         Some(buffer)
     } else {
-        pool.give(buffer);
-        lease.release(charge_bytes(&operation));
+        memory.give(buffer);
+        memory.release(charge_bytes(&operation));
         None
     };
     if broken {

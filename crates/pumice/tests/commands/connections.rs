@@ -32,10 +32,15 @@ impl<S: Read + Write> Client<S> {
 
     /// Reads a sector.
     fn read(&mut self) -> Outcome {
+        self.read_bytes(512)
+    }
+
+    /// Reads the beginning of the drive.
+    fn read_bytes(&mut self, bytes: u32) -> Outcome {
         let request =
-            [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &[0; 2], &[7; 8], &[0; 8], &512_u32.to_be_bytes()];
+            [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &[0; 2], &[7; 8], &[0; 8], &bytes.to_be_bytes()];
         self.0.write_all(&request.concat())?;
-        let mut answer = [0; 16 + 512];
+        let mut answer = vec![0; 16 + bytes as usize];
         self.0.read_exact(&mut answer)?;
         assert_eq!(answer[4..8], [0; 4], "no error");
         Ok(())
@@ -114,6 +119,37 @@ fn silent_clients_do_not_use_up_the_places() -> Outcome {
         log.contains("max-connections-per-peer") && log.contains("to make room for another client"),
         "{log}"
     );
+    assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+/// Resident memory of a process, in bytes.
+fn resident_bytes(pid: u32) -> Outcome<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process");
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
+}
+
+#[test]
+fn memory_of_requests_is_bounded_and_comes_back_while_clients_go_on() -> Outcome {
+    const MIB: u64 = 1 << 20;
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--threads", "2"]);
+    let before = resident_bytes(server.pid())?;
+    let mut clients = Vec::new();
+    for _ in 0..40 {
+        clients.push(Client::connect(unix(&drive)?)?);
+    }
+    for client in &mut clients {
+        client.read_bytes(16 << 20)?;
+    }
+    let after = resident_bytes(server.pid())?;
+    assert!(after < before + 320 * MIB, "{} MiB", (after - before) / MIB);
+    wait_until("the memory", || {
+        clients.iter_mut().try_for_each(Client::read).expect("read");
+        // The allocator keeps up to 32 MiB a thread.
+        resident_bytes(server.pid()).expect("a process") < before + 100 * MIB
+    });
     assert!(server.stop().success(), "{}", drive.log());
     Ok(())
 }

@@ -19,6 +19,11 @@ fn a_client_that_connects_again_sees_the_new_capacity() {
     // 300 MiB on 64 MiB; 1 MiB of data is too little to estimate the ratio.
     assert!(run.stderr.contains("warning: 300.00 MiB") && run.stderr.contains("too little"), "{run:?}");
     assert_eq!(size(), (300 << 20).to_string());
+    let log = drive.log();
+    assert!(
+        log.contains("changed by an administrator") && log.contains("SetCapacity { bytes: 314572800 }"),
+        "{log}"
+    );
     let reads = ["-f", "raw", "-c", "read -P 7 99M 1M", "-c", "write -P 8 299M 1M", server.uri()];
     succeed("qemu-io", &reads);
     server.kill();
@@ -38,6 +43,7 @@ fn an_idle_drive_grows_too_and_none_shrinks() {
         let run = drive.pumice(&["set-capacity", &path, "127M"]);
         fails(&run, &["only a wipe makes it smaller"]);
         fails(&drive.pumice(&["set-capacity", &path, "257T"]), &["over 256 TiB"]);
+        assert_eq!(drive.log().contains("a change by an administrator failed"), served, "{}", drive.log());
         assert_eq!(drive.status()["logical_capacity_bytes"], 128 << 20);
     }
 }

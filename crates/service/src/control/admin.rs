@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use socket_file::SocketFile;
-use status::{DriveState, StatusAnswer, StatusReport, path_text};
+use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -135,20 +135,23 @@ impl AdminSocket {
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        if let Err(uid) = admit(&stream) {
-                            if let Some(held_back) = refusals.pass() {
-                                tracing::warn!(
-                                    uid,
-                                    held_back,
-                                    "refused a client of the admin socket: another user"
-                                );
+                        let user = match admit(&stream) {
+                            Ok(user) => user,
+                            Err(uid) => {
+                                if let Some(held_back) = refusals.pass() {
+                                    tracing::warn!(
+                                        uid,
+                                        held_back,
+                                        "refused a client of the admin socket: another user"
+                                    );
+                                }
+                                continue;
                             }
-                            continue;
-                        }
+                        };
                         let drives = answered.clone();
                         tokio::spawn(async move {
                             // A client may hang up or never ask.
-                            let _ = answer_all(stream, &drives).await;
+                            let _ = answer_all(stream, user, &drives).await;
                         });
                     }
                     // Probably out of file descriptors: a pause avoids spinning.
@@ -200,11 +203,11 @@ impl AdminSocket {
     }
 }
 
-/// Admits root and the user of this process, also if the mode of the socket was changed. Otherwise returns the user
-/// id of the client, if it is known.
-fn admit(stream: &UnixStream) -> Result<(), Option<u32>> {
+/// Admits root and the user of this process, also if the mode of the socket was changed. Returns the user id of the
+/// client, also as the error, if it is known.
+fn admit(stream: &UnixStream) -> Result<u32, Option<u32>> {
     match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => Ok(()),
+        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => Ok(peer.uid()),
         peer => Err(peer.ok().map(|peer| peer.uid())),
     }
 }
@@ -218,7 +221,7 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
 }
 
 /// Answers requests until the client leaves or the socket is gone.
-async fn answer_all(stream: UnixStream, drives: &WeakDrives) -> io::Result<()> {
+async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
@@ -231,7 +234,7 @@ async fn answer_all(stream: UnixStream, drives: &WeakDrives) -> io::Result<()> {
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
             _ => match drives.upgrade() {
-                Some(drives) => answer_one(&line, &drives).await,
+                Some(drives) => answer_one(&line, user, &drives).await,
                 None => return Ok(()),
             },
         };
@@ -248,7 +251,7 @@ fn too_long() -> String {
     format!("a request is one line of at most {REQUEST_MAX_BYTES} bytes")
 }
 
-async fn answer_one(line: &[u8], drives: &Drives) -> Answer {
+async fn answer_one(line: &[u8], user: u32, drives: &Drives) -> Answer {
     let request = serde_json::from_slice(line);
     match request {
         Ok(Request::Status) => Answer::Status(StatusAnswer { drives: drives.reports() }),
@@ -267,45 +270,55 @@ async fn answer_one(line: &[u8], drives: &Drives) -> Answer {
                     };
                 }
             };
-            let changed = match change {
-                Change::SetCapacity { bytes } => found.set_logical_capacity(bytes).await,
-                Change::SetSize { bytes, preallocate } => {
-                    found.set_physical_size(bytes, allocation(preallocate)).await
+            let shown = shown(found.path());
+            match make(found, &change).await {
+                Ok(()) => {
+                    tracing::info!(drive = %shown, user, ?change, "changed by an administrator");
+                    Answer::Changed { drive: Box::new(found.report()) }
                 }
-                Change::SetCodec { codec } => match codec.parse::<codec::Policy>() {
-                    Ok(policy) => found.set_codec(policy).await,
-                    Err(error) => return Answer::Error { error: error.to_string() },
-                },
-                Change::StartScrub { bytes_per_second: 0 } => {
-                    return Answer::Error {
-                        error: "rate must be greater than 0 (use stop-scrub to stop)".into(),
-                    };
+                Err(error) => {
+                    tracing::info!(drive = %shown, user, ?change, %error, "a change by an administrator failed");
+                    Answer::Error { error }
                 }
-                Change::StartScrub { bytes_per_second } => {
-                    found.start_scrub(bytes_per_second);
-                    Ok(())
-                }
-                Change::StopScrub => {
-                    found.stop_scrub();
-                    Ok(())
-                }
-                Change::StartSettle => {
-                    found.start_settle();
-                    Ok(())
-                }
-                Change::StopSettle => {
-                    found.stop_settle();
-                    Ok(())
-                }
-                Change::Train => found.train().await.map(|_| ()),
-            };
-            match changed {
-                Ok(()) => Answer::Changed { drive: Box::new(found.report()) },
-                Err(error) => Answer::Error { error: error.to_string() },
             }
         }
         Err(error) => Answer::Error { error: format!("not a request this server knows: {error}") },
     }
+}
+
+/// Makes a change. Returns the reason if it fails.
+async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
+    let changed = match change {
+        Change::SetCapacity { bytes } => drive.set_logical_capacity(*bytes).await,
+        Change::SetSize { bytes, preallocate } => {
+            drive.set_physical_size(*bytes, allocation(*preallocate)).await
+        }
+        Change::SetCodec { codec } => {
+            let policy = codec.parse::<codec::Policy>().map_err(|error| error.to_string())?;
+            drive.set_codec(policy).await
+        }
+        Change::StartScrub { bytes_per_second: 0 } => {
+            return Err("rate must be greater than 0 (use stop-scrub to stop)".into());
+        }
+        Change::StartScrub { bytes_per_second } => {
+            drive.start_scrub(*bytes_per_second);
+            Ok(())
+        }
+        Change::StopScrub => {
+            drive.stop_scrub();
+            Ok(())
+        }
+        Change::StartSettle => {
+            drive.start_settle();
+            Ok(())
+        }
+        Change::StopSettle => {
+            drive.stop_settle();
+            Ok(())
+        }
+        Change::Train => drive.train().await.map(|_| ()),
+    };
+    changed.map_err(|error| error.to_string())
 }
 
 /// Asks the server at an admin socket for the status of its drives.

@@ -118,6 +118,13 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
 
+    /// Whether any user of this machine, or anyone on the network, can be a client: over TCP without certificates of
+    /// clients.
+    pub fn is_open(&self, config: &ServerConfig) -> bool {
+        let authenticated = matches!(&config.tls, TlsPolicy::Required(tls) if tls.authenticates_clients());
+        matches!(self.socket, Socket::Tcp(_)) && !authenticated
+    }
+
     /// Address it listens on, with the port that the system assigned.
     pub fn address(&self) -> &Address {
         &self.address

@@ -69,8 +69,13 @@ fn tcp_beyond_this_machine_needs_client_certificates() {
     let anonymous = server(folder.path(), false);
     assert!(matches!(check(&anonymous), Err(ListenError::Anonymous(_))));
     assert!(matches!(Listener::tcp("0.0.0.0", 0, &anonymous), Err(ListenError::Anonymous(_))));
-    Listener::tcp("127.0.0.1", 0, &anonymous).expect("loopback");
-    check(&server(folder.path(), true)).expect("with client certificates");
+    let loopback = |config: &ServerConfig| Listener::tcp("127.0.0.1", 0, config).expect("loopback");
+    assert!(
+        loopback(&anonymous).is_open(&anonymous) && loopback(&anonymous).is_open(&ServerConfig::default())
+    );
+    let authenticating = server(folder.path(), true);
+    assert!(!loopback(&authenticating).is_open(&authenticating));
+    check(&authenticating).expect("with client certificates");
     check(&ServerConfig { tls_anonymous: true, ..anonymous.clone() }).expect("allowed explicitly");
     check(&ServerConfig { insecure: true, ..anonymous }).expect("allowed even without TLS");
 }

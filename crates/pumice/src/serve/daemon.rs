@@ -297,7 +297,7 @@ impl Daemon {
             .map(|listener| http::serve(listener, self.drives.clone(), self.common.clone(), &self.printer));
         // Excludes drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
-        drop(self.endpoints.accept(early.nbd, &wanted)?);
+        drop(self.endpoints.accept(early.nbd, &wanted, &self.nbd)?);
         self.endpoints.announce(&self.nbd, &self.printer);
         systemd::ready(&self.summary());
         let mut stop = self.signals.stop.clone();

@@ -72,7 +72,12 @@ impl Endpoints {
     }
 
     /// Accepts clients at those bound addresses that are in `wanted`, and returns the others.
-    pub(super) fn accept(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) -> Result<Vec<Bound>> {
+    pub(super) fn accept(
+        &mut self,
+        bound: Vec<Bound>,
+        wanted: &[(Address, Exports)],
+        config: &ServerConfig,
+    ) -> Result<Vec<Bound>> {
         let mut others = Vec::new();
         for bound in bound {
             let Some((_, exports)) = wanted.iter().find(|(address, _)| bound.address == *address) else {
@@ -81,6 +86,12 @@ impl Endpoints {
             };
             let Bound { address, listener } = bound;
             let found = listener.address().clone();
+            if listener.is_open(config) {
+                tracing::warn!(
+                    address = %found,
+                    "whoever can connect can use the drives: every user of this machine, if the address is loopback"
+                );
+            }
             let acceptor = listener.register().with_context(|| address.to_string())?;
             let exports = Arc::new(RwLock::new(exports.clone()));
             let (trigger, (closing, closed)) = (ShutdownTrigger::new(), oneshot::channel());

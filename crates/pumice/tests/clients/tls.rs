@@ -135,3 +135,48 @@ fn a_reload_disconnects_who_is_not_listed_any_more() {
     two.wait().expect("ended");
     assert!(house.server.stop().success());
 }
+
+/// Returns the commands of a page: its blocks for the shell, in order.
+fn commands(page: &str) -> Vec<String> {
+    let blocks = page.split("```sh\n").skip(1);
+    blocks.map(|block| block.split("```").next().expect("a block").to_string()).collect()
+}
+
+#[test]
+fn the_page_for_operators_is_true() {
+    if !needs(&["openssl", "nbdinfo"]) {
+        return;
+    }
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/access.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let drive = Drive::create(&["--size", "64M"]);
+    let here = page
+        .replace("/root/pumice-ca", &drive.file("ca"))
+        .replace("/etc/pumice", &drive.file("etc"))
+        .replace("/var/lib/pumice/drive", &drive.file("drive"))
+        .replace("tcp:storage1.example.com:10809", "tcp:localhost:0")
+        .replace("storage1.example.com", "localhost");
+    let shell = |commands: &str| succeed("sh", &["-e", "-c", commands]);
+    let commands = commands(&here);
+    let [authority, server, clients, configuration, usage, revocation] = &commands[..] else {
+        panic!("six blocks: {commands:?}")
+    };
+    [authority, server, clients, configuration].map(|commands| shell(commands));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
+    command.args(["serve", "--config", &drive.file("etc/pumice.toml")]);
+    let server = drive.start(command, 1);
+    let port =
+        server.uri().rsplit_once(':').expect("a port").1.split('/').next().expect("a port").to_string();
+    let usage = usage.replace("localhost:10809", &format!("localhost:{port}"));
+    let of_backup = usage.replace("db1.example.com", "backup.example.com");
+    assert!(shell(&usage).contains("is_read_only: false"), "{usage}");
+    assert!(shell(&of_backup).contains("is_read_only: true"), "{of_backup}");
+    let log = drive.log();
+    assert!(!log.contains("WARN"), "{log}");
+    shell(revocation);
+    server.ask_to_reload();
+    wait_until("the reload", || drive.log().contains("file="));
+    assert_ne!(in_time("sh", &["-c", &usage]).code, Some(0), "revoked");
+    shell(&of_backup);
+    assert!(server.stop().success());
+}

@@ -45,7 +45,7 @@ impl Daemon {
         }
         let moves = config.server.options.http != self.config.server.options.http;
         let http = moves.then(|| self.bind_http(&config.server)).transpose()?;
-        let bound = self.endpoints.accept(bound, &wanted)?;
+        let bound = self.endpoints.accept(bound, &wanted, &nbd)?;
         // Nothing fails from here on.
         if let Some(http) = http {
             self.http = http.map(|listener| {
@@ -139,12 +139,12 @@ impl Daemon {
         self.endpoints.retain(wanted).await;
         let told = |error| tracing::error!("not listening: {}", one_line(&error));
         for bound in bound {
-            let accepted = self.endpoints.accept(vec![bound], wanted);
+            let accepted = self.endpoints.accept(vec![bound], wanted, &self.nbd);
             accepted.map_or_else(told, drop);
         }
         for (address, _) in wanted {
             let bound = self.endpoints.bind(std::slice::from_ref(address), &self.nbd);
-            let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted));
+            let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted, &self.nbd));
             accepted.map_or_else(told, drop);
         }
     }

@@ -6,7 +6,7 @@ use nbd::option_reply::OptionReplyHeader;
 use nbd::protocol::*;
 use nbd::reply::{self, ChunkHeader, SimpleReply};
 use nbd::request::{self, RequestHeader, Session};
-use nbd::testing::{fuzz_session, run_session};
+use nbd::testing::{fuzz_client, fuzz_session, run_session};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -188,6 +188,27 @@ proptest! {
     #[test]
     fn a_session_survives_any_bytes(bytes in vec(any::<u8>(), 0..300)) {
         fuzz_session(&bytes);
+    }
+
+    #[test]
+    fn a_client_survives_any_bytes(bytes in vec(any::<u8>(), 0..300)) {
+        fuzz_client(&bytes);
+    }
+
+    #[test]
+    fn a_client_survives_any_chunks(
+        chunks in vec((any::<u16>(), prop_oneof![0_u16..6, Just(0x8001), any::<u16>()], vec(any::<u8>(), 0..40)), 0..12),
+    ) {
+        let mut bytes = vec![3];
+        for (flags, kind, data) in chunks {
+            bytes.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());
+            bytes.extend((flags & 1).to_be_bytes());
+            bytes.extend(kind.to_be_bytes());
+            bytes.extend(1_u64.to_be_bytes());
+            bytes.extend((data.len() as u32).to_be_bytes());
+            bytes.extend(data);
+        }
+        fuzz_client(&bytes);
     }
 
     #[test]

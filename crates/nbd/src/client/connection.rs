@@ -95,8 +95,20 @@ impl Connection {
                 (Box::new(stream.try_clone()?), Box::new(stream))
             }
         };
+        Connection::over(reader, writer, &export.name)
+    }
+
+    /// Negotiates for the export `name` over a stream whose directions are given.
+    ///
+    /// # Errors
+    /// As [`negotiate`].
+    pub(crate) fn over(
+        reader: Box<dyn Read + Send>,
+        writer: Box<dyn Write + Send>,
+        name: &str,
+    ) -> io::Result<Connection> {
         let mut stream = Stream { reader: BufReader::new(reader), writer };
-        let negotiated = negotiate(&mut stream, &export.name, Replies::Structured)?;
+        let negotiated = negotiate(&mut stream, name, Replies::Structured)?;
         Ok(Connection { stream, negotiated, cookie: 0, broken: false, chunks: 0 })
     }
 

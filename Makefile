@@ -68,6 +68,8 @@ bench: deps
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; \
+	else echo "lint: licences and sources of libraries not checked: cargo-deny is not installed"; fi
 
 # The simulator, until something fails or somebody stops it, or for so many power cuts: make soak CUTS=1000000.
 soak:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packs a built program for other machines: a tarball and, where dpkg-deb is there, a Debian package. Both hold what
-# `make install` installs, and nothing else. The same program packed twice gives the same bytes.
+# `make install` installs, and nothing else. Where cargo-cyclonedx is there, the list of the libraries it is built from
+# (SBOM, CycloneDX). The same program packed twice gives the same bytes.
 #
 # scripts/dist.sh [DIRECTORY]     default: target/dist
 # PROGRAM is the program to pack, as for `make install`.
@@ -37,6 +38,21 @@ cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/$name/"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" |
     gzip -n >"$out/$name.tar.gz"
 echo "$out/$name.tar.gz"
+
+# cargo-cyclonedx writes beside every manifest, and names places of this machine: let it have a copy, and take them out.
+sbom() {
+    mkdir "$work/source"
+    cp -r Cargo.toml Cargo.lock crates "$work/source/"
+    (cd "$work/source" && cargo cyclonedx -q --format json --spec-version 1.5 --override-filename sbom \
+        --manifest-path crates/pumice/Cargo.toml) || return
+    sed "s|file://$work/source/|file:///pumice/|g" "$work/source/crates/pumice/sbom.json" >"$out/$name.cdx.json"
+    echo "$out/$name.cdx.json"
+}
+if command -v cargo-cyclonedx >/dev/null; then
+    sbom
+else
+    echo "dist: no list of libraries (SBOM): cargo-cyclonedx is not installed" >&2
+fi
 
 if ! command -v dpkg-deb >/dev/null; then
     echo "dist: no Debian package: dpkg-deb is not installed" >&2

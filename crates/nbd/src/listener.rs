@@ -53,6 +53,17 @@ pub enum ListenError {
     Io(Address, io::Error),
 }
 
+impl ListenError {
+    /// Whether this process has no permission to listen there.
+    pub fn is_denied(&self) -> bool {
+        let error = match self {
+            ListenError::Socket(_, socket_file::Error::Io(error)) | ListenError::Io(_, error) => error,
+            _ => return false,
+        };
+        error.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 enum Socket {
     /// The file is removed before the socket is closed.
     Unix(SocketFile, UnixListener),

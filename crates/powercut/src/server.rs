@@ -30,7 +30,7 @@ impl Place {
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
-            .env("PUMICE_RUNTIME_DIR", &self.folder)
+            .env("PUMICE_RUNTIME_DIR", self.folder.join("run"))
             .env("PUMICE_IO", &self.io)
             .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
             .stdin(Stdio::null());

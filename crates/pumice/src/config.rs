@@ -13,7 +13,7 @@ use nbd::{Access, Address};
 
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
-pub(crate) use values::parse_unix_socket;
+pub(crate) use values::{Offload, parse_unix_socket};
 
 /// Default path of the configuration file.
 pub(crate) const DEFAULT_PATH: &str = "/etc/pumice/pumice.toml";
@@ -220,6 +220,11 @@ impl Config {
     /// Names of all drives, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
+    }
+
+    /// Whether a command is run for events of a drive.
+    pub(crate) fn runs_commands(&self) -> bool {
+        self.drives.iter().any(|drive| drive.options.open().monitor.on_event.is_some())
     }
 
     /// Checks that no other user can change the files named by the configuration.

@@ -4,6 +4,7 @@ mod daemon;
 mod endpoints;
 mod http;
 mod printer;
+mod privileges;
 mod signals;
 mod systemd;
 
@@ -17,6 +18,7 @@ use crate::config::{self, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, 
 use crate::logging;
 use crate::usage::WrongUsage;
 use daemon::Daemon;
+use privileges::Privileges;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice serve /srv/drive --nbd unix:/run/drive.sock\n\
@@ -80,6 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ))));
     };
     let config = source.load()?;
+    let mut privileges = Privileges::new(&config.server.options)?;
+    privileges.restrict_thread(&config)?;
     let ServerOptions { log_format, offload, threads, io, .. } = config.server.options.clone();
     logging::start(log_format.unwrap_or_default().0);
     let nbd_config = config.server.nbd_config()?;
@@ -93,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let signals = signals::watch()?;
-        Daemon::new(source, config, nbd_config, workers.clone(), signals)?.run().await
+        Daemon::new(source, config, nbd_config, (workers.clone(), privileges), signals)?.run().await
     });
     // Tasks hold references to the workers, so they are dropped first.
     drop(runtime);

@@ -7,8 +7,8 @@ use service::{MonitorSettings, OpenSettings, ThrottleSettings};
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, Client, CommandText, Connections, DirectIo,
-    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Threads, ThrottleAt, ThrottleFloor,
-    WriteCache, one_of,
+    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Sandbox, Threads, ThrottleAt,
+    ThrottleFloor, UserName, WriteCache, one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -92,6 +92,12 @@ options! {
         /// Maximum number of NBD connections per IP address, or per user of a Unix socket [default: half of max-connections]
         #[arg(long, value_name = "COUNT")]
         max_connections_per_peer: Connections,
+        /// User that a server started by root runs as, once sockets and drives are open; root: stay root [default: pumice, or nobody]
+        #[arg(long, value_name = "NAME", env = "PUMICE_USER")]
+        user: UserName,
+        /// Limit what the server can do: write only to drives and sockets, refuse system calls it does not need [default: on]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<Sandbox>(&["on", "off"]), hide_possible_values = true)]
+        sandbox: Sandbox,
     }
 }
 

@@ -132,6 +132,12 @@ text_value!(CommandText, Option<String>, "a command for sh", |text| match text.t
 });
 default_value!(CommandText, None);
 
+text_value!(UserName, Option<String>, "a user, by name or number", |text| match text {
+    "" => Err("expected a user, by name or number".to_string()),
+    _ => Ok(Some(text.to_string())),
+});
+default_value!(UserName, None);
+
 // Values that exist only in the file.
 text_value!(
     Client,
@@ -167,26 +173,33 @@ pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Write cache setting: on or off on the command line, true or false in the file.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct WriteCache(pub(crate) bool);
-default_value!(WriteCache, true);
+/// Defines a switch: on or off on the command line, true or false in the file.
+macro_rules! switch {
+    ($name:ident, $default:literal) => {
+        #[derive(Clone, Debug, PartialEq, Deserialize)]
+        #[serde(transparent)]
+        pub(crate) struct $name(pub(crate) bool);
+        default_value!($name, $default);
 
-impl InFile for WriteCache {
-    const FORM: &'static str = "true or false";
-}
-
-impl FromStr for WriteCache {
-    type Err = String;
-    fn from_str(text: &str) -> Result<WriteCache, String> {
-        match text {
-            "on" => Ok(WriteCache(true)),
-            "off" => Ok(WriteCache(false)),
-            _ => Err(format!("{text:?} is none of on, off")),
+        impl InFile for $name {
+            const FORM: &'static str = "true or false";
         }
-    }
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                match text {
+                    "on" => Ok($name(true)),
+                    "off" => Ok($name(false)),
+                    _ => Err(format!("{text:?} is none of on, off")),
+                }
+            }
+        }
+    };
 }
+
+switch!(WriteCache, true);
+switch!(Sandbox, true);
 
 /// Defines a size with a lower limit: a text, or in the file also a number of bytes.
 macro_rules! size_value {

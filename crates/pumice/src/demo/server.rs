@@ -37,7 +37,7 @@ impl Server {
         let arguments = ["serve", path_text(&drive)?, "--nbd", &nbd, "--admin", &admin];
         let since = Instant::now();
         let child = command(&own, &arguments)
-            .env("PUMICE_RUNTIME_DIR", folder)
+            .env("PUMICE_RUNTIME_DIR", folder.join("run"))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::printer::Printer;
+use super::privileges::Privileges;
 use super::signals::Signals;
 use super::{http, systemd};
 use crate::config::{Config, DriveConfig, Server, Source};
@@ -38,7 +39,7 @@ struct Open {
     /// Exports of the addresses where this drive is the only export.
     own: Exports,
     /// Admin socket for status requests; `None` if it could not be created.
-    _admin: Option<AdminSocket>,
+    admin: Option<AdminSocket>,
 }
 
 /// Addresses bound before any drive is opened. An address that cannot be bound then costs no recovery and changes no
@@ -56,6 +57,7 @@ pub(super) struct Daemon {
     config: Config,
     nbd: ServerConfig,
     workers: Arc<Workers>,
+    privileges: Privileges,
     signals: Signals,
     /// Drives as visible on the admin socket.
     drives: Drives,
@@ -78,7 +80,7 @@ impl Daemon {
         source: Source,
         config: Config,
         nbd: ServerConfig,
-        workers: Arc<Workers>,
+        (workers, privileges): (Arc<Workers>, Privileges),
         signals: Signals,
     ) -> Result<Daemon> {
         let common = Shared::empty(nbd.clone())?;
@@ -89,6 +91,7 @@ impl Daemon {
             config,
             nbd,
             workers,
+            privileges,
             signals,
             drives: Drives::default(),
             open: Vec::new(),
@@ -106,14 +109,18 @@ impl Daemon {
     pub(super) async fn run(mut self) -> Result<()> {
         let mut stop = self.signals.stop.clone();
         let early = self.bind()?;
+        // Commands for events must not run as root.
+        let held = service::hold_commands().await;
         let opened = tokio::select! {
             opened = self.open_all() => opened.map(|()| true),
             () = stop.requested() => Ok(false),
         };
-        let result = match opened {
-            Ok(true) => self.serve(early).await,
-            Ok(false) => Ok(()),
-            Err(error) => Err(error),
+        let given_up = self.privileges.give_up(&self.admin_sockets());
+        let _held = given_up.is_err().then_some(held);
+        let result = match (opened, given_up) {
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(true), Ok(())) => self.serve(early).await,
+            (Ok(false), Ok(())) => Ok(()),
         };
         // Closes all open drives, even if others failed.
         let drives: Vec<_> = self.open.iter().map(|open| open.drive.clone()).collect();
@@ -123,6 +130,12 @@ impl Daemon {
         let first = failures.next();
         failures.for_each(|error| tracing::error!("{}", one_line(&error)));
         result.and(first.map_or(Ok(()), Err))
+    }
+
+    /// Admin sockets of single drives, and of those that are down.
+    fn admin_sockets(&self) -> Vec<PathBuf> {
+        let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
+        of_drives.chain(&self.down_admin).map(|socket| socket.path().to_path_buf()).collect()
     }
 
     fn bind(&self) -> Result<Early> {
@@ -223,7 +236,7 @@ impl Daemon {
         // Serving the drive matters more than its status.
         let admin = admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
         self.drives.add(drive.clone());
-        self.open.push(Open { config, drive, own, _admin: admin });
+        self.open.push(Open { config, drive, own, admin });
         Ok(())
     }
 
@@ -236,6 +249,9 @@ impl Daemon {
         if is_in_use(error) {
             self.waiting.push(config.path.clone());
             reason += &format!("; tried again every {} seconds", RETRY.as_secs());
+        }
+        if let Some(hint) = self.privileges.explain(error) {
+            reason += &format!("; {hint}");
         }
         self.drives.fail(&config.path, &monitor, &reason);
         if self.down_admin.is_none() {
@@ -399,7 +415,7 @@ fn withdraw(common: &Exports, open: &Open) -> Vec<Arc<Offered<ServedDrive>>> {
 }
 
 /// Returns all addresses of a configuration.
-fn addresses(config: &Config) -> Result<Vec<Address>> {
+pub(super) fn addresses(config: &Config) -> Result<Vec<Address>> {
     let mut all = config.server.nbd.clone();
     for drive in &config.drives {
         all.extend(own_addresses(drive, &config.server)?);

@@ -171,7 +171,7 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     assert_eq!((&scrub["state"], &scrub["faults_count"]), (&"finished".into(), &0.into()));
     // A scrub that would take an hour is stopped.
     let child = std::thread::spawn({
-        let (own, path) = (drive.folder().display().to_string(), path.clone());
+        let (own, path) = (drive.runtime_dir().display().to_string(), path.clone());
         move || {
             std::process::Command::new(env!("CARGO_BIN_EXE_pumice"))
                 .args(["check", &path, "--deep", "--rate", "2K"])

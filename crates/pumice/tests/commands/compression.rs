@@ -222,9 +222,10 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     assert_eq!(told["training"]["dictionary_ids"][0], 1, "{told}");
     let told = json(&drive, &["settle", &path, "--json"]);
     assert_eq!(told["settle"]["state"], "finished", "{told}");
-    assert!(number(&told["settle"]["settled_bytes"]) > f64::from(2 << 20), "{told}");
+    // Cleaning may have recompressed a part between the two.
+    assert!(number(&told["settle"]["settled_bytes"]) > f64::from(1 << 20), "{told}");
     assert!(number(&told["compression_ratio"]) > before * 1.03, "{before} {told}");
-    assert!(number(&drive.status()["server"]["settling"]["again_bytes"]) > f64::from(2 << 20));
+    assert!(number(&drive.status()["server"]["settling"]["again_bytes"]) > f64::from(1 << 20));
     let run = drive.pumice(&["settle", &path]);
     assert!(run.code == Some(0) && run.stdout.contains("0 B settled"), "{run:?}");
     holds(&drive, &server, &contents);
@@ -247,7 +248,7 @@ fn settling_a_drive_that_nobody_serves_is_interrupted() -> Outcome {
         assert!(server.stop().success());
         let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
             .args(["settle", &path])
-            .env("PUMICE_RUNTIME_DIR", drive.folder())
+            .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -282,7 +283,7 @@ fn a_run_of_settling_is_stopped() {
     fails(&drive.pumice(&["settle", &path, "--stop"]), &["no settling run"]);
     let running = Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(["settle", &path])
-        .env("PUMICE_RUNTIME_DIR", drive.folder())
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

@@ -21,6 +21,7 @@ mod list;
 mod loop_device;
 mod odd_paths;
 mod offload;
+mod privileges;
 mod refusals;
 mod resize;
 mod serve;

@@ -16,7 +16,7 @@ const ENCODED: &str = "dr%FF%1Bive";
 
 /// Runs `pumice` with arguments that are not UTF-8, on the servers of this drive.
 fn pumice(drive: &Drive, arguments: &[&OsStr]) -> Run {
-    let own = OsString::from(format!("PUMICE_RUNTIME_DIR={}", drive.folder().display()));
+    let own = OsString::from(format!("PUMICE_RUNTIME_DIR={}", drive.runtime_dir().display()));
     in_time("env", &[&[own.as_os_str(), env!("CARGO_BIN_EXE_pumice").as_ref()], arguments].concat())
 }
 

@@ -294,7 +294,7 @@ fn standard_output_that_nobody_reads_stops_no_server() -> Outcome {
     let socket = drive.file("nbd");
     let server = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"))
         .args(["serve", &text(&drive.path()), "--nbd", &format!("unix:{socket}")])
-        .env("PUMICE_RUNTIME_DIR", drive.folder())
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .stdout(pipe)
         .stderr(std::process::Stdio::null())
         .spawn()?;

@@ -260,11 +260,15 @@ fn other_users_get_no_answer_from_an_admin_socket() -> Outcome {
 /// A server has bound the socket but does not listen yet. It holds the lock of the directory until then.
 #[test]
 fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {
+    use std::os::unix::fs::DirBuilderExt as _;
+
     use rustix::fs::{FlockOperation, flock};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     let drive = Drive::create(&["--size", "64M"]);
-    let path = drive.folder().join("x.sock");
-    let guard = std::fs::File::open(drive.folder())?;
+    let folder = drive.runtime_dir();
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let path = folder.join("x.sock");
+    let guard = std::fs::File::open(&folder)?;
     flock(&guard, FlockOperation::LockExclusive)?;
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;

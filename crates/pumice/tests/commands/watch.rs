@@ -18,7 +18,7 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     let command = format!("stty rows 40 columns 120; {} status --watch=0.1", env!("CARGO_BIN_EXE_pumice"));
     let mut child = Command::new("timeout")
         .args(["60", "script", "--quiet", "--return", "--command", &command, "/dev/null"])
-        .env("PUMICE_RUNTIME_DIR", drive.folder())
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .env("TERM", "xterm")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -15,10 +15,19 @@ pub(crate) struct Run {
 /// Time limit for any program, in seconds.
 const LIMIT_SECONDS: &str = "180";
 
+/// Environment variable with the user that a server becomes.
+pub(crate) const USER: &str = "PUMICE_USER";
+
+/// The user who runs the tests.
+pub(crate) fn own_user() -> String {
+    rustix::process::geteuid().as_raw().to_string()
+}
+
 /// Runs a program to its end under `timeout`.
 pub(crate) fn in_time<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Run {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments).stdin(Stdio::null());
+    command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments);
+    command.stdin(Stdio::null()).env(USER, own_user());
     let output = command.output().expect("coreutils are installed");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let run = Run { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::run::{Run, in_time};
+use super::run::{Run, USER, in_time, own_user};
 
 /// Longest wait for a server to become ready or to stop.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +34,11 @@ impl Drive {
         self.folder.path()
     }
 
+    /// Directory of the admin sockets, made by the first server.
+    pub(crate) fn runtime_dir(&self) -> PathBuf {
+        self.folder().join("run")
+    }
+
     /// Path of the backing.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder().join("drive")
@@ -46,7 +51,7 @@ impl Drive {
 
     /// Runs `pumice` with access to the servers of this drive only.
     pub(crate) fn pumice(&self, arguments: &[&str]) -> Run {
-        let own = format!("PUMICE_RUNTIME_DIR={}", self.folder().display());
+        let own = format!("PUMICE_RUNTIME_DIR={}", self.runtime_dir().display());
         in_time("env", &[&[&own, env!("CARGO_BIN_EXE_pumice")], arguments].concat())
     }
 
@@ -107,8 +112,12 @@ impl Drive {
 
     /// Starts a server with its log at another destination.
     pub(crate) fn start_logging_to(&self, mut command: Command, count: usize, log: Stdio) -> Server {
+        // Files of a test are those of the user who runs it, so its servers stay that user's.
+        if command.get_envs().all(|(name, _)| name != USER) {
+            command.env(USER, own_user());
+        }
         let child = command
-            .env("PUMICE_RUNTIME_DIR", self.folder())
+            .env("PUMICE_RUNTIME_DIR", self.runtime_dir())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -3,9 +3,15 @@
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Environment variable that names a directory to use instead of the default ones.
 const OVERRIDE: &str = "PUMICE_RUNTIME_DIR";
+
+/// The directory of the machine's servers.
+const SHARED: &str = "/run/pumice";
+/// The directory that this process created.
+static CREATED: OnceLock<PathBuf> = OnceLock::new();
 
 /// Returns the directories that may hold admin sockets, the preferred one first: `$PUMICE_RUNTIME_DIR` if set; else
 /// `/run/pumice`, `$XDG_RUNTIME_DIR/pumice`, and one of the user in the directory for temporary files.
@@ -15,7 +21,7 @@ pub fn runtime_dirs() -> Vec<PathBuf> {
         return vec![only];
     }
     let user = rustix::process::geteuid().as_raw();
-    let mut dirs = vec![PathBuf::from("/run/pumice")];
+    let mut dirs = vec![PathBuf::from(SHARED)];
     dirs.extend(named("XDG_RUNTIME_DIR").map(|dir| dir.join("pumice")));
     dirs.push(std::env::temp_dir().join(format!("pumice-{user}")));
     dirs
@@ -37,14 +43,31 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Creates a directory for this user only. An existing one must belong to the user: in a directory for everybody's
+/// Gives the directory, and these sockets in it, to a user that this process is about to become, so that it can create,
+/// remove and use sockets there. Only a directory that this process created, or that exists for this purpose alone, is
+/// given away.
+pub fn give_runtime_dir(user: u32, group: u32, sockets: &[PathBuf]) {
+    let directory = CREATED.get().map_or(Path::new(SHARED), PathBuf::as_path);
+    if !is_of(directory, |owner| owner == rustix::process::geteuid().as_raw()) {
+        return;
+    }
+    // Nobody else can put anything in their place: the directory is this user's until now. If it cannot be given,
+    // sockets stay behind, and those of drives that come later are in another directory.
+    for given in sockets.iter().map(PathBuf::as_path).filter(|socket| socket.parent() == Some(directory)) {
+        let _ = std::os::unix::fs::lchown(given, Some(user), Some(group));
+    }
+    let _ = std::os::unix::fs::lchown(directory, Some(user), Some(group));
+}
+
+/// Creates a directory for this user only. An existing one must be [`trusted`]: in a directory for everybody's
 /// temporary files somebody else may have been first.
 fn make_private(dir: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => _ = CREATED.set(dir.to_path_buf()),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+        Err(_) => {}
     }
-    if !is_own(dir) {
+    if !trusted(dir) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user"));
     }
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)?;
@@ -56,8 +79,8 @@ fn is_own(dir: &Path) -> bool {
     is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
 }
 
-/// Whether a directory may be searched for servers: the user's own. For root also that of a service's user, if it is
-/// in a place where only root creates directories, such as `/run`.
+/// Whether a directory may hold the sockets of servers: the user's own. For root also that of a service's user, if it
+/// is in a place where only root creates directories, such as `/run`: a server that root starts becomes that user.
 pub(crate) fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)
@@ -94,15 +117,15 @@ mod tests {
             eprintln!("skipped: not root, so nobody else's directory can be made");
             return Ok(());
         }
-        // A service's own directory: root asks servers there, and creates no sockets.
+        // A service's own directory.
         chown(&dir, Some(SOMEBODY), None)?;
-        assert!(trusted(&dir) && make_private(&dir).is_err());
+        assert!(trusted(&dir) && make_private(&dir).is_ok());
         // Where anybody may create directories, as in /tmp, it may be anybody's.
         set(above.path(), 0o1777)?;
-        assert!(!trusted(&dir));
+        assert!(!trusted(&dir) && make_private(&dir).is_err());
         set(above.path(), 0o700)?;
         chown(above.path(), Some(SOMEBODY), None)?;
-        assert!(!trusted(&dir));
+        assert!(!trusted(&dir) && make_private(&dir).is_err());
         Ok(())
     }
 }

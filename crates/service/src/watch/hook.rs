@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use status::{EventKind, shown};
 use tokio::process::Command;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, MutexGuard, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::watch::events::{Event, unix_seconds};
@@ -24,6 +24,14 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One command at a time in this process.
 static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Holds back the commands of all drives in this process while it exists.
+pub struct CommandsHeld(#[allow(dead_code, reason = "held until it is dropped")] MutexGuard<'static, ()>);
+
+/// Holds back commands for events: those of events that come are run when the result is dropped.
+pub async fn hold_commands() -> CommandsHeld {
+    CommandsHeld(TURN.lock().await)
+}
 
 /// Runs a command for each event of a drive, in order.
 pub(crate) struct Hook {

@@ -14,7 +14,11 @@ impl Daemon {
                 self.apply(config, nbd, bound).await;
                 tracing::info!(file = %file.display(), "{}", self.summary());
             }
-            Err(error) => tracing::error!("configuration not taken, nothing changed: {}", one_line(&error)),
+            Err(error) => {
+                let hint = self.privileges.explain(&error).map(|hint| format!("; {hint}"));
+                let (error, hint) = (one_line(&error), hint.unwrap_or_default());
+                tracing::error!("configuration not taken, nothing changed: {error}{hint}");
+            }
         }
     }
 
@@ -109,7 +113,7 @@ impl Daemon {
             let Some(new) = config.drives.iter_mut().find(|new| new.path == open.config.path) else {
                 continue;
             };
-            if open.change(new, &self.common) {
+            if open.change(new, &self.common, &self.privileges) {
                 reopened.push((new.clone(), self.close_logged(at).await));
             }
         }
@@ -215,7 +219,7 @@ impl Open {
     /// Applies new settings. Settings that can change on an open drive take effect immediately. Returns true if the
     /// drive must be reopened for the others. If clients are connected, the drive is not reopened: these settings are
     /// kept, and a warning is logged.
-    fn change(&mut self, new: &mut DriveConfig, common: &Exports) -> bool {
+    fn change(&mut self, new: &mut DriveConfig, common: &Exports, privileges: &Privileges) -> bool {
         let path = shown(&new.path);
         self.config.nbd.clone_from(&new.nbd);
         let (now, wanted) = (self.config.options.open(), new.options.open());
@@ -235,8 +239,17 @@ impl Open {
         }
         let clients = self.clients(common);
         if clients == 0 {
-            tracing::info!(drive = %path, "opening it again for its new settings");
-            return true;
+            if privileges.can_open(&new.path, wanted.read_only) {
+                tracing::info!(drive = %path, "opening it again for its new settings");
+                return true;
+            }
+            tracing::warn!(
+                drive = %path,
+                "{} changed: takes effect when the server is restarted, because it can no longer open the drive",
+                differences.join(", ")
+            );
+            new.options = self.config.options.clone();
+            return false;
         }
         tracing::warn!(
             drive = %path,

@@ -1,0 +1,118 @@
+//! The user that a server runs as.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::unistd::{Gid, Uid, User};
+
+use crate::usage::WrongUsage;
+
+/// Users that a server started by root runs as, if no other is given: the first one that exists.
+const UNPRIVILEGED: [&str; 2] = ["pumice", NOBODY];
+const NOBODY: &str = "nobody";
+
+/// A user and its groups.
+#[derive(Debug)]
+pub(super) struct Account {
+    name: String,
+    user: Uid,
+    groups: Vec<Gid>,
+}
+
+/// Finds the user to become: the given one, or an unprivileged one if this process is root's. Returns `None` if it is
+/// that user's already, or root's and is to stay so.
+///
+/// # Errors
+///
+/// If there is no such user, or another one is asked for without being root.
+pub(super) fn choose(wanted: Option<&str>) -> Result<Option<Account>> {
+    let now = nix::unistd::geteuid();
+    let user = match wanted {
+        Some(name) => find(name)?,
+        None if !now.is_root() => return Ok(None),
+        None => {
+            let known = UNPRIVILEGED.iter().find_map(|name| User::from_name(name).ok().flatten());
+            known.ok_or_else(|| {
+                anyhow!(
+                    "no user to run as: neither {} exists; give one by --user",
+                    UNPRIVILEGED.join(" nor ")
+                )
+            })?
+        }
+    };
+    if user.uid == now {
+        return Ok(None);
+    }
+    if !now.is_root() {
+        bail!("cannot run as user {}: only root can choose another user (--user)", user.name);
+    }
+    Account::new(user).map(Some)
+}
+
+/// Finds a user by name or number.
+fn find(wanted: &str) -> Result<User> {
+    let by_name = User::from_name(wanted).with_context(|| format!("user {wanted:?}"))?;
+    let by_number = || wanted.parse().ok().and_then(|number| User::from_uid(Uid::from_raw(number)).ok()?);
+    by_name.or_else(by_number).ok_or_else(|| anyhow!(WrongUsage(format!("no user {wanted:?} (--user)"))))
+}
+
+impl Account {
+    fn new(user: User) -> Result<Account> {
+        let name = std::ffi::CString::new(user.name.clone())?;
+        let groups = nix::unistd::getgrouplist(&name, user.gid)
+            .with_context(|| format!("groups of user {}", user.name))?;
+        Ok(Account { name: user.name, user: user.uid, groups })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether other programs run as this user too, who must not use sockets of the server.
+    fn is_shared(&self) -> bool {
+        self.name == NOBODY
+    }
+
+    /// Makes all threads of this process the user's, for good, and the admin sockets in their own directory.
+    pub(super) fn become_it(&self, sockets: &[PathBuf]) -> Result<()> {
+        let failed = || format!("cannot run as user {} (--user root stays root)", self.name);
+        let group = self.groups.first().copied().unwrap_or(Gid::from_raw(self.user.as_raw()));
+        let sockets = if self.is_shared() { &[] } else { sockets };
+        service::give_runtime_dir(self.user.as_raw(), group.as_raw(), sockets);
+        nix::unistd::setgroups(&self.groups).with_context(failed)?;
+        nix::unistd::setgid(group).with_context(failed)?;
+        nix::unistd::setuid(self.user).with_context(failed)?;
+        // Nothing is given up if it can be had again.
+        if nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
+            bail!("{}: the rights of root can be had again", failed());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_by_number() {
+        let root = find("root").expect("root");
+        assert_eq!(find("0").expect("root").name, root.name);
+        let refused = find("no such user").expect_err("refused").to_string();
+        assert!(refused.contains("no such user"), "{refused}");
+        assert!(find("4294967294").is_err());
+    }
+
+    #[test]
+    fn a_server_of_root_gets_another_user_unless_told_otherwise() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(choose(None).expect("stays").is_none());
+            assert!(choose(Some("root")).is_err(), "only root can choose");
+            return;
+        }
+        assert!(choose(Some("root")).expect("stays").is_none());
+        let account = choose(None).expect("an unprivileged user").expect("not root");
+        assert!(!account.user.is_root());
+        assert!(UNPRIVILEGED.contains(&account.name()));
+    }
+}

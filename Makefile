@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 200
 
-.PHONY: build install uninstall dist demo test models bench lint soak soak-fio power-cuts deps
+.PHONY: build install uninstall dist demo test models bench lint planted soak soak-fio power-cuts deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -74,6 +74,10 @@ lint:
 # The simulator, until something fails or somebody stops it, or for so many power cuts: make soak CUTS=1000000.
 soak:
 	$(CARGO) run --profile soak -p sim -- --soak $(if $(filter command line environment,$(origin CUTS)),--cuts $(CUTS))
+
+# Every planted mistake, until the simulator finds it: at most 1000 seeds each.
+planted:
+	$(CARGO) run --release -p sim --features planted-bugs -- --bug all --seeds 1000
 
 # fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
 soak-fio: deps build

@@ -33,6 +33,12 @@ pub enum PlantedBug {
     OverwrittenPassedOver,
     /// An opening continues from an older checkpoint although a newer one may exist that could not be read.
     OlderCheckpointAccepted,
+    /// A drive goes on after a panic left its state half changed.
+    GoesOnAfterPanic,
+    /// Recovery takes a hole in the log for its end, although packs behind it prove that it was durable.
+    LostPacksAccepted,
+    /// Data may fill all segments but those that the heads are in: nothing is kept for cleaning.
+    ReserveForgotten,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

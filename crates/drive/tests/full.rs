@@ -19,6 +19,8 @@ const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;
 const LEAF: u64 = 512 * BLOCK;
 const PHYSICAL: u64 = 16 << 20;
+/// Number of lives of a drive that stays full.
+const OPENINGS: u64 = 1000;
 /// Offset of the data that fills the last gaps.
 const ELSEWHERE: u64 = 8 << 30;
 
@@ -221,7 +223,7 @@ impl Full {
     /// Opens the drive many times, with an overwrite and a TRIM in between and no time for maintenance.
     fn assert_takes_after_many_openings(mut self) {
         run(self.drive.flush()).expect("flush");
-        for life in 0..200 {
+        for life in 0..OPENINGS {
             self.overwrite(life, "in a short life");
             self.overwrite_rest(life, "in a short life");
             if life % 16 == 0 {
@@ -230,7 +232,7 @@ impl Full {
             }
             self.crash();
         }
-        self.assert_takes("after 200 openings");
+        self.assert_takes("after many openings");
     }
 }
 

@@ -331,6 +331,9 @@ impl<S: Subject> Run<S> {
                 _ => self.executor.spawn(client(world, rng)),
             }
         }
+        if self.config.is_served() {
+            self.count("life: hosts come over NBD");
+        }
         for number in 0..self.config.maintainers {
             if number > 0 {
                 self.count("life: several look after the drive");

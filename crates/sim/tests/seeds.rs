@@ -14,6 +14,7 @@ fn two_hundred_seeds() {
     for name in [
         "life: power cut",
         "life: branched",
+        "life: hosts come over NBD",
         "order: the newest operation completes next",
         "order: operations complete by priorities",
         "life: panic in the engine",

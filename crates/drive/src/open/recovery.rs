@@ -215,7 +215,7 @@ fn recover(
             segments.set_state(segment, State::Sealed);
         }
     }
-    segments.planted = options.planted;
+    segments.plant(options.planted);
     for touched in &tail.touched {
         segments.restore(touched.segment, touched.generation, touched.last_sequence);
     }

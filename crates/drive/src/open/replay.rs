@@ -175,6 +175,9 @@ impl<'a, M: Media> Reader<'a, M> {
             tail.take(pack);
         }
         let missing = tail.sequence + 1;
+        if self.planted.has(PlantedBug::LostPacksAccepted) {
+            return Ok(tail);
+        }
         tail.damage = self.vouched(checkpoint, missing, &mut tail.goes_on).await?;
         Ok(tail)
     }

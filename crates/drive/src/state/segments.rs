@@ -164,7 +164,7 @@ pub(crate) struct Segments {
     data_bytes_max: u64,
     entropy: u64,
     generations: u64,
-    pub(crate) planted: Planted,
+    planted: Planted,
 }
 
 impl Segments {
@@ -203,8 +203,17 @@ impl Segments {
         self.table.resize(count as usize, Segment::BLANK);
         self.pages.resize(count as usize);
         self.pins.grow(count);
-        self.data_bytes_max = data_bytes_max(count, geometry.segment_bytes);
+        self.data_bytes_max = match self.planted.has(PlantedBug::ReserveForgotten) {
+            true => u64::from(count.saturating_sub(2 * HEADS as u32)) * u64::from(geometry.segment_bytes),
+            false => data_bytes_max(count, geometry.segment_bytes),
+        };
         self.floors = [host_floor_segments(count), 2, 0];
+    }
+
+    /// Plants a mistake.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+        self.set_geometry(self.geometry);
     }
 
     /// Adds the segments of a drive that has grown, as free.

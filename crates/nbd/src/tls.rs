@@ -46,6 +46,14 @@ pub enum TlsError {
     ClientCa { path: PathBuf, source: VerifierBuilderError },
 }
 
+impl TlsError {
+    /// Whether this process has no permission to read a file.
+    pub fn is_denied(&self) -> bool {
+        let TlsError::Pem { source: pem::Error::Io(error), .. } = self else { return false };
+        error.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 /// Reads a PEM file or a pipe, up to a limit.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {

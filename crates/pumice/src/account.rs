@@ -1,6 +1,6 @@
 //! The user that a server runs as.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::unistd::{Gid, Uid, User};
@@ -13,10 +13,12 @@ const NOBODY: &str = "nobody";
 
 /// A user and its groups.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct Account {
     name: String,
     user: Uid,
+    /// That of the user first.
     groups: Vec<Gid>,
+    home: PathBuf,
 }
 
 /// Finds the user to become: the given one, or an unprivileged one if this process is root's. Returns `None` if it is
@@ -25,7 +27,7 @@ pub(super) struct Account {
 /// # Errors
 ///
 /// If there is no such user, or another one is asked for without being root.
-pub(super) fn choose(wanted: Option<&str>) -> Result<Option<Account>> {
+pub(crate) fn choose(wanted: Option<&str>) -> Result<Option<Account>> {
     let now = nix::unistd::geteuid();
     let user = match wanted {
         Some(name) => find(name)?,
@@ -61,26 +63,39 @@ impl Account {
         let name = std::ffi::CString::new(user.name.clone())?;
         let groups = nix::unistd::getgrouplist(&name, user.gid)
             .with_context(|| format!("groups of user {}", user.name))?;
-        Ok(Account { name: user.name, user: user.uid, groups })
+        Ok(Account { name: user.name, user: user.uid, groups, home: user.dir })
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    pub(crate) fn user(&self) -> u32 {
+        self.user.as_raw()
+    }
+
+    pub(crate) fn group(&self) -> u32 {
+        self.groups.first().map_or(self.user.as_raw(), |group| group.as_raw())
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Whether other programs run as this user too, who must not use sockets of the server.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.name == NOBODY
     }
 
-    /// Makes all threads of this process the user's, for good, and the admin sockets in their own directory.
-    pub(super) fn become_it(&self, sockets: &[PathBuf]) -> Result<()> {
+    /// Makes all threads of this process the user's, for good.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses, or the rights of root could be had again.
+    pub(crate) fn become_it(&self) -> Result<()> {
         let failed = || format!("cannot run as user {} (--user root stays root)", self.name);
-        let group = self.groups.first().copied().unwrap_or(Gid::from_raw(self.user.as_raw()));
-        let sockets = if self.is_shared() { &[] } else { sockets };
-        service::give_runtime_dir(self.user.as_raw(), group.as_raw(), sockets);
         nix::unistd::setgroups(&self.groups).with_context(failed)?;
-        nix::unistd::setgid(group).with_context(failed)?;
+        nix::unistd::setgid(Gid::from_raw(self.group())).with_context(failed)?;
         nix::unistd::setuid(self.user).with_context(failed)?;
         // Nothing is given up if it can be had again.
         if nix::unistd::setuid(Uid::from_raw(0)).is_ok() {

@@ -125,7 +125,7 @@ impl Source {
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
             Some(file) => {
-                trust::check_writers(file)?;
+                trust::check_writers(file, None)?;
                 file::read(file)?
             }
             None => file::File::default(),
@@ -229,16 +229,22 @@ impl Config {
 
     /// Checks that no other user can change the files named by the configuration.
     fn check_trust(&self) -> Result<()> {
+        // That the user of the server can change them is no surprise: it also serves what they protect.
+        let user = crate::account::choose(self.server.user()).ok().flatten().map(|account| account.user());
         if let Some(TlsFiles { cert, key, ca, crl }) = &self.server.tls {
             [Some(cert), Some(key), ca.as_ref(), crl.as_ref()]
                 .into_iter()
                 .flatten()
-                .try_for_each(|path| trust::check_writers(path))?;
+                .try_for_each(|path| trust::check_writers(path, user))?;
+        }
+        // It is loaded before the server becomes that user.
+        if let Some(Offload(offload::Choice::Qat(Some(library)))) = &self.server.options.offload {
+            trust::check_writers(library, None).context("offload")?;
         }
         let commands = self.drives.iter().filter_map(|drive| drive.options.open().monitor.on_event);
         commands
             .filter_map(|command| trust::program(&command))
-            .try_for_each(|program| trust::check_writers(&program).context("on-event"))
+            .try_for_each(|program| trust::check_writers(&program, user).context("on-event"))
     }
 
     /// Checks that the server can tell who its clients are where that matters.
@@ -298,6 +304,11 @@ impl Config {
 }
 
 impl Server {
+    /// The user that the server is to become, if one is given.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.options.user.as_ref()?.0.as_deref()
+    }
+
     /// Returns limits and TLS settings of the NBD server. Reads the PEM files. Logs a warning if others can read the key.
     pub(crate) fn nbd_config(&self) -> Result<nbd::ServerConfig> {
         let tls = match &self.tls {

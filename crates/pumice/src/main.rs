@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it talks to people")]
 
+mod account;
 mod alone;
 mod capacity;
 mod check;

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ))));
     };
     let config = source.load()?;
-    let mut privileges = Privileges::new(&config.server.options)?;
+    let mut privileges = Privileges::new(&config.server)?;
     privileges.restrict_thread(&config)?;
     let ServerOptions { log_format, offload, threads, io, .. } = config.server.options.clone();
     logging::start(log_format.unwrap_or_default().0);

@@ -62,3 +62,10 @@ pub enum ServiceError {
         source: io::Error,
     },
 }
+
+impl ServiceError {
+    /// Whether this process has no permission to use an admin socket.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, ServiceError::Admin { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}

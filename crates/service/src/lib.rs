@@ -23,7 +23,7 @@ mod watch;
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use control::admin::{AdminSocket, Change, ask_status, change, find_drives, find_served};
 pub use control::resize::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
-pub use control::runtime_dir::{give_runtime_dir, make_runtime_dir, runtime_dirs};
+pub use control::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use error::ServiceError;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// How long to wait for others that bind sockets in the same directory, which takes them a moment.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Interval of attempts to get a lock, or a place among the clients of a server.
 const POLL: Duration = Duration::from_millis(1);
 
@@ -29,6 +29,11 @@ pub enum Error {
     InUse,
     #[error("exists and is not a socket: choose another path, or remove it")]
     NotASocket,
+    #[error(
+        "a socket of another user is there: if no server uses it, one of that user left it behind; remove it, or choose \
+         another path"
+    )]
+    Foreign,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -46,6 +51,20 @@ impl SocketFile {
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl SocketFile {
+    /// Gives the socket to a user. Does nothing if something else is there by now, or it cannot be given.
+    pub fn give(&self, user: u32, group: u32) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(&self.path, flags, Mode::empty()) else { return };
+        let is_this =
+            rustix::fs::fstat(&file).is_ok_and(|found| Some((found.st_dev, found.st_ino)) == self.identity);
+        if is_this {
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            let _ = rustix::fs::chownat(&file, "", Some(user), Some(group), AtFlags::EMPTY_PATH);
+        }
     }
 }
 
@@ -125,6 +144,7 @@ fn remove_dead(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Error::InUse),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Error::Foreign),
         Err(error) => Err(error.into()),
     }
 }

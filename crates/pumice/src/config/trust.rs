@@ -16,27 +16,29 @@ const STICKY: u32 = 0o1000;
 /// User that owns files whose owner does not exist in this user namespace.
 const OVERFLOW_USER: u32 = 65534;
 
-/// Checks that only root and the user of the server can change a file or pipe, or replace it in its directory. What does
-/// not exist or is something else passes: whoever reads it reports that.
+/// Checks that only root, the user of this process and `other` can change a file or pipe, or replace it in its directory.
+/// What does not exist or is something else passes: whoever reads it reports that.
 ///
 /// # Errors
 /// The error names the file or its directory, and who could change it.
-pub(super) fn check_writers(path: &Path) -> Result<()> {
+pub(super) fn check_writers(path: &Path, other: Option<u32>) -> Result<()> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     if !(metadata.is_file() || metadata.file_type().is_fifo()) {
         return Ok(());
     }
-    if let Some(who) = other_writer(&metadata) {
+    if let Some(who) = other_writer(&metadata, other) {
         bail!("{}: {who}; chown it to root, or chmod go-w", shown(path));
     }
-    // A pipe has no directory.
-    let directory = std::fs::canonicalize(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
-    if let Some((directory, metadata)) =
-        directory.and_then(|directory| Some((directory.clone(), std::fs::metadata(directory).ok()?)))
-        && metadata.mode() & STICKY == 0
-        && let Some(who) = other_writer(&metadata)
-    {
-        bail!("{}: the directory {}: {who}", shown(path), shown(&directory));
+    // The directory of the file, and that of the link to it.
+    let directories = [std::fs::canonicalize(path).ok(), std::path::absolute(path).ok()];
+    for directory in directories.iter().flatten().filter_map(|path| path.parent()) {
+        // A pipe has no directory.
+        let Ok(metadata) = std::fs::metadata(directory) else { continue };
+        if metadata.mode() & STICKY == 0
+            && let Some(who) = other_writer(&metadata, other)
+        {
+            bail!("{}: the directory {}: {who}", shown(path), shown(directory));
+        }
     }
     Ok(())
 }
@@ -52,11 +54,12 @@ pub(super) fn program(command: &str) -> Option<PathBuf> {
     first.starts_with('/').then(|| PathBuf::from(first))
 }
 
-fn other_writer(metadata: &Metadata) -> Option<String> {
+fn other_writer(metadata: &Metadata, other: Option<u32>) -> Option<String> {
     let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
     let known = owner == 0
         || owner == rustix::process::geteuid().as_raw()
-        || owner == OVERFLOW_USER && in_user_namespace();
+        || Some(owner) == other
+        || owner == OVERFLOW_USER && root_is_unknown();
     // A group with the number of the owner is that user's own.
     let group_is_known = group == 0 || group == owner;
     if !known {
@@ -70,10 +73,14 @@ fn other_writer(metadata: &Metadata) -> Option<String> {
     }
 }
 
-/// Whether some users of the machine have no number here, as in a container of an ordinary user.
-fn in_user_namespace() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    !map.split_whitespace().eq(["0", "0", "4294967295"])
+/// Whether root of the machine has no number here, as in a container of an ordinary user.
+fn root_is_unknown() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_root(&map))
+}
+
+/// Whether one of the ranges of a `uid_map` (`user_namespaces(7)`) begins at root of the machine.
+fn maps_root(map: &str) -> bool {
+    map.lines().any(|range| range.split_whitespace().nth(1) == Some("0"))
 }
 
 #[cfg(test)]
@@ -96,11 +103,11 @@ mod tests {
             [(0o600, None), (0o644, None), (0o646, Some("every user")), (0o666, Some("every"))]
         {
             set_mode(&file, mode);
-            let said = check_writers(&file).err().map(|error| error.to_string());
+            let said = check_writers(&file, None).err().map(|error| error.to_string());
             assert_eq!(said.is_some(), refused.is_some(), "{mode:o}: {said:?}");
             assert!(said.unwrap_or_default().contains(refused.unwrap_or_default()), "{mode:o}");
         }
-        assert!(check_writers(&folder.path().join("none")).is_ok());
+        assert!(check_writers(&folder.path().join("none"), None).is_ok());
     }
 
     #[test]
@@ -113,8 +120,21 @@ mod tests {
         for (mode, refused) in [(0o755, false), (0o777, true), (0o1777, false)] {
             set_mode(&folder.path().join("open"), mode);
             for path in [&file, &link] {
-                assert_eq!(check_writers(path).is_err(), refused, "{mode:o} {}", path.display());
+                assert_eq!(check_writers(path, None).is_err(), refused, "{mode:o} {}", path.display());
             }
+        }
+    }
+
+    #[test]
+    fn links_that_others_can_replace_are_refused() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (file, open) = (folder.path().join("file"), folder.path().join("open"));
+        fs::create_dir(&open).expect("a directory");
+        fs::write(&file, "text").expect("a file");
+        std::os::unix::fs::symlink(&file, open.join("link")).expect("a link");
+        for (mode, refused) in [(0o755, false), (0o777, true)] {
+            set_mode(&open, mode);
+            assert_eq!(check_writers(&open.join("link"), None).is_err(), refused, "{mode:o}");
         }
     }
 
@@ -127,15 +147,24 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "text").expect("a file");
         std::os::unix::fs::chown(&file, Some(1234), Some(1234)).expect("chown");
-        assert!(check_writers(&file).expect_err("refused").to_string().contains("user 1234"));
+        assert!(check_writers(&file, None).expect_err("refused").to_string().contains("user 1234"));
+        assert!(check_writers(&file, Some(1234)).is_ok());
         std::os::unix::fs::chown(&file, Some(0), Some(1234)).expect("chown");
         set_mode(&file, 0o660);
-        assert!(check_writers(&file).expect_err("refused").to_string().contains("group 1234"));
+        assert!(check_writers(&file, None).expect_err("refused").to_string().contains("group 1234"));
+    }
+
+    #[test]
+    fn root_of_the_machine_is_known_unless_it_has_no_number() {
+        assert!(maps_root("         0          0 4294967295\n"));
+        // A unit with PrivateUsers=yes; a container of an ordinary user.
+        assert!(maps_root("0 0 1\n997 997 1\n"));
+        assert!(!maps_root("0 1000 1\n1 100000 65536\n"));
     }
 
     #[test]
     fn the_program_of_a_command_is_its_first_word() {
-        assert_eq!(program(" /usr/local/bin/tell --now"), Some(PathBuf::from("/usr/local/bin/tell")));
+        assert_eq!(program(" /usr/local/bin/notify --now"), Some(PathBuf::from("/usr/local/bin/notify")));
         assert_eq!(program("logger full"), None);
     }
 }

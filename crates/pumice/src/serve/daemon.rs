@@ -16,10 +16,11 @@ use status::shown;
 use tokio::task::JoinSet;
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
+use super::http;
 use super::printer::Printer;
 use super::privileges::Privileges;
 use super::signals::Signals;
-use super::{http, systemd};
+use super::systemd::Manager;
 use crate::config::{Config, DriveConfig, Server, Source};
 use crate::human;
 use crate::usage::one_line;
@@ -58,6 +59,7 @@ pub(super) struct Daemon {
     nbd: ServerConfig,
     workers: Arc<Workers>,
     privileges: Privileges,
+    manager: Manager,
     signals: Signals,
     /// Drives as visible on the admin socket.
     drives: Drives,
@@ -92,6 +94,7 @@ impl Daemon {
             nbd,
             workers,
             privileges,
+            manager: Manager::connect(),
             signals,
             drives: Drives::default(),
             open: Vec::new(),
@@ -115,8 +118,10 @@ impl Daemon {
             opened = self.open_all() => opened.map(|()| true),
             () = stop.requested() => Ok(false),
         };
-        let given_up = self.privileges.give_up(&self.admin_sockets());
+        let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
+        let given_up = self.privileges.give_up(of_drives.chain(&self.down_admin), &held);
         let _held = given_up.is_err().then_some(held);
+        self.check_reloads();
         let result = match (opened, given_up) {
             (Err(error), _) | (_, Err(error)) => Err(error),
             (Ok(true), Ok(())) => self.serve(early).await,
@@ -132,10 +137,20 @@ impl Daemon {
         result.and(first.map_or(Ok(()), Err))
     }
 
-    /// Admin sockets of single drives, and of those that are down.
-    fn admin_sockets(&self) -> Vec<PathBuf> {
-        let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
-        of_drives.chain(&self.down_admin).map(|socket| socket.path().to_path_buf()).collect()
+    /// Logs an error if the user that the server became cannot read its configuration and certificates again: neither
+    /// renewed certificates nor revocations would take effect.
+    fn check_reloads(&self) {
+        if !self.privileges.changed_user() || self.source.file.is_none() {
+            return;
+        }
+        let again = self.source.load().and_then(|config| config.server.nbd_config());
+        if let Err(error) = again {
+            tracing::error!(
+                "a reload will fail, and nothing it should revoke be revoked: {}; make it readable to the user of \
+                 the server",
+                one_line(&error)
+            );
+        }
     }
 
     fn bind(&self) -> Result<Early> {
@@ -315,21 +330,21 @@ impl Daemon {
         let wanted = self.wanted(&self.config.server)?;
         drop(self.endpoints.accept(early.nbd, &wanted, &self.nbd)?);
         self.endpoints.announce(&self.nbd, &self.printer);
-        systemd::ready(&self.summary());
+        self.manager.ready(&self.summary());
         let mut stop = self.signals.stop.clone();
         loop {
             tokio::select! {
                 biased;
                 () = stop.requested() => break,
                 _ = self.signals.reload.recv() => {
-                    systemd::reloading();
+                    self.manager.reloading();
                     self.reload().await;
-                    systemd::ready(&self.summary());
+                    self.manager.ready(&self.summary());
                 }
                 () = tokio::time::sleep(RETRY), if !self.waiting.is_empty() => self.try_again().await,
             }
         }
-        systemd::stopping();
+        self.manager.stopping();
         tracing::info!("stopping: answering what is in flight; a second signal stops at once");
         self.endpoints.ended().await;
         Ok(())
@@ -367,7 +382,7 @@ impl Daemon {
         if changed {
             self.listen_as(&self.config.server.clone(), Vec::new()).await;
             self.endpoints.announce(&self.nbd, &self.printer);
-            systemd::ready(&self.summary());
+            self.manager.ready(&self.summary());
         }
     }
 

@@ -7,17 +7,17 @@
 //! | once sockets and backings are open | another user than root; system calls filtered (seccomp) |
 
 mod syscalls;
-mod user;
 mod writes;
 
 use std::fs::OpenOptions;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
+use service::{AdminSocket, CommandsHeld};
 
-use crate::config::{Config, ServerOptions};
-use user::Account;
+use crate::account::{self, Account};
+use crate::config::{Config, Server};
 
 /// What a server gives up.
 pub(super) struct Privileges {
@@ -25,6 +25,7 @@ pub(super) struct Privileges {
     account: Option<Account>,
     sandbox: bool,
     writes_are_limited: bool,
+    are_given_up: bool,
 }
 
 impl Privileges {
@@ -33,10 +34,10 @@ impl Privileges {
     /// # Errors
     ///
     /// If the user does not exist, or this process cannot become that user.
-    pub(super) fn new(options: &ServerOptions) -> Result<Privileges> {
-        let account = user::choose(options.user.as_ref().and_then(|name| name.0.as_deref()))?;
-        let sandbox = options.sandbox.clone().unwrap_or_default().0;
-        Ok(Privileges { account, sandbox, writes_are_limited: false })
+    pub(super) fn new(server: &Server) -> Result<Privileges> {
+        let account = account::choose(server.user())?;
+        let sandbox = server.options.sandbox.clone().unwrap_or_default().0;
+        Ok(Privileges { account, sandbox, writes_are_limited: false, are_given_up: false })
     }
 
     /// Applies what holds for a thread and for those that it starts. Call it before there are any.
@@ -56,14 +57,23 @@ impl Privileges {
         Ok(())
     }
 
-    /// Applies the rest to all threads. Sockets and backings are open; the admin sockets pass to the new user.
+    /// Applies the rest to all threads. Sockets and backings are open. The admin sockets pass to the new user, and the
+    /// commands that are held back run as that user.
     ///
     /// # Errors
     ///
     /// If the kernel refuses.
-    pub(super) fn give_up(&self, admin_sockets: &[PathBuf]) -> Result<()> {
+    pub(super) fn give_up<'a>(
+        &mut self,
+        admin: impl Iterator<Item = &'a AdminSocket>,
+        commands: &CommandsHeld,
+    ) -> Result<()> {
         if let Some(account) = &self.account {
-            account.become_it(admin_sockets)?;
+            if !account.is_shared() {
+                admin.for_each(|socket| socket.give(account.user(), account.group()));
+            }
+            account.become_it()?;
+            commands.run_as(account.name(), account.home());
             tracing::info!(
                 user = account.name(),
                 "running as another user than root, who must be able to open what a reload adds"
@@ -73,18 +83,34 @@ impl Privileges {
             syscalls::filter().context("cannot filter system calls (--sandbox off)")?;
             tracing::debug!(writes_are_limited = self.writes_are_limited, "system calls are filtered");
         }
+        self.are_given_up = true;
         Ok(())
+    }
+
+    /// Whether the server has become another user than the one who started it.
+    pub(super) fn changed_user(&self) -> bool {
+        self.are_given_up && self.account.is_some()
+    }
+
+    /// Whether a command that is added now could not write where it likes.
+    pub(super) fn limits_commands(&self) -> bool {
+        self.writes_are_limited
     }
 
     /// Whether the backing at `path` can still be opened. What cannot be told otherwise is left to the opening.
     pub(super) fn can_open(&self, path: &Path, read_only: bool) -> bool {
+        let is_loop = std::fs::canonicalize(path).is_ok_and(|path| writes::is_loop_device(&path));
+        if is_loop && self.changed_user() {
+            // The file under it must be locked too, wherever that is.
+            return false;
+        }
         let opened = OpenOptions::new().read(true).write(!read_only).open(path);
         !opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// Says why a permission may be missing that the server had at its start.
     pub(super) fn explain(&self, error: &anyhow::Error) -> Option<String> {
-        if !is_denied(error) {
+        if !self.are_given_up || !is_denied(error) {
             return None;
         }
         let user = self.account.as_ref().map(|account| format!("runs as user {}", account.name()));
@@ -102,5 +128,6 @@ fn is_denied(error: &anyhow::Error) -> bool {
         let io = cause.downcast_ref().map(io::Error::kind);
         io == Some(io::ErrorKind::PermissionDenied)
             || cause.downcast_ref().is_some_and(nbd::ListenError::is_denied)
+            || cause.downcast_ref().is_some_and(nbd::TlsError::is_denied)
     })
 }

@@ -6,39 +6,60 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Reports that drives are being served.
-pub(super) fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={status}"));
-}
+/// Longest wait for a manager whose queue is full. Stopping must not depend on it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reports that the configuration is being reloaded. [`ready`] ends this state.
-pub(super) fn reloading() {
-    let now = clock_gettime(ClockId::Monotonic);
-    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
-}
+/// The service manager, or none.
+pub(super) struct Manager(Option<UnixDatagram>);
 
-/// Reports that drives are being closed.
-pub(super) fn stopping() {
-    tell("STOPPING=1");
-}
+impl Manager {
+    /// Connects to the service manager. Call it before root is given up, because its socket may be for root only.
+    pub(super) fn connect() -> Manager {
+        let socket = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty());
+        Manager(socket.and_then(|socket| connect(&socket).inspect_err(report).ok()))
+    }
 
-fn tell(state: &str) {
-    let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
-    if let Err(error) = send(&socket, state) {
-        tracing::debug!(%error, "cannot notify the service manager");
+    /// Reports that drives are being served.
+    pub(super) fn ready(&self, status: &str) {
+        self.notify(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// Reports that the configuration is being reloaded. [`Manager::ready`] ends this state.
+    pub(super) fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+    }
+
+    /// Reports that drives are being closed.
+    pub(super) fn stopping(&self) {
+        self.notify("STOPPING=1");
+    }
+
+    fn notify(&self, state: &str) {
+        if let Some(Err(error)) = self.0.as_ref().map(|socket| socket.send(state.as_bytes())) {
+            report(&error);
+        }
     }
 }
 
-fn send(socket: &OsStr, state: &str) -> io::Result<()> {
+fn report(error: &io::Error) {
+    tracing::warn!(%error, "cannot notify the service manager (NOTIFY_SOCKET)");
+}
+
+fn connect(socket: &OsStr) -> io::Result<UnixDatagram> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+    let connected = UnixDatagram::unbound()?;
+    connected.connect_addr(&address)?;
+    connected.set_write_timeout(Some(PATIENCE))?;
+    Ok(connected)
 }
 
 #[cfg(test)]
@@ -56,11 +77,24 @@ mod tests {
             (format!("@{name}").into(), UnixDatagram::bind_addr(&abstract_name).expect("bound")),
         ];
         for (address, socket) in sockets {
-            send(&address, "READY=1").expect("sent");
+            Manager(Some(connect(&address).expect("connected"))).notify("READY=1");
             let mut buf = [0; 64];
             let len = socket.recv(&mut buf).expect("received");
             assert_eq!(&buf[..len], b"READY=1");
         }
-        assert!(send(OsStr::new("/nowhere/at/all"), "READY=1").is_err());
+        assert!(connect(OsStr::new("/nowhere/at/all")).is_err());
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_is_not_waited_for_long() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let _unread = UnixDatagram::bind(&path).expect("bound");
+        let manager = Manager(Some(connect(path.as_os_str()).expect("connected")));
+        // More than the queue of a socket holds; without a limit the first one that does not fit waits for ever.
+        let socket = manager.0.as_ref().expect("connected");
+        let sent = (0..100_000).try_for_each(|_| socket.send(b"STOPPING=1").map(drop));
+        assert_eq!(sent.expect_err("full").kind(), io::ErrorKind::WouldBlock);
+        manager.stopping();
     }
 }

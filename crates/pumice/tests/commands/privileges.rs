@@ -1,6 +1,6 @@
 //! What a server gives up once its drives are open: the rights of root, writing elsewhere, system calls.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 use std::time::Duration;
 
@@ -56,7 +56,9 @@ fn a_server_of_root_becomes_another_user_and_stays_useful() {
         return;
     }
     let drive = Drive::create(&["--size", "64M"]);
-    let server = serve(&drive, &[&text(&drive.path())]);
+    let path = text(&drive.path());
+    let dedicated = [&path[..], "--user", "daemon"];
+    let server = serve(&drive, &dedicated);
     // Threads of the kernel for io_uring act in the name of those that ask.
     let mut threads = threads(server.pid());
     threads.retain(|thread| !thread.get("Name")[0].starts_with("iou-"));
@@ -72,17 +74,16 @@ fn a_server_of_root_becomes_another_user_and_stays_useful() {
     // Hosts, root and the operator notice nothing of it.
     let io = ["-f", "raw", "-c", "write -P 7 0 4M", "-c", "flush", "-c", "read -P 7 0 4M", server.uri()];
     succeed("qemu-io", &io);
-    let path = text(&drive.path());
     let run = drive.pumice(&["set-size", &path, "80M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(server.stop().success());
     let left: Vec<_> = std::fs::read_dir(drive.runtime_dir()).expect("there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
     // The next server replaces what is there, and finds everything.
-    let server = serve(&drive, &[&path]);
+    let server = serve(&drive, &dedicated);
     succeed("qemu-io", &["-f", "raw", "-c", "read -P 7 0 4M", server.uri()]);
     server.kill();
-    let server = serve(&drive, &[&path]);
+    let server = serve(&drive, &dedicated);
     succeed("qemu-io", &["-f", "raw", "-c", "read -P 7 0 4M", server.uri()]);
     assert!(server.stop().success());
 }
@@ -142,6 +143,48 @@ fn attacks_on_the_kernel_are_refused_to_commands_of_root_too() {
         let said = std::fs::read_to_string(&out).expect("it ran");
         assert_eq!(said.contains("opened 0"), succeeds, "{said}");
     }
+}
+
+/// A user that other programs share gets nothing: it could put sockets of its own in the place of the server's.
+#[test]
+fn the_directory_of_the_sockets_is_not_given_to_nobody() {
+    if !is_root() {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    for (user, owner) in [("nobody", 0), ("daemon", 1)] {
+        let server = serve(&drive, &[&text(&drive.path()), "--user", user]);
+        let owners = |path: &std::path::Path| std::fs::symlink_metadata(path).expect("there").uid();
+        assert_eq!(owners(&drive.runtime_dir()), owner, "{user}");
+        for entry in std::fs::read_dir(drive.runtime_dir()).expect("there").flatten() {
+            assert_eq!(owners(&entry.path()), owner, "{user}: {entry:?}");
+        }
+        assert_eq!(drive.status()["state"], "online");
+        assert!(server.stop().success());
+        std::fs::remove_dir_all(drive.runtime_dir()).expect("removed");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_reload_says_so_at_its_start() {
+    if !is_root() {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    drive.write_config(&format!("[[drive]]\npath = \"{}\"\n", text(&drive.path())));
+    let config = drive.file("pumice.toml");
+    // The directory of the test is root's alone.
+    let server = serve(&drive, &["--config", &config]);
+    wait_for_log(&drive, "a reload will fail, and nothing it should revoke be revoked");
+    server.ask_to_reload();
+    wait_for_log(&drive, "runs as user");
+    assert!(server.stop().success());
+    std::fs::set_permissions(drive.folder(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let server = serve(&drive, &["--config", &config]);
+    server.ask_to_reload();
+    wait_for_log(&drive, "serving 1 drive");
+    assert_eq!(drive.log().matches("a reload will fail").count(), 1, "{}", drive.log());
+    assert!(server.stop().success());
 }
 
 #[test]

@@ -28,7 +28,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::control::resize::allocation;
-use crate::control::runtime_dir::{make_runtime_dir, runtime_dirs, trusted};
+use crate::control::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs, trusted};
 use crate::error::ServiceError;
 use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::served::ServedDrive;
@@ -195,6 +195,18 @@ impl AdminSocket {
     pub fn listen_for_down(drives: &Drives) -> Result<AdminSocket, ServiceError> {
         let path = runtime_dir()?.join(format!("down-{}.sock", std::process::id()));
         AdminSocket::listen(&path, drives.only_down())
+    }
+
+    /// Gives the socket to a user that this process is about to become, and its directory if that serves for sockets
+    /// alone, so that the user can create, remove and use sockets there. What cannot be given is left: it stays behind
+    /// when the server ends, and the sockets of drives that come later are in another directory.
+    pub fn give(&self, user: u32, group: u32) {
+        if let Some(directory) = self.path().parent().filter(|directory| may_be_given(directory)) {
+            self.file.give(user, group);
+            if std::fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir() && found.uid() == 0) {
+                let _ = std::os::unix::fs::lchown(directory, Some(user), Some(group));
+            }
+        }
     }
 
     /// Path of the socket.

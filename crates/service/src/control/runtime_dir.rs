@@ -43,20 +43,10 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Gives the directory, and these sockets in it, to a user that this process is about to become, so that it can create,
-/// remove and use sockets there. Only a directory that this process created, or that exists for this purpose alone, is
-/// given away.
-pub fn give_runtime_dir(user: u32, group: u32, sockets: &[PathBuf]) {
-    let directory = CREATED.get().map_or(Path::new(SHARED), PathBuf::as_path);
-    if !is_of(directory, |owner| owner == rustix::process::geteuid().as_raw()) {
-        return;
-    }
-    // Nobody else can put anything in their place: the directory is this user's until now. If it cannot be given,
-    // sockets stay behind, and those of drives that come later are in another directory.
-    for given in sockets.iter().map(PathBuf::as_path).filter(|socket| socket.parent() == Some(directory)) {
-        let _ = std::os::unix::fs::lchown(given, Some(user), Some(group));
-    }
-    let _ = std::os::unix::fs::lchown(directory, Some(user), Some(group));
+/// Whether the directory serves for sockets alone, so that it may be given to a user that this process is about to
+/// become: this process created it, or it is the machine's.
+pub(crate) fn may_be_given(dir: &Path) -> bool {
+    dir == Path::new(SHARED) || CREATED.get().is_some_and(|created| created == dir)
 }
 
 /// Creates a directory for this user only. An existing one must be [`trusted`]: in a directory for everybody's
@@ -79,13 +69,16 @@ fn is_own(dir: &Path) -> bool {
     is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
 }
 
+/// User of programs that have none of their own, who are not to be trusted for each other.
+const NOBODY: u32 = 65534;
+
 /// Whether a directory may hold the sockets of servers: the user's own. For root also that of a service's user, if it
 /// is in a place where only root creates directories, such as `/run`: a server that root starts becomes that user.
 pub(crate) fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)
         || (root
-            && is_of(dir, |_| true)
+            && is_of(dir, |owner| owner != NOBODY)
             && dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0)))
 }
 

@@ -10,6 +10,7 @@ use status::{CopyReport, DriveState, shown};
 
 use crate::control::admin::{ask_status, same_file};
 use crate::control::runtime_dir::{runtime_dirs, trusted};
+use crate::error::ServiceError;
 
 /// Looks for copies of a drive periodically.
 pub(crate) struct Copies {
@@ -34,7 +35,11 @@ impl Copies {
             return Vec::new();
         }
         let mut found: Vec<CopyReport> = Vec::new();
-        let answers: Vec<_> = sockets.iter().filter_map(|socket| ask_status(socket).ok()).collect();
+        let answers: Vec<_> = sockets.iter().map(|socket| ask_status(socket)).collect();
+        // Those of a server that this one may not ask (any more) stay as they are.
+        let may_not_ask =
+            answers.iter().filter_map(|answer| answer.as_ref().err()).any(ServiceError::is_denied);
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
         let all_answered = answers.len() == sockets.len();
         for drive in answers.into_iter().flat_map(|answer| answer.drives) {
             let other = drive.uuid == self.id
@@ -45,6 +50,9 @@ impl Copies {
             if other && !found.contains(&copy) {
                 found.push(copy);
             }
+        }
+        if may_not_ask {
+            found.extend(self.found.iter().filter(|copy| !found.contains(copy)).cloned().collect::<Vec<_>>());
         }
         for copy in found.iter().filter(|copy| !self.found.contains(copy)) {
             tracing::warn!(

@@ -4,8 +4,9 @@
 //! a command. Commands of all drives run one at a time, each for a limited time.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use status::{EventKind, shown};
@@ -25,8 +26,20 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// One command at a time in this process.
 static TURN: Mutex<()> = Mutex::const_new(());
 
+/// User and home for commands, if they are not those of the environment.
+static ACCOUNT: OnceLock<(OsString, OsString)> = OnceLock::new();
+
 /// Holds back the commands of all drives in this process while it exists.
 pub struct CommandsHeld(#[allow(dead_code, reason = "held until it is dropped")] MutexGuard<'static, ()>);
+
+impl CommandsHeld {
+    /// Commands get this user and home in their environment, in place of those of the server's own. The process has
+    /// become that user.
+    pub fn run_as(&self, user: &str, home: &Path) {
+        // A process does so once.
+        let _ = ACCOUNT.set((user.into(), home.into()));
+    }
+}
 
 /// Holds back commands for events: those of events that come are run when the result is dropped.
 pub async fn hold_commands() -> CommandsHeld {
@@ -110,7 +123,11 @@ fn is_passed_on(name: &str) -> bool {
 fn environment(told: &Told, event: &Event) -> Vec<(OsString, OsString)> {
     let passed_on = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on));
     let of_event = describe(told, event).into_iter().map(|(name, value)| (name.into(), value));
-    passed_on.chain(of_event).collect()
+    let of_account = ACCOUNT.get().into_iter().flat_map(|(user, home)| {
+        [("USER", user), ("LOGNAME", user), ("HOME", home)].map(|(name, value)| (name.into(), value.clone()))
+    });
+    // The last value of a name counts.
+    passed_on.chain(of_account).chain(of_event).collect()
 }
 
 /// Returns the variables that describe an event.

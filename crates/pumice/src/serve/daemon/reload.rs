@@ -47,6 +47,12 @@ impl Daemon {
                 }
             }
         }
+        if config.runs_commands() && self.privileges.limits_commands() {
+            tracing::warn!(
+                "commands of on-event can write only where the drives and sockets are, and not connect by TCP, until \
+                 the server is restarted"
+            );
+        }
         let moves = config.server.options.http != self.config.server.options.http;
         let http = moves.then(|| self.bind_http(&config.server)).transpose()?;
         let bound = self.endpoints.accept(bound, &wanted, &nbd)?;

@@ -20,8 +20,8 @@ use crate::serve::daemon::addresses;
 const NEWEST: ABI = ABI::V6;
 
 /// Returns the directories in which a server writes: those of its drives and sockets. Returns `None` if they cannot be
-/// known: commands of `on-event` and libraries of devices that compress write where they like, and a drive that is not
-/// there may come with a mount.
+/// known: commands of `on-event` and libraries of devices that compress write where they like, a loop device may be on any
+/// file, and a drive that is not there may come with a mount.
 ///
 /// # Errors
 ///
@@ -44,9 +44,18 @@ pub(super) fn directories(config: &Config) -> Result<Option<Vec<PathBuf>>> {
     directories.extend(service::make_runtime_dir());
     for drive in &config.drives {
         let Ok(path) = std::fs::canonicalize(&drive.path) else { return Ok(None) };
+        // The file under it is locked for writing, wherever it is.
+        if is_loop_device(&path) {
+            return Ok(None);
+        }
         directories.extend(directory(&path).filter(|directory| !directory.starts_with("/dev")));
     }
     Ok(Some(directories.into_iter().filter(|directory| directory.is_dir()).collect()))
+}
+
+pub(super) fn is_loop_device(path: &Path) -> bool {
+    path.parent() == Some(Path::new("/dev"))
+        && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"loop"))
 }
 
 fn directory(path: &Path) -> Option<PathBuf> {

@@ -51,7 +51,8 @@ install_below() {
     find "$2" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
 
-name=pumice-$version-$machine-linux-$kind
+base=pumice-$version-$machine-linux
+name=$base-$kind
 # To be unpacked over /usr/local.
 install_below "$for_tarball" "$work/local" /usr/local
 mv "$work/local/usr/local" "$work/$name"
@@ -66,8 +67,8 @@ sbom() {
     cp -r Cargo.toml Cargo.lock crates "$work/source/"
     (cd "$work/source" && cargo cyclonedx -q --format json --spec-version 1.5 --override-filename sbom \
         --manifest-path crates/pumice/Cargo.toml) || return
-    sed "s|file://$work/source/|file:///pumice/|g" "$work/source/crates/pumice/sbom.json" >"$out/$name.cdx.json"
-    echo "$out/$name.cdx.json"
+    sed "s|file://$work/source/|file:///pumice/|g" "$work/source/crates/pumice/sbom.json" >"$out/$base.cdx.json"
+    echo "$out/$base.cdx.json"
 }
 if command -v cargo-cyclonedx >/dev/null; then
     sbom

@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 200
 
-.PHONY: build install uninstall dist demo test models bench lint planted soak soak-fio power-cuts deps
+.PHONY: build static install uninstall dist demo test models bench lint planted soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -15,6 +15,11 @@ place = $(DESTDIR)$(PREFIX)
 
 build:
 	$(CARGO) build --release -p pumice
+
+# The program with a C library (musl) inside, which runs on every Linux of this architecture, without --offload.
+STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
+static:
+	$(CARGO) build --release -p pumice --locked --target $(STATIC_TARGET)
 
 # Program, manual pages, completions, the unit for systemd, examples. Builds nothing, so that root need not: `make build` first.
 install:
@@ -41,9 +46,12 @@ uninstall:
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/sysusers.d/pumice.conf
 	rm -rf $(place)/share/doc/pumice
 
-# A tarball and a Debian package of what `make install` installs, in target/dist.
-dist: build
+# A tarball with the static program, a Debian package, a list of libraries, in target/dist.
+dist: dist-deps build static
 	scripts/dist.sh
+
+dist-deps:
+	scripts/deps.sh dist
 
 # All of it in a minute, on a temporary drive. Needs fewer packages than the tests do.
 demo:

@@ -3,18 +3,20 @@
 # anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
 # what is needed to build is an error here.
 #
-# scripts/deps.sh [--list] [demo]
+# scripts/deps.sh [--list] [demo|dist]
 #   --list  only print what is missing
 #   demo    only what the demonstration needs
+#   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
+#           the libraries, which are built from source: some minutes of a processor, once
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-list= demo=
+list= only=
 for argument in "$@"; do
     case $argument in
         --list) list=yes ;;
-        demo) demo=yes ;;
-        *) echo "deps: unknown argument $argument: expected --list or demo" >&2; exit 2 ;;
+        demo | dist) only=$argument ;;
+        *) echo "deps: unknown argument $argument: expected --list, demo or dist" >&2; exit 2 ;;
     esac
 done
 
@@ -49,9 +51,15 @@ wanted=(
     "x264 x264"
 )
 
-if [ -n "$demo" ]; then
-    wanted=("${wanted_by_demo[@]}")
-fi
+# Programs built by cargo, of crates of the same name.
+wanted_crates=()
+case $only in
+    demo) wanted=("${wanted_by_demo[@]}") ;;
+    dist)
+        wanted=("musl-gcc musl-tools")
+        wanted_crates=(cargo-cyclonedx cargo-deny)
+        ;;
+esac
 
 export PATH="$HOME/.cargo/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -96,13 +104,25 @@ if [ -z "$rust_found" ] || [ "$(newest "$rust_found" "$rust_wanted")" != "$rust_
     rust_missing=yes
 fi
 promtool_missing=
-if [ -z "$demo" ] && ! command -v promtool >/dev/null; then
+if [ -z "$only" ] && ! command -v promtool >/dev/null; then
     promtool_missing=yes
 fi
 
+# The standard library for static programs. Unknown until there is Rust at all.
+static_target=$(uname -m)-unknown-linux-musl
+target_missing=
+if [ "$only" = dist ] && ! [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/$static_target/lib" ]; then
+    target_missing=yes
+fi
+crates_missing=()
+for crate in "${wanted_crates[@]}"; do
+    command -v "$crate" >/dev/null || crates_missing+=("$crate")
+done
+
 # All of it, before anything is done.
 mapfile -t packages < <(missing "${needed[@]}" "${wanted[@]}")
-all=("${packages[@]}" ${promtool_missing:+"promtool (in /usr/local/bin)"} ${rust_missing:+"Rust (rustup, in $HOME)"})
+all=("${packages[@]}" ${promtool_missing:+"promtool (in /usr/local/bin)"} ${rust_missing:+"Rust (rustup, in $HOME)"}
+    ${target_missing:+"Rust's library for $static_target"} "${crates_missing[@]/%/ (cargo, in $HOME)}")
 if [ "${#all[@]}" -gt 0 ]; then
     with_commas=$(printf ', %s' "${all[@]}")
     [ -n "$list" ] && does="missing" || does="missing, installed now${as_root[*]:+ by sudo}"
@@ -158,3 +178,17 @@ if [ -n "$rust_missing" ]; then
         exit 1
     }
 fi
+
+if [ -n "$target_missing" ]; then
+    echo "deps: installing Rust's library for $static_target"
+    rustup --quiet target add "$static_target" || {
+        echo "deps: cannot install it; without it no static program can be built" >&2
+        exit 1
+    }
+fi
+
+# The libraries of these programs are those that they were released with.
+for crate in "${crates_missing[@]}"; do
+    echo "deps: building $crate"
+    cargo install --quiet --locked "$crate" || echo "deps: cannot build $crate; what it does is left out"
+done

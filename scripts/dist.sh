@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# Packs a built program for other machines: a tarball and, where dpkg-deb is there, a Debian package. Both hold what
-# `make install` installs, and nothing else. Where cargo-cyclonedx is there, the list of the libraries it is built from
-# (SBOM, CycloneDX). The same program packed twice gives the same bytes.
+# Packs built programs for other machines. Each package holds what `make install` installs, and nothing else.
+#
+# - A tarball of the static program, which needs nothing of a machine but Linux. Without a static program, a tarball of
+#   the other one.
+# - Where dpkg-deb is there, a Debian package of the program that uses the C library of the machine.
+# - Where cargo-cyclonedx is there, the list of the libraries they are built from (SBOM, CycloneDX).
+#
+# The same programs packed twice give the same bytes.
 #
 # scripts/dist.sh [DIRECTORY]     default: target/dist
-# PROGRAM is the program to pack, as for `make install`.
+# PROGRAM is the program to pack, as for `make install`; STATIC the static one (empty: none).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-out=${1:-${CARGO_TARGET_DIR:-target}/dist}
-program=${PROGRAM:-${CARGO_TARGET_DIR:-target}/release/pumice}
+target=${CARGO_TARGET_DIR:-target}
+machine=$(uname -m)
+out=${1:-$target/dist}
+program=${PROGRAM:-$target/release/pumice}
+static=${STATIC-$target/$machine-unknown-linux-musl/release/pumice}
 test -x "$program" || { echo "dist: $program is not there: make build first" >&2; exit 1; }
 version=$("$program" --version | cut -d' ' -f2)
-machine=$(uname -m)
 # Times of files: that of the last commit, or of the program outside a checkout.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y "$program")}
 export SOURCE_DATE_EPOCH
@@ -21,18 +28,33 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 
-# The program without what only a debugger reads.
-cp "$program" "$work/pumice"
-strip --strip-debug "$work/pumice"
+# Programs without what only a debugger reads.
+strip --strip-debug -o "$work/pumice" "$program"
+for_tarball=$work/pumice
+if [ -n "$static" ] && [ -x "$static" ]; then
+    for_tarball=$work/pumice-static
+    strip --strip-debug -o "$for_tarball" "$static"
+    found=$("$for_tarball" --version | cut -d' ' -f2)
+    test "$found" = "$version" || { echo "dist: $static is version $found, $program $version: make dist" >&2; exit 1; }
+fi
+# A program that asks for a loader is not static.
+if readelf -lW "$for_tarball" | grep INTERP >/dev/null; then
+    kind=gnu
+    echo "dist: no static program: the tarball needs the C library of the machine (make static makes one)" >&2
+else
+    kind=static
+fi
 
+# Installs a program below a directory.
 install_below() {
-    make -s install PROGRAM="$work/pumice" DESTDIR="$1" PREFIX="$2"
-    find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+    make -s install PROGRAM="$1" DESTDIR="$2" PREFIX="$3"
+    find "$2" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
 
-name=pumice-$version-$machine-linux
+base=pumice-$version-$machine-linux
+name=$base-$kind
 # To be unpacked over /usr/local.
-install_below "$work/local" /usr/local
+install_below "$for_tarball" "$work/local" /usr/local
 mv "$work/local/usr/local" "$work/$name"
 cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/$name/"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" |
@@ -45,8 +67,8 @@ sbom() {
     cp -r Cargo.toml Cargo.lock crates "$work/source/"
     (cd "$work/source" && cargo cyclonedx -q --format json --spec-version 1.5 --override-filename sbom \
         --manifest-path crates/pumice/Cargo.toml) || return
-    sed "s|file://$work/source/|file:///pumice/|g" "$work/source/crates/pumice/sbom.json" >"$out/$name.cdx.json"
-    echo "$out/$name.cdx.json"
+    sed "s|file://$work/source/|file:///pumice/|g" "$work/source/crates/pumice/sbom.json" >"$out/$base.cdx.json"
+    echo "$out/$base.cdx.json"
 }
 if command -v cargo-cyclonedx >/dev/null; then
     sbom
@@ -59,7 +81,7 @@ if ! command -v dpkg-deb >/dev/null; then
     exit 0
 fi
 root=$work/deb
-install_below "$root" /usr
+install_below "$work/pumice" "$root" /usr
 architecture=$(dpkg --print-architecture)
 # The newest version of the C library that the program asks for a symbol of.
 libc=$(objdump -T "$work/pumice" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -1)

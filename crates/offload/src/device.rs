@@ -54,6 +54,14 @@ pub enum OpenError {
         /// Message of the loader.
         reason: String,
     },
+    /// This program was linked statically, and cannot load any library.
+    #[error(
+        "{library} cannot be loaded by a statically linked program; use the Debian package or a build of your own, or omit --offload"
+    )]
+    Static {
+        /// What was looked for.
+        library: String,
+    },
     /// The library has an unexpected interface.
     #[error("{library} is of a version that is not known: {reason}")]
     Version {

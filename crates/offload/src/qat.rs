@@ -88,12 +88,15 @@ impl Qat {
     /// is found out by [`Device::open`].
     ///
     /// # Errors
-    /// [`OpenError::Library`] if it is not there or lacks a function.
+    /// [`OpenError::Library`] if it is not there or lacks a function, [`OpenError::Static`] in a static program.
     pub fn load(path: Option<&Path>) -> Result<Qat, OpenError> {
         let names: Vec<String> = match path {
             Some(path) => vec![path.display().to_string()],
             None => NAMES.map(str::to_owned).to_vec(),
         };
+        if cfg!(target_feature = "crt-static") {
+            return Err(OpenError::Static { library: names[0].clone() });
+        }
         let mut first = None;
         for name in names {
             match Api::load(&name) {

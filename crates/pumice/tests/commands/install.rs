@@ -203,25 +203,37 @@ fn packages_hold_what_make_install_installs() -> Outcome {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let pack = |name: &str| -> Outcome<Vec<PathBuf>> {
-        let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
+    let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
+    let pack = |name: &str| -> Vec<PathBuf> {
         let out = folder.path().join(name);
-        let listed = succeed("env", &[&program, &text(&project("scripts/dist.sh")), &text(&out)]);
-        let packages: Vec<PathBuf> = listed.lines().map(PathBuf::from).collect();
-        assert_eq!(packages.len(), 2, "{listed}");
-        Ok(packages)
+        let packed = [&program, "STATIC=", &text(&project("scripts/dist.sh")), &text(&out)];
+        succeed("env", &packed).lines().map(PathBuf::from).collect()
     };
-    let packages = pack("first")?;
-    for (one, other) in packages.iter().zip(&pack("second")?) {
+    let packages = pack("first");
+    let again = pack("second");
+    assert_eq!(packages.len(), again.len());
+    for (one, other) in packages.iter().zip(&again) {
         assert!(fs::read(one)? == fs::read(other)?, "{one:?} differs when it is packed again");
     }
-    let [tarball, package] = &packages[..] else { return Err("two packages".into()) };
+    let of_kind = |end: &str| packages.iter().find(|path| text(path).ends_with(end)).ok_or(end.to_string());
+    let (tarball, package) = (of_kind("-linux-gnu.tar.gz")?, of_kind(".deb")?);
+    if needs(&["cargo-cyclonedx"]) {
+        let list: serde_json::Value = serde_json::from_slice(&fs::read(of_kind(".cdx.json")?)?)?;
+        let names = list["components"].as_array().ok_or("components")?.iter().map(|it| it["name"].as_str());
+        let names: Vec<&str> = names.flatten().collect();
+        for library in ["drive", "zstd-sys", "rustls"] {
+            assert!(names.contains(&library), "{library} in {names:?}");
+        }
+        assert!(
+            !list.to_string().contains(&text(&fs::canonicalize(project("."))?)),
+            "a place of this machine"
+        );
+    }
     let at = |path: &str| text(&folder.path().join(path));
     succeed("dpkg-deb", &["-x", &text(package), &at("deb")]);
     fs::create_dir(at("tar"))?;
     succeed("tar", &["-xzf", &text(tarball), "-C", &at("tar"), "--strip-components=1"]);
     let dest = format!("DESTDIR={}", at("made"));
-    let program = format!("PROGRAM={}", env!("CARGO_BIN_EXE_pumice"));
     succeed("make", &["-s", "-C", &text(&project(".")), "install", &dest, &program, "PREFIX=/usr"]);
     let files = |root: &str| -> BTreeSet<String> {
         let found = succeed("find", &[root, "-type", "f", "-printf", "%P\n"]);

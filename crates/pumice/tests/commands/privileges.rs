@@ -173,13 +173,14 @@ fn a_server_that_cannot_reload_says_so_at_its_start() {
     let drive = Drive::create(&["--size", "64M"]);
     drive.write_config(&format!("[[drive]]\npath = \"{}\"\n", text(&drive.path())));
     let config = drive.file("pumice.toml");
-    // The directory of the test is root's alone.
+    let open_for = |mode| std::fs::set_permissions(drive.folder(), std::fs::Permissions::from_mode(mode));
+    open_for(0o700).expect("chmod");
     let server = serve(&drive, &["--config", &config]);
     wait_for_log(&drive, "a reload will fail, and nothing it should revoke be revoked");
     server.ask_to_reload();
     wait_for_log(&drive, "runs as user");
     assert!(server.stop().success());
-    std::fs::set_permissions(drive.folder(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    open_for(0o755).expect("chmod");
     let server = serve(&drive, &["--config", &config]);
     server.ask_to_reload();
     wait_for_log(&drive, "serving 1 drive");

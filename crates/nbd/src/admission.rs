@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::audit::{Audit, RefusalReason};
+use crate::audit::{Audit, RefusalReason, Refused};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
 
@@ -155,7 +155,7 @@ impl Admissions {
             Some(Err(error)) => {
                 drop(state);
                 if let Some(reason) = RefusalReason::of(&error) {
-                    self.audit.refused(reason, peer, &error);
+                    self.audit.refused(reason, Refused::peer(peer), &error);
                 }
                 return Err(error);
             }

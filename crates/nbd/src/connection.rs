@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::{Admission, Peer};
-use crate::audit::RefusalReason;
+use crate::audit::{RefusalReason, Refused};
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
@@ -77,7 +77,7 @@ where
     let peer = client.peer;
     let refused = |error: ConnectionError| {
         if let Some(reason) = RefusalReason::of(&error) {
-            shared.resources.audit.refused(reason, peer, &error);
+            shared.resources.audit.refused(reason, Refused::peer(peer), &error);
         }
         error
     };
@@ -148,9 +148,13 @@ where
     let result = transmit(stream, export, session, shared, shutdown).await;
     let seconds = since.elapsed().as_secs();
     match &result {
-        Ok(()) => tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected"),
+        Ok(()) => {
+            tracing::info!(client = number, %peer, identity, export = ?name, seconds, "client disconnected");
+        }
         Err(error) => {
-            tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected: {error}");
+            tracing::info!(
+                client = number, %peer, identity, export = ?name, seconds, "client disconnected: {error}"
+            );
         }
     }
     result

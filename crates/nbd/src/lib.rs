@@ -87,6 +87,7 @@ mod error;
 mod execute;
 mod export;
 mod handshake;
+mod hold_back;
 mod identity;
 mod input;
 mod listener;

@@ -7,7 +7,7 @@
 //! refused.
 //!
 //! While handshakes hold more than three quarters of the places, or no place is free, the shorter limit
-//! `handshake_timeout_scarce` applies to handshakes.
+//! [`ServerConfig::handshake_timeout_scarce`] applies to handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -240,7 +240,7 @@ impl Admission {
     /// Waits until the time for the handshake has run out.
     pub(crate) fn patience(&self, config: &ServerConfig) -> impl Future<Output = ()> + use<> {
         let end = self.since + config.handshake_timeout;
-        let scarce_end = self.since + config.handshake_timeout_scarce;
+        let scarce_end = self.since + config.handshake_timeout_scarce();
         let admissions = Arc::clone(&self.admissions);
         async move {
             sleep_until(scarce_end.min(end)).await;

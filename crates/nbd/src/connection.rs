@@ -215,6 +215,7 @@ where
     let mut closing = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
+    let mut active_at = Instant::now();
     poll_fn(|cx| {
         if !closing && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready()) {
             transmission.close();
@@ -230,7 +231,7 @@ where
             ticking = true;
             tick.as_mut().reset(Instant::now() + TICK);
         }
-        while ticking && tick.as_mut().poll(cx).is_ready() {
+        while (ticking || config.idle_timeout.is_some()) && tick.as_mut().poll(cx).is_ready() {
             if closing {
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
             }
@@ -249,7 +250,14 @@ where
             if !moved && transmission.is_idle() {
                 transmission.release_memory();
                 ticking = false;
+                if let Some(patience) = config.idle_timeout {
+                    if now - active_at >= patience {
+                        return Poll::Ready(Err(ConnectionError::Idle));
+                    }
+                    tick.as_mut().reset(active_at + patience);
+                }
             } else {
+                active_at = now;
                 transmission.trim_memory();
                 tick.as_mut().reset(now + TICK);
             }

@@ -17,7 +17,7 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// Time limit for connecting, for the question, and, unless it needs longer, for the whole answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same for those of many servers that are still to be asked after [`PATIENCE`].
-const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(1);
+const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
 /// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
 const ASKED_MAX: usize = 16;
 

@@ -7,7 +7,7 @@
 //! refused.
 //!
 //! While handshakes hold more than three quarters of the places, or no place is free, the shorter limit
-//! `handshake_timeout_scarce` applies to handshakes.
+//! [`ServerConfig::handshake_timeout_scarce`] applies to handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::audit::{Audit, RefusalReason};
+use crate::audit::{Audit, RefusalReason, Refused};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
 
@@ -155,7 +155,7 @@ impl Admissions {
             Some(Err(error)) => {
                 drop(state);
                 if let Some(reason) = RefusalReason::of(&error) {
-                    self.audit.refused(reason, peer, &error);
+                    self.audit.refused(reason, Refused::peer(peer), &error);
                 }
                 return Err(error);
             }
@@ -240,7 +240,7 @@ impl Admission {
     /// Waits until the time for the handshake has run out.
     pub(crate) fn patience(&self, config: &ServerConfig) -> impl Future<Output = ()> + use<> {
         let end = self.since + config.handshake_timeout;
-        let scarce_end = self.since + config.handshake_timeout_scarce;
+        let scarce_end = self.since + config.handshake_timeout_scarce();
         let admissions = Arc::clone(&self.admissions);
         async move {
             sleep_until(scarce_end.min(end)).await;

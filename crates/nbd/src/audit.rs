@@ -1,18 +1,18 @@
 //! Record of clients that came and left, or were refused: counters, and lines in the log.
 //!
 //! Clients that were let in have a line each when they come and when they leave. Refusals can come in floods, and have a
-//! line in ten seconds for each reason.
+//! line in ten seconds for each peer and reason.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use log_limit::LogLimit;
-
 use crate::admission::Peer;
 use crate::error::ConnectionError;
+use crate::hold_back::HoldBack;
+use crate::identity::Identity;
 
 /// Reason why a client was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
     /// The limit of all connections is reached.
@@ -82,14 +82,25 @@ impl RefusalReason {
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     connected: AtomicU64,
-    refused: [Refused; RefusalReason::ALL.len()],
+    refused: [AtomicU64; RefusalReason::ALL.len()],
+    hold_back: HoldBack,
 }
 
-/// Refusals for one reason.
-#[derive(Debug, Default)]
-struct Refused {
-    count: AtomicU64,
-    log: LogLimit,
+/// What is known of a client that is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused<'a> {
+    pub(crate) peer: Peer,
+    /// `None` without a certificate, and before TLS.
+    pub(crate) identity: Option<&'a Identity>,
+    /// The export it asked for, if that is why.
+    pub(crate) export: Option<&'a str>,
+}
+
+impl Refused<'_> {
+    /// A client of which only the peer is known.
+    pub(crate) fn peer(peer: Peer) -> Refused<'static> {
+        Refused { peer, identity: None, export: None }
+    }
 }
 
 impl Audit {
@@ -98,13 +109,13 @@ impl Audit {
         self.connected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a refusal, and logs it unless its reason was logged within the last ten seconds.
-    pub(crate) fn refused(&self, reason: RefusalReason, peer: Peer, detail: &dyn Display) {
-        let refused = &self.refused[reason as usize];
-        refused.count.fetch_add(1, Ordering::Relaxed);
-        if let Some(held_back) = refused.log.pass() {
-            let reason = reason.as_str();
-            tracing::warn!(%peer, reason, held_back, "a client is refused: {detail}");
+    /// Counts a refusal, and logs it unless one of this peer for this reason was logged within the last ten seconds.
+    pub(crate) fn refused(&self, reason: RefusalReason, client: Refused<'_>, detail: &dyn Display) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+        let Refused { peer, identity, export } = client;
+        if let Some(held_back) = self.hold_back.pass(peer, reason) {
+            let (reason, identity) = (reason.as_str(), identity.map(tracing::field::display));
+            tracing::warn!(%peer, identity, export, reason, held_back, "a client is refused: {detail}");
         }
     }
 
@@ -115,6 +126,6 @@ impl Audit {
 
     /// Number of refusals so far.
     pub(crate) fn refused_count(&self, reason: RefusalReason) -> u64 {
-        self.refused[reason as usize].count.load(Ordering::Relaxed)
+        self.refused[reason as usize].load(Ordering::Relaxed)
     }
 }

@@ -37,15 +37,16 @@ pub struct ServerConfig {
     /// Most bytes of request data held for all connections together, beyond the [`CONNECTION_RESERVE_BYTES`]
     /// that each connection has in addition; at least 32 MiB.
     pub total_buffer_bytes_max: usize,
-    /// Longest time from accepting a client to the start of transmission.
+    /// Longest time from accepting a client to the start of transmission. See
+    /// [`ServerConfig::handshake_timeout_scarce`].
     pub handshake_timeout: Duration,
-    /// Longest time for a handshake while handshakes hold more than three quarters of all places, or no place
-    /// is free.
-    pub handshake_timeout_scarce: Duration,
     /// Time without progress after which a client may be disconnected: it holds memory, and takes none of its
     /// replies or sends nothing of a payload it announced. It is disconnected only if another connection
     /// waits for memory.
     pub stall_timeout: Duration,
+    /// Time without a request, with nothing in flight, after which a client past its handshake is disconnected.
+    /// `None`: clients may be idle for ever.
+    pub idle_timeout: Option<Duration>,
     /// Longest time from shutdown (or the client's disconnect request) to closing, even if replies are left.
     pub shutdown_grace: Duration,
 }
@@ -56,6 +57,9 @@ pub const CONNECTIONS_LIMIT: usize = 1 << 20;
 /// Bytes of request data that every connection may hold without charging the total. With this reserve, greedy
 /// or stalled clients never stop small requests of the others.
 pub const CONNECTION_RESERVE_BYTES: usize = 256 << 10;
+
+/// Bounds of [`ServerConfig::total_buffer_bytes_max`].
+pub const TOTAL_BUFFER_BYTES: std::ops::RangeInclusive<usize> = MAX_PAYLOAD_BYTES as usize..=1 << 40;
 
 impl Default for ServerConfig {
     fn default() -> Self {
@@ -69,8 +73,8 @@ impl Default for ServerConfig {
             connection_buffer_bytes_max: 64 << 20,
             total_buffer_bytes_max: 256 << 20,
             handshake_timeout: Duration::from_secs(30),
-            handshake_timeout_scarce: Duration::from_secs(3),
             stall_timeout: Duration::from_secs(30),
+            idle_timeout: None,
             shutdown_grace: Duration::from_secs(10),
         }
     }
@@ -91,6 +95,12 @@ pub enum ConfigError {
 }
 
 impl ServerConfig {
+    /// Longest time for a handshake while handshakes hold more than three quarters of all places, or no place is
+    /// free: a tenth of [`ServerConfig::handshake_timeout`], and at least a second.
+    pub fn handshake_timeout_scarce(&self) -> Duration {
+        (self.handshake_timeout / 10).max(Duration::from_secs(1))
+    }
+
     /// Checks the limits.
     ///
     /// # Errors
@@ -102,7 +112,12 @@ impl ServerConfig {
             ("connections_per_peer_max", self.connections_per_peer_max, 1, CONNECTIONS_LIMIT),
             ("requests_per_connection_max", self.requests_per_connection_max, 1, 4096),
             ("connection_buffer_bytes_max", self.connection_buffer_bytes_max, payload, 1 << 40),
-            ("total_buffer_bytes_max", self.total_buffer_bytes_max, payload, 1 << 40),
+            (
+                "total_buffer_bytes_max",
+                self.total_buffer_bytes_max,
+                *TOTAL_BUFFER_BYTES.start(),
+                *TOTAL_BUFFER_BYTES.end(),
+            ),
         ];
         for (name, value, min, max) in limits {
             if !(min..=max).contains(&value) {

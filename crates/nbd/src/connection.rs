@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::{Admission, Peer};
-use crate::audit::RefusalReason;
+use crate::audit::{RefusalReason, Refused};
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::error::ConnectionError;
@@ -77,7 +77,7 @@ where
     let peer = client.peer;
     let refused = |error: ConnectionError| {
         if let Some(reason) = RefusalReason::of(&error) {
-            shared.resources.audit.refused(reason, peer, &error);
+            shared.resources.audit.refused(reason, Refused::peer(peer), &error);
         }
         error
     };
@@ -148,9 +148,13 @@ where
     let result = transmit(stream, export, session, shared, shutdown).await;
     let seconds = since.elapsed().as_secs();
     match &result {
-        Ok(()) => tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected"),
+        Ok(()) => {
+            tracing::info!(client = number, %peer, identity, export = ?name, seconds, "client disconnected");
+        }
         Err(error) => {
-            tracing::info!(client = number, %peer, export = ?name, seconds, "client disconnected: {error}");
+            tracing::info!(
+                client = number, %peer, identity, export = ?name, seconds, "client disconnected: {error}"
+            );
         }
     }
     result
@@ -211,6 +215,7 @@ where
     let mut closing = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
+    let mut active_at = Instant::now();
     poll_fn(|cx| {
         if !closing && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready()) {
             transmission.close();
@@ -226,7 +231,7 @@ where
             ticking = true;
             tick.as_mut().reset(Instant::now() + TICK);
         }
-        while ticking && tick.as_mut().poll(cx).is_ready() {
+        while (ticking || config.idle_timeout.is_some()) && tick.as_mut().poll(cx).is_ready() {
             if closing {
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
             }
@@ -245,7 +250,14 @@ where
             if !moved && transmission.is_idle() {
                 transmission.release_memory();
                 ticking = false;
+                if let Some(patience) = config.idle_timeout {
+                    if now - active_at >= patience {
+                        return Poll::Ready(Err(ConnectionError::Idle));
+                    }
+                    tick.as_mut().reset(active_at + patience);
+                }
             } else {
+                active_at = now;
                 transmission.trim_memory();
                 tick.as_mut().reset(now + TICK);
             }

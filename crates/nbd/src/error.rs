@@ -44,6 +44,9 @@ pub enum ConnectionError {
     /// The client took no replies or sent no data while others waited for memory.
     #[error("the client stalled while others waited for memory")]
     Stalled,
+    /// The client sent no request for as long as it may be idle.
+    #[error("the client was idle for longer than idle-timeout allows")]
+    Idle,
     /// The client did not take its last replies, or the device did not complete its requests, within the
     /// grace period.
     #[error("requests were left unanswered when the grace period ended")]

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::access::Right;
 use crate::admission::Admission;
-use crate::audit::RefusalReason;
+use crate::audit::{RefusalReason, Refused};
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
 use crate::export::{Chosen, Offered, Shared};
@@ -191,7 +191,7 @@ impl<'a, D: Device> Handshake<'a, D> {
     fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Next<D>, ConnectionError> {
         let tls_required = matches!(self.tls, TlsPolicy::Required(_)) && !self.secure;
         if tls_required && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
-            self.record(RefusalReason::NoTls, &"it did not use TLS");
+            self.record(RefusalReason::NoTls, None, &"it did not use TLS");
             if option == OPT_EXPORT_NAME {
                 return Err(ConnectionError::NoTls);
             }
@@ -257,7 +257,7 @@ impl<'a, D: Device> Handshake<'a, D> {
     /// Finds an export that the client may use, and what it may do. Records it if there is none.
     fn find(&mut self, name: &str) -> Option<(Arc<Offered<D>>, Right)> {
         let Some(export) = self.shared.find(name) else {
-            self.record(RefusalReason::NoExport, &format_args!("there is no export {name:?}"));
+            self.record(RefusalReason::NoExport, Some(name), &format_args!("there is no export {name:?}"));
             return None;
         };
         let Some(right) = export.right_of(self.client) else {
@@ -283,13 +283,15 @@ impl<'a, D: Device> Handshake<'a, D> {
             Some(identity) => identity.to_string(),
             None => "a client without certificate".to_owned(),
         };
-        self.record(RefusalReason::NotListed, &format_args!("{client} may not use {export:?}"));
+        self.record(RefusalReason::NotListed, Some(export), &format_args!("{client} may not use {export:?}"));
     }
 
     /// Records the first refusal of a connection.
-    fn record(&mut self, reason: RefusalReason, detail: &dyn Display) {
+    fn record(&mut self, reason: RefusalReason, export: Option<&str>, detail: &dyn Display) {
         if !std::mem::replace(&mut self.refused, true) {
-            self.shared.resources.audit.refused(reason, self.admission.peer(), detail);
+            let Client { peer, identity, .. } = self.client;
+            let client = Refused { peer: *peer, identity: identity.as_deref(), export };
+            self.shared.resources.audit.refused(reason, client, detail);
         }
     }
 

@@ -87,6 +87,7 @@ mod error;
 mod execute;
 mod export;
 mod handshake;
+mod hold_back;
 mod identity;
 mod input;
 mod listener;
@@ -113,7 +114,9 @@ pub use access::Access;
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use admission::Peer;
 pub use audit::RefusalReason;
-pub use config::{CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TlsPolicy};
+pub use config::{
+    CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TOTAL_BUFFER_BYTES, TlsPolicy,
+};
 pub use connection::serve_connection;
 pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};

@@ -7,6 +7,7 @@ mod trust;
 mod values;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nbd::{Access, Address};
@@ -327,9 +328,21 @@ impl Server {
             tracing::warn!(key = %status::shown(&files.key), "every user of this machine can read the key; chmod o-r");
         }
         let defaults = nbd::ServerConfig::default();
-        let ServerOptions { max_connections, max_connections_per_peer, insecure, tls_anonymous, .. } =
-            self.options.clone();
+        let ServerOptions {
+            max_connections,
+            max_connections_per_peer,
+            handshake_timeout,
+            stall_timeout,
+            idle_timeout,
+            request_memory,
+            insecure,
+            tls_anonymous,
+            ..
+        } = self.options.clone();
         let limit = |given: Option<values::Connections>| given.unwrap_or_default().0.map(|max| max as usize);
+        let time = |given: Option<values::Seconds>| {
+            given.unwrap_or_default().0.map(|seconds| Duration::from_secs(u64::from(seconds)))
+        };
         let connections_max = limit(max_connections).unwrap_or(defaults.connections_max);
         // By default one peer can use at most half of the connections.
         let half = connections_max.div_ceil(2);
@@ -340,6 +353,11 @@ impl Server {
             tls_anonymous: tls_anonymous.unwrap_or_default(),
             connections_max,
             connections_per_peer_max,
+            handshake_timeout: time(handshake_timeout).unwrap_or(defaults.handshake_timeout),
+            stall_timeout: time(stall_timeout).unwrap_or(defaults.stall_timeout),
+            idle_timeout: time(idle_timeout),
+            // Checked against limits that fit.
+            total_buffer_bytes_max: request_memory.unwrap_or_default().0.0 as usize,
             ..defaults
         })
     }

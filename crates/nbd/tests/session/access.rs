@@ -1,6 +1,7 @@
 //! Exports that only listed clients may use, and clients that may no longer.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,11 @@ use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
 use nbd::{Access, ClientName, RefusalReason, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::client::{connect_to, device, info, shared_of};
+use crate::log::Log;
 use crate::tls::{TlsClient, certificates, connector_as, openssl, server, start_tls};
 
 /// A server with the exports `first` and `second`.
@@ -148,6 +151,51 @@ async fn a_client_that_loses_its_right_is_disconnected_and_others_stay() {
     house.client("one").await.0.go("first").await;
 }
 
+#[tokio::test]
+async fn lines_of_clients_have_their_identities() {
+    let log = Log::start();
+    let Some(house) = House::new() else { return };
+    house.shared.set_access("first", listed(&["one.example.com"], &[]));
+    let (mut one, _one_runs) = house.client("one").await;
+    one.go("first").await;
+    let (mut two, _two_runs) = house.client("two").await;
+    assert_eq!(two.outcome(&ClientOption::Go(info("first"))).await, REP_ERR_UNKNOWN);
+    let [refused] = &log.with("a client is refused")[..] else { panic!("{:?}", log.with("")) };
+    let fields = "identity=two.example.com export=\"first\" reason=\"not-listed\"";
+    assert!(refused.contains(fields), "{refused}");
+    one.request(CMD_DISC, 0, 0, 0).await;
+    assert!(one.is_closed().await);
+    two.go("second").await;
+    two.send(&[0; 28]).await;
+    assert!(two.is_closed().await, "no request");
+    for (name, message) in [("one", "client disconnected client="), ("two", "client disconnected: ")] {
+        let lines = log.with("client disconnected");
+        let identity = format!(" identity={name}.example.com ");
+        let [line] = &lines.iter().filter(|line| line.contains(&identity)).collect::<Vec<_>>()[..] else {
+            panic!("{name}: {lines:?}")
+        };
+        assert!(line.starts_with(message) && line.contains("seconds="), "{line}");
+    }
+}
+
+/// Makes a certificate for `brief.example.com` that expires after `seconds`.
+fn make_brief(folder: &Path, seconds: i64) {
+    let request = "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=brief";
+    openssl(folder, &format!("{request} -keyout brief.key -out brief.csr")).expect("a request");
+    std::fs::write(folder.join("brief.txt"), "").expect("a file");
+    let settings = "[ca]\ndefault_ca=d\n[d]\ndatabase=brief.txt\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n\
+                    rand_serial=yes\nx509_extensions=x\n[p]\ncommonName=supplied\n[x]\n\
+                    basicConstraints=critical,CA:false\nextendedKeyUsage=clientAuth\n\
+                    subjectAltName=DNS:brief.example.com\n";
+    std::fs::write(folder.join("brief.cnf"), settings).expect("a file");
+    let mut date = Command::new("date");
+    date.args(["-u", "+%y%m%d%H%M%SZ", "-d", &format!("{seconds} seconds")]);
+    let end = String::from_utf8(date.output().expect("coreutils").stdout).expect("digits");
+    let by_ca =
+        "ca -batch -notext -config brief.cnf -cert ca.pem -keyfile ca.key -in brief.csr -out brief.pem";
+    openssl(folder, &format!("{by_ca} -enddate {}", end.trim())).expect("a certificate");
+}
+
 /// TLS as the server of the house has it, with its revocation list.
 fn with_crl(folder: &Path) -> TlsPolicy {
     let file = |name: &str| folder.join(name);
@@ -186,9 +234,51 @@ async fn revoked_certificates_are_refused_and_their_clients_disconnected() {
     let mut session = connect_to(&house.shared, &house.device, 1 << 20);
     session.client.greet().await;
     if let Ok((mut client, _running)) = start_tls(session, connector_as(folder, Some("one"))).await {
-        let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, &ClientOption::List.encode()).await;
+        let _ = client.stream.write_all(&ClientOption::List.encode()).await;
         assert!(client.is_closed().await);
     }
     assert_eq!(house.shared.refused_count(RefusalReason::Tls), 1);
     house.client("two").await.0.go("first").await;
+}
+
+#[tokio::test]
+async fn a_client_whose_certificate_expires_is_disconnected_at_a_reload() {
+    let log = Log::start();
+    let Some(house) = House::new() else { return };
+    let folder = house.folder.path();
+    let (mut two, _two_runs) = house.client("two").await;
+    two.go("first").await;
+    // On a busy machine the certificate may expire before the client has used it.
+    for seconds in [3, 15, 60] {
+        make_brief(folder, seconds);
+        let mut session = connect_to(&house.shared, &house.device, 1 << 20);
+        session.client.greet().await;
+        let Ok((mut brief, _brief_runs)) = start_tls(session, connector_as(folder, Some("brief"))).await
+        else {
+            continue;
+        };
+        let _ = brief.stream.write_all(&ClientOption::Go(info("first")).encode()).await;
+        let _ = brief.stream.flush().await;
+        let mut stayed = false;
+        let lost = async {
+            loop {
+                house.shared.renew_tls(server(folder, true).tls);
+                match timeout(Duration::from_millis(200), brief.stream.read(&mut [0; 4096])).await {
+                    Ok(Ok(0) | Err(_)) => break,
+                    Ok(Ok(_)) => {}
+                    Err(_) => stayed = true,
+                }
+            }
+        };
+        timeout(Duration::from_secs(120), lost).await.expect("disconnected");
+        if !stayed {
+            continue;
+        }
+        let lines = log.with("its certificate is not valid any more");
+        let line = lines.last().unwrap_or_else(|| panic!("{:?}", log.with("")));
+        assert!(line.contains("identity=brief.example.com"), "{line}");
+        assert_eq!(two.write(0, 0, &[1; 512]).await, 0, "others stay");
+        return;
+    }
+    panic!("no client was served before its certificate expired");
 }

@@ -1,7 +1,8 @@
-//! Counts of clients that were let in or refused.
+//! Counts of clients that were let in or refused, and their lines in the log.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nbd::option::ClientOption;
 use nbd::protocol::*;
@@ -10,6 +11,7 @@ use nbd::{Access, Export, Peer, RefusalReason, ServerConfig, Shared};
 use tokio::time::sleep;
 
 use crate::client::{Session, connect_from, device, info, shared_of};
+use crate::log::Log;
 
 const ONE: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 const OTHER: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
@@ -98,4 +100,23 @@ async fn limits_and_counts_are_those_of_all_addresses_together() {
         assert_eq!(exports.connected_count(), 2);
     }
     assert_eq!(refused(&shared), [(RefusalReason::PeerConnections, 2), (RefusalReason::NoExport, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_refused_peer_has_a_line() {
+    let log = Log::start();
+    let shared = shared_of(&Arc::new(device()), ServerConfig::default());
+    for peer in [ONE, ONE, OTHER, ONE, Peer::User(7), OTHER] {
+        let mut session = client(&shared, peer).await;
+        assert_eq!(session.client.outcome(&ClientOption::Info(info("none"))).await, REP_ERR_UNKNOWN);
+    }
+    let line = |peer| {
+        let fields = "export=\"none\" reason=\"no-export\" held_back=0";
+        format!("a client is refused: there is no export \"none\" peer={peer} {fields}")
+    };
+    assert_eq!(log.with("refused"), [ONE, OTHER, Peer::User(7)].map(line));
+    sleep(Duration::from_secs(10)).await;
+    let mut session = client(&shared, ONE).await;
+    assert_eq!(session.client.outcome(&ClientOption::Info(info("none"))).await, REP_ERR_UNKNOWN);
+    assert_eq!(log.with("held_back=2").len(), 1, "{:?}", log.with("refused"));
 }

@@ -181,6 +181,41 @@ async fn an_idle_connection_stays() {
     assert_eq!(session.client.receive(512).await, [1; 512]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_ends_with_idle_timeout() {
+    let patience = Duration::from_secs(60);
+    let config = ServerConfig { idle_timeout: Some(patience), ..ServerConfig::default() };
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config);
+    let mut idle = connect_to(&shared, &device, 1 << 20);
+    let mut busy = connect_to(&shared, &device, 1 << 20);
+    let mut waiting = connect_to(&shared, &device, 1 << 20);
+    for session in [&mut idle, &mut busy, &mut waiting] {
+        session.client.greet().await;
+        session.client.go("").await;
+    }
+    // Its request takes longer than it may be idle.
+    device.delay_by(patience * 4);
+    waiting.client.request(CMD_FLUSH, 0, 0, 0).await;
+    sleep(Duration::from_secs(1)).await;
+    device.delay_by(Duration::ZERO);
+    for _ in 0..6 {
+        sleep(patience / 2).await;
+        assert_eq!(busy.client.ask(CMD_READ, 0, 0, 512).await, 0);
+        busy.client.receive(512).await;
+    }
+    assert_eq!(shared.connections(), 2, "the idle one is gone");
+    let ended = idle.ends().await;
+    assert!(matches!(ended, Err(ConnectionError::Idle)), "{ended:?}");
+    sleep(patience * 2).await;
+    assert_eq!(waiting.client.error().await, 0, "an answer");
+    sleep(patience * 2).await;
+    assert_eq!(shared.connections(), 0);
+    for mut session in [busy, waiting] {
+        assert!(matches!(session.ends().await, Err(ConnectionError::Idle)));
+    }
+}
+
 #[tokio::test]
 async fn a_failed_read_shows_nothing() {
     let mut session = connect(device(), ServerConfig::default());

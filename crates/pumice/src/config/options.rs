@@ -7,8 +7,8 @@ use service::{MonitorSettings, OpenSettings, ThrottleSettings};
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, Client, CommandText, Connections, DirectIo,
-    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, Sandbox, Threads, ThrottleAt,
-    ThrottleFloor, UserName, WriteCache, one_of,
+    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, RequestMemory, Sandbox, Seconds, Threads,
+    ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -92,6 +92,18 @@ options! {
         /// Maximum number of NBD connections per IP address, or per user of a Unix socket [default: half of max-connections]
         #[arg(long, value_name = "COUNT")]
         max_connections_per_peer: Connections,
+        /// Time limit of an NBD handshake, in seconds; a tenth of it while connections are scarce [default: 30]
+        #[arg(long, value_name = "SECONDS")]
+        handshake_timeout: Seconds,
+        /// Time without progress after which an NBD client that holds memory others wait for is disconnected, in seconds [default: 30]
+        #[arg(long, value_name = "SECONDS")]
+        stall_timeout: Seconds,
+        /// Time without a request after which an NBD client is disconnected, in seconds [default: none]
+        #[arg(long, value_name = "SECONDS")]
+        idle_timeout: Seconds,
+        /// Memory for request data of all NBD connections [default: 256M]
+        #[arg(long, value_name = "SIZE")]
+        request_memory: RequestMemory,
         /// User that a server started by root runs as, once sockets and drives are open; root: stay root [default: pumice, or nobody]
         #[arg(long, value_name = "NAME", env = "PUMICE_USER")]
         user: UserName,

@@ -3,6 +3,7 @@
 use super::values::*;
 use super::*;
 use crate::logging;
+use crate::size::Size;
 use media::Direct;
 use service::IoChoice;
 
@@ -36,6 +37,10 @@ insecure = true
 tls-anonymous = true
 max-connections = 4096
 max-connections-per-peer = 100
+handshake-timeout = 20
+stall-timeout = 21
+idle-timeout = 604800
+request-memory = "1G"
 [server.tls]
 cert = "/etc/pumice/cert.pem"
 key = "/etc/pumice/key.pem"
@@ -88,6 +93,10 @@ fn every_key_is_understood() {
                 tls_anonymous: Some(true),
                 max_connections: Some(Connections(Some(4096))),
                 max_connections_per_peer: Some(Connections(Some(100))),
+                handshake_timeout: Some(Seconds(Some(20))),
+                stall_timeout: Some(Seconds(Some(21))),
+                idle_timeout: Some(Seconds(Some(604_800))),
+                request_memory: Some(RequestMemory(Size(1 << 30))),
                 ..config.server.options.clone()
             },
         }
@@ -174,6 +183,23 @@ fn a_peer_has_half_of_the_connections_unless_told_otherwise() {
 }
 
 #[test]
+fn times_and_memory_of_clients() {
+    let of = |text: &str| {
+        let nbd = load(&format!("[server]\n{text}\n[[drive]]\npath = \"/a\"\n")).expect("good").server;
+        let nbd = nbd.nbd_config().expect("no files are named");
+        nbd.validate().expect("can be served");
+        let scarce = nbd.handshake_timeout_scarce();
+        let times = [nbd.handshake_timeout, scarce, nbd.stall_timeout].map(|time| time.as_secs());
+        (times, nbd.idle_timeout.map(|time| time.as_secs()), nbd.total_buffer_bytes_max)
+    };
+    assert_eq!(of(""), ([30, 3, 30], None, 256 << 20));
+    assert_eq!(of("handshake-timeout = 1"), ([1, 1, 30], None, 256 << 20));
+    let all = "handshake-timeout = 60\nstall-timeout = 5\nidle-timeout = 3600\nrequest-memory = \"32M\"";
+    assert_eq!(of(all), ([60, 6, 5], Some(3600), 32 << 20));
+    assert_eq!(of("request-memory = \"1024G\""), ([30, 3, 30], None, 1 << 40));
+}
+
+#[test]
 fn paths_choose_drives_and_the_file_says_how() {
     let overrides = Overrides { paths: vec!["/srv/two".into(), "/srv/three".into()], ..Overrides::default() };
     let config = load_with(ALL, overrides).expect("a good file");
@@ -245,6 +271,11 @@ fn errors_name_file_line_field_and_what_was_expected() {
         ("max-connections = 0", "server.max-connections: ", "a number from 1 to 1048576"),
         ("max-connections = 1048577", "server.max-connections: ", "a number from 1 to 1048576"),
         ("max-connections-per-peer = \"all\"", "server.max-connections-per-peer: ", "a number from 1 to"),
+        ("handshake-timeout = 0", "server.handshake-timeout: ", "a number from 1 to 604800"),
+        ("stall-timeout = 604801", "server.stall-timeout: ", "a number from 1 to 604800"),
+        ("idle-timeout = \"none\"", "server.idle-timeout: ", "expected a number from 1 to 604800"),
+        ("request-memory = \"31M\"", "server.request-memory: ", "too few: write 32768K or more"),
+        ("request-memory = \"1025G\"", "server.request-memory: ", "too many: write 1024G or less"),
         ("http = \"here\"", "server.http: ", "expected HOST:PORT"),
         ("log-format = \"xml\"", "server.log-format: ", "none of text, json"),
         ("io = \"fast\"", "server.io: ", "none of auto, uring, plain"),

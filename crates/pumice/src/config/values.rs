@@ -18,6 +18,11 @@ use crate::size::{Size, SizeError};
 const MAP_CACHE_MIN: Size = Size(64 << 10);
 /// Lower limit of `throttle-floor`: one block per second.
 const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
+/// Limits of `request-memory`.
+const REQUEST_MEMORY_MIN: Size = Size(*nbd::TOTAL_BUFFER_BYTES.start() as u64);
+const REQUEST_MEMORY_MAX: Size = Size(*nbd::TOTAL_BUFFER_BYTES.end() as u64);
+/// Upper limit of times in seconds: a week.
+const SECONDS_MAX: u32 = 7 * 24 * 3600;
 /// Upper limit of the connection options.
 const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
 /// Upper limit of `threads`.
@@ -201,9 +206,9 @@ macro_rules! switch {
 switch!(WriteCache, true);
 switch!(Sandbox, true);
 
-/// Defines a size with a lower limit: a text, or in the file also a number of bytes.
+/// Defines a size with limits: a text, or in the file also a number of bytes.
 macro_rules! size_value {
-    ($name:ident, $least:expr, $default:expr) => {
+    ($name:ident, $least:expr, $most:expr, $default:expr) => {
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) struct $name(pub(crate) Size);
         default_value!($name, Size($default));
@@ -214,11 +219,14 @@ macro_rules! size_value {
 
         impl $name {
             fn check(size: Size) -> Result<$name, String> {
-                let least: Size = $least;
-                match size < least {
-                    true => Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10)),
-                    false => Ok($name(size)),
+                let (least, most): (Size, Size) = ($least, $most);
+                if size < least {
+                    return Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10));
                 }
+                if size > most {
+                    return Err(format!("{} bytes are too many: write {}G or less", size.0, most.0 >> 30));
+                }
+                Ok($name(size))
             }
         }
 
@@ -252,8 +260,14 @@ macro_rules! size_value {
     };
 }
 
-size_value!(MapCache, MAP_CACHE_MIN, drive::DEFAULT_MAP_BUDGET_BYTES);
-size_value!(ThrottleFloor, THROTTLE_FLOOR_MIN, service::DEFAULT_FLOOR_BYTES_PER_SECOND);
+size_value!(MapCache, MAP_CACHE_MIN, Size(u64::MAX), drive::DEFAULT_MAP_BUDGET_BYTES);
+size_value!(ThrottleFloor, THROTTLE_FLOOR_MIN, Size(u64::MAX), service::DEFAULT_FLOOR_BYTES_PER_SECOND);
+size_value!(
+    RequestMemory,
+    REQUEST_MEMORY_MIN,
+    REQUEST_MEMORY_MAX,
+    nbd::ServerConfig::default().total_buffer_bytes_max as u64
+);
 
 /// Warning levels of used space: in the file a list of percentages, or the text of the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -389,3 +403,4 @@ macro_rules! count {
 
 count!(Threads, u16, THREADS_MAX);
 count!(Connections, u32, CONNECTIONS_MAX);
+count!(Seconds, u32, SECONDS_MAX);

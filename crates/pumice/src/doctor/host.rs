@@ -13,8 +13,6 @@ const FILES_WANTED: u64 = 4096;
 const FILES_MIN: u64 = 128;
 /// Locked memory for io_uring rings before Linux 5.12, in bytes.
 const MEMLOCK_WANTED_BYTES: u64 = 16 << 20;
-/// Largest amount of request data of all connections: the default of `nbd::ServerConfig`.
-const NBD_BUFFERS_BYTES: u64 = 256 << 20;
 /// Packs of a drive that wait to be written, and spare packs, in bytes.
 const PACKS_BYTES: u64 = 42 << 20;
 /// Spare I/O buffers: 16 MiB in each of 16 shards.
@@ -48,6 +46,14 @@ fn io_uring(patient: &Patient) -> Finding {
     }
 }
 
+/// Memory that a server takes at most, with this number of drives, each with a map cache of `cache_bytes`, and the
+/// default of `request-memory`.
+fn need_bytes(drives: u64, cache_bytes: u64) -> u64 {
+    let request_memory = nbd::ServerConfig::default().total_buffer_bytes_max as u64;
+    // Dirty nodes may exceed the budget by a quarter.
+    drives * (cache_bytes + cache_bytes / 4 + PACKS_BYTES) + request_memory + SPARE_BUFFERS_BYTES
+}
+
 /// Compares the memory that a server may use with that of the machine or of the control group.
 fn memory(patient: &Patient) -> Finding {
     let check = "memory";
@@ -62,11 +68,10 @@ fn memory(patient: &Patient) -> Finding {
     let mut available = value("MemAvailable").unwrap_or(total);
     let status = patient.status.as_ref();
     let served = status.is_some_and(|status| status.server.is_some());
-    // Dirty nodes may exceed the budget by a quarter.
     let cache = status
         .filter(|_| served)
         .map_or(drive::DEFAULT_MAP_BUDGET_BYTES, |status| status.map_cache.budget_bytes);
-    let need = cache + cache / 4 + PACKS_BYTES + NBD_BUFFERS_BYTES + SPARE_BUFFERS_BYTES;
+    let need = need_bytes(1, cache);
     let mut whose = "machine";
     if let Some(pid) = patient.server_pid() {
         // Memory already used by the server counts as available to it.
@@ -196,5 +201,38 @@ fn locked_memory(patient: &Patient) -> Finding {
         None => {
             Finding::unknown(check, "limit not available", "LimitMEMLOCK=infinity in its unit does no harm")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::need_bytes;
+
+    /// Text of a file of the project.
+    fn project(path: &str) -> String {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(path)).expect("a file of the project")
+    }
+
+    /// The unit and its page say twelve drives, with a fifth of the limit for what the formula leaves out (the heap, threads,
+    /// the kernel's memory for sockets).
+    #[test]
+    fn the_memory_limit_of_the_unit_is_for_twelve_drives() {
+        let unit = project("deploy/systemd/pumice.service");
+        let limits: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("MemoryMax=")).collect();
+        let [limit] = limits[..] else { panic!("one limit: {limits:?}") };
+        let limit_bytes = limit.parse::<crate::size::Size>().expect("a size").0;
+        let need = |drives| need_bytes(drives, drive::DEFAULT_MAP_BUDGET_BYTES);
+        assert!(need(12) <= limit_bytes / 5 * 4, "{} of {limit_bytes}", need(12));
+        assert!(need(18) > limit_bytes, "the limit is for more drives than the unit says");
+        assert!(unit.contains("# Some twelve drives with the default map-cache."), "{unit}");
+        let page = project("docs/service.md").replace('\n', " ");
+        let per_server = (need(0) >> 20, (need(1) - need(0)) >> 20);
+        let said = format!(
+            "`MemoryMax={limit}` is for some twelve drives with the default `map-cache`: {} MiB for requests and buffers \
+             of the server, {} MiB a drive, and a fifth",
+            per_server.0, per_server.1
+        );
+        assert!(page.contains(&said), "expected in docs/service.md: {said}");
     }
 }

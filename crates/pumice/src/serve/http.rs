@@ -10,7 +10,8 @@ use status::shown;
 use super::endpoints::Exports;
 use super::printer::Printer;
 
-/// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and prints the address. Ends when the returned server is dropped.
+/// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and prints the
+/// address. Logs a warning at TCP, which asks nobody who they are. Ends when the returned server is dropped.
 pub(super) fn serve(
     listener: HttpListener,
     drives: Drives,
@@ -24,6 +25,12 @@ pub(super) fn serve(
     };
     let reports = move || Monitored { drives: drives.reports(), clients: counts() };
     let server = listener.serve(Limits::default(), Arc::new(reports));
+    if let tcp @ HttpAddress::Tcp(..) = server.address() {
+        tracing::warn!(
+            address = %tcp,
+            "whoever can connect can read the status of the drives: every user of this machine, if the address is loopback"
+        );
+    }
     printer.print(match server.address() {
         HttpAddress::Unix(path) => format!("metrics at unix:{}, /metrics", shown(path)),
         tcp @ HttpAddress::Tcp(..) => format!("metrics at http://{tcp}/metrics"),

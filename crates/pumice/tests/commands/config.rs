@@ -312,11 +312,14 @@ fn what_needs_a_restart_is_told_and_stays() {
     let server = drive.serve_config(&table(&drive.path(), ""), 1);
     let admin = format!("unix:{}", drive.file("admin"));
     let config = format!("[server]\nthreads = 3\nio = \"plain\"\nadmin = \"{admin}\"\ninsecure = true\n");
+    let config =
+        config + "handshake-timeout = 9\nstall-timeout = 9\nidle-timeout = 9\nrequest-memory = \"64M\"\n";
     for _ in 0..2 {
         reload(&drive, &server, &(config.clone() + &table(&drive.path(), "")));
     }
     let log = drive.log();
-    for key in ["threads", "io", "admin", "insecure"] {
+    let limits = ["handshake-timeout", "stall-timeout", "idle-timeout", "request-memory"];
+    for key in [&["threads", "io", "admin", "insecure"][..], &limits].concat() {
         let told = format!("server.{key} changed: takes effect when the server is restarted");
         assert_eq!(log.matches(&told).count(), 2, "{key}: {log}");
     }

@@ -180,11 +180,16 @@ fn a_peer_over_its_limit_does_not_keep_others_out() -> Outcome {
     for _ in 0..5 {
         assert!(Client::connect(tcp(greedy, to)?).is_err(), "over its limit");
     }
+    let third = Ipv4Addr::new(127, 0, 0, 4);
+    let thirds = [Client::connect(tcp(third, to)?)?, Client::connect(tcp(third, to)?)?];
+    assert!(Client::connect(tcp(third, to)?).is_err(), "over its limit, too");
+    drop(thirds);
     clients.push(Client::connect(tcp(other, to)?)?);
     clients.iter_mut().try_for_each(Client::read)?;
     let log = drive.log();
-    let told = log.lines().filter(|line| line.contains("127.0.0.2 has as many")).count();
-    assert!((1..5).contains(&told), "once in ten seconds: {log}");
+    let told = |peer: &str| log.lines().filter(|line| line.contains(&format!("{peer} has as many"))).count();
+    assert!((1..5).contains(&told("127.0.0.2")), "once in ten seconds: {log}");
+    assert!((1..5).contains(&told("127.0.0.4")), "not hidden by another peer: {log}");
     drop(clients);
     let of_other = || {
         drive.log().lines().filter(|line| line.contains("127.0.0.3")).map(str::to_string).collect::<Vec<_>>()
@@ -194,6 +199,33 @@ fn a_peer_over_its_limit_does_not_keep_others_out() -> Outcome {
     assert!(of_other.len() == 2 && of_other[0].contains("client connected"), "{of_other:?}");
     assert!(of_other[1].contains("client disconnected"), "{of_other:?}");
     assert!(server.stop().success(), "{}", drive.log());
+    Ok(())
+}
+
+#[test]
+fn an_idle_client_is_disconnected_if_asked_for() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--idle-timeout", "1"]);
+    let mut client = Client::connect(unix(&drive)?)?;
+    client.read()?;
+    assert_eq!(client.0.read(&mut [0])?, 0, "disconnected");
+    wait_until("its line", || {
+        drive.log().contains("client disconnected: the client was idle for longer than")
+    });
+    assert!(server.stop().success());
+    Ok(())
+}
+
+#[test]
+fn a_handshake_has_the_time_that_the_server_is_told() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&["--handshake-timeout", "1"]);
+    let mut silent = unix(&drive)?;
+    let mut greeting = Vec::new();
+    silent.read_to_end(&mut greeting)?;
+    assert_eq!(greeting.len(), 18, "disconnected after the greeting");
+    wait_until("its line", || drive.log().contains("reason=\"timeout\""));
+    assert!(server.stop().success());
     Ok(())
 }
 

@@ -41,6 +41,24 @@ fn metrics_of_a_drive_that_is_used() {
 }
 
 #[test]
+fn tcp_that_every_user_can_use_is_told() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let warned = |what: &str| {
+        let line = format!("whoever can connect can {what} the drives: every user of this machine");
+        drive.log().lines().filter(|told| told.contains(" WARN ") && told.contains(&line)).count()
+    };
+    let sockets = [format!("unix:{}", drive.file("nbd")), format!("unix:{}", drive.file("http"))];
+    let tcp = ["tcp:127.0.0.1:0".to_string(), "127.0.0.1:0".to_string()];
+    for ([nbd, http], expected) in [(&sockets, 0), (&tcp, 1)] {
+        let server = drive.serve(&["--nbd", nbd, "--http", http]);
+        assert!(server.stop().success());
+        for what in ["use", "read the status of"] {
+            assert_eq!(warned(what), expected, "{what}: {}", drive.log());
+        }
+    }
+}
+
+#[test]
 fn nothing_can_be_changed() {
     if !needs(&["curl"]) {
         return;

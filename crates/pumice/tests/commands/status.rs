@@ -257,6 +257,25 @@ fn other_users_get_no_answer_from_an_admin_socket() -> Outcome {
     Ok(())
 }
 
+/// Each of them takes as long as a server may take to answer. Asked in turn, they would take minutes.
+#[test]
+fn sockets_that_do_not_answer_do_not_hide_a_drive() -> Outcome {
+    use std::os::unix::net::UnixListener;
+    let drive = Drive::create(&["--size", "64M"]);
+    let _server = drive.serve(&[]);
+    let folder = drive.runtime_dir();
+    let silent: Vec<UnixListener> = (0..20)
+        .map(|number| UnixListener::bind(folder.join(format!("z{number}.sock"))))
+        .collect::<Result<_, _>>()?;
+    assert_eq!(drive.status()["state"], "online");
+    assert!(folder.join("z0.sock").exists(), "somebody listens");
+    drop(silent);
+    assert_eq!(drive.status()["state"], "online");
+    let left = std::fs::read_dir(&folder)?.count();
+    assert_eq!(left, 1, "the others are dead");
+    Ok(())
+}
+
 /// A server has bound the socket but does not listen yet. It holds the lock of the directory until then.
 #[test]
 fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {

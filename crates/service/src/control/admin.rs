@@ -14,12 +14,14 @@
 //! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
 //! - `"start-settle"`, `"stop-settle"`, `"train"`
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use socket_file::SocketFile;
 use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
@@ -27,6 +29,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use crate::control::ask::{PATIENCE, ask_all, ask_line};
 use crate::control::resize::allocation;
 use crate::control::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs, trusted};
 use crate::error::ServiceError;
@@ -36,12 +39,18 @@ use log_limit::LogLimit;
 
 /// Longest request line accepted.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
-/// Time limit of a client for a request, and of a server for an answer.
+/// Time limit of a client for a request, and for receiving the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
+/// Most sockets that are asked for drives.
+const SOCKETS_MAX: usize = 1024;
+/// Most bytes of answers, of all sockets together, that become reports.
+const ANSWERS_MAX_BYTES: usize = 64 << 20;
+/// Most drives in an answer. In memory a report is larger than the shortest text of one.
+const DRIVES_MAX: usize = 4096;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -339,7 +348,16 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
 ///
 /// [`ServiceError::Admin`] if there is no answer in time, or a wrong one.
 pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
-    match ask(socket, &Request::Status, TIMEOUT)? {
+    ask_status_within(socket, PATIENCE, &AtomicUsize::new(0))
+}
+
+/// Adds the bytes of the answer to those of other answers, `answered_bytes`. They have a limit together.
+fn ask_status_within(
+    socket: &Path,
+    patience: Duration,
+    answered_bytes: &AtomicUsize,
+) -> Result<StatusAnswer, ServiceError> {
+    match ask(socket, &Request::Status, (patience, patience), answered_bytes)? {
         Answer::Status(answer) => Ok(answer),
         Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
     }
@@ -354,7 +372,8 @@ pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, Serv
     let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
     let Some((socket, report)) = found else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
-    match ask(&socket, &Request::Change { drive, path, change: change.clone() }, CHANGE_TIMEOUT)? {
+    let request = Request::Change { drive, path, change: change.clone() };
+    match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT), &AtomicUsize::new(0))? {
         Answer::Changed { drive } => Ok(Some(*drive)),
         Answer::Error { error } => Err(ServiceError::Refused(error)),
         Answer::Status(_) => Err(odd_answer(&socket)),
@@ -366,19 +385,40 @@ fn odd_answer(socket: &Path) -> ServiceError {
     ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
 }
 
-fn ask(socket: &Path, request: &Request, timeout: Duration) -> Result<Answer, ServiceError> {
+/// Asks within time limits for connecting and for the answer.
+fn ask(
+    socket: &Path,
+    request: &Request,
+    (connecting, answering): (Duration, Duration),
+    answered_bytes: &AtomicUsize,
+) -> Result<Answer, ServiceError> {
     let ask = || -> io::Result<Answer> {
-        let mut stream = socket_file::connect(socket, TIMEOUT)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        stream.write_all(&line)?;
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer)?;
-        Ok(serde_json::from_str(&answer)?)
+        let answer = ask_line(socket, &line, connecting, answering)?;
+        let before = answered_bytes.fetch_add(answer.len(), Ordering::Relaxed);
+        parse(&answer, ANSWERS_MAX_BYTES.saturating_sub(before))
+            .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))
     };
     ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
+}
+
+/// Parses an answer of at most `bytes_max`.
+fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
+    /// Takes no memory for what it counts.
+    #[derive(Deserialize)]
+    struct Count {
+        #[serde(default)]
+        drives: Vec<IgnoredAny>,
+    }
+    if answer.len() > bytes_max {
+        return Err(format!("the answers of all servers are longer than {} MiB", ANSWERS_MAX_BYTES >> 20));
+    }
+    let odd = |error| format!("the answer is none of a Pumice server: {error}");
+    if serde_json::from_slice::<Count>(answer).map_err(odd)?.drives.len() > DRIVES_MAX {
+        return Err(format!("the answer has more than {DRIVES_MAX} drives"));
+    }
+    serde_json::from_slice(answer).map_err(odd)
 }
 
 /// Returns the drives that the servers of this machine (as far as this user may ask them) have open; with `path`,
@@ -397,17 +437,14 @@ pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
 
 /// The same, with the socket of each.
 fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
+    let answered_bytes = AtomicUsize::new(0);
+    let sockets = sockets_in(&runtime_dirs());
+    let answers = ask_all(&sockets, |socket, patience| ask_status_within(socket, patience, &answered_bytes));
     let mut found = Vec::new();
-    for dir in runtime_dirs().iter().filter(|dir| trusted(dir)) {
-        let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        let mut sockets: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        sockets.retain(|socket| socket.extension().is_some_and(|extension| extension == "sock"));
-        sockets.sort();
-        for socket in sockets {
-            match ask_status(&socket) {
-                Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
-                Err(_) => socket_file::remove_if_dead(&socket),
-            }
+    for (socket, answer) in sockets.into_iter().zip(answers) {
+        match answer {
+            Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
+            Err(_) => socket_file::remove_if_dead(&socket),
         }
     }
     if let Some(path) = path {
@@ -418,6 +455,20 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     found
 }
 
+/// Returns the sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
+fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let mut sockets: Vec<PathBuf> = Vec::new();
+    for dir in dirs.iter().filter(|dir| trusted(dir)) {
+        let Ok(entries) = std::fs::read_dir(dir) else { continue };
+        let names = entries.flatten().map(|entry| entry.path());
+        let of_sockets = names.filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        let before = sockets.len();
+        sockets.extend(of_sockets.take(SOCKETS_MAX - before));
+        sockets[before..].sort();
+    }
+    sockets
+}
+
 /// Whether two paths lead to the same file or device.
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| {
@@ -426,4 +477,39 @@ pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
         Some(if metadata.rdev() != 0 { (0, 0, metadata.rdev()) } else { (metadata.dev(), metadata.ino(), 0) })
     };
     identity(a).is_some_and(|identity_a| identity(b) == Some(identity_a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_have_limits() {
+        let drives = |count: usize| format!("{{\"drives\":[{}]}}", vec!["{}"; count].join(","));
+        let answer = drives(DRIVES_MAX);
+        let Ok(Answer::Status(parsed)) = parse(answer.as_bytes(), answer.len()) else { panic!("an answer") };
+        assert_eq!(parsed.drives.len(), DRIVES_MAX);
+        let refused = |answer: &str, bytes_max| parse(answer.as_bytes(), bytes_max).err().expect("refused");
+        assert_eq!(refused(&answer, answer.len() - 1), "the answers of all servers are longer than 64 MiB");
+        assert_eq!(refused(&drives(DRIVES_MAX + 1), usize::MAX), "the answer has more than 4096 drives");
+        assert!(refused("HTTP/1.1 400", usize::MAX).starts_with("the answer is none of a Pumice server: "));
+        let error = parse(b"{\"error\":\"no\"}", usize::MAX);
+        assert!(matches!(error, Ok(Answer::Error { error }) if error == "no"));
+    }
+
+    #[test]
+    fn sockets_are_limited_and_in_order() {
+        let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+        for (dir, count) in dirs.iter().zip([2, SOCKETS_MAX, 1]) {
+            for number in 0..count {
+                std::fs::write(dir.path().join(format!("{number}.sock")), "").expect("a file");
+            }
+            std::fs::write(dir.path().join("other"), "").expect("a file");
+        }
+        let paths: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().to_path_buf()).collect();
+        let sockets = sockets_in(&paths);
+        assert_eq!(sockets.len(), SOCKETS_MAX);
+        assert_eq!(sockets[..2], [paths[0].join("0.sock"), paths[0].join("1.sock")]);
+        assert!(sockets[2..].iter().all(|socket| socket.starts_with(&paths[1])));
+    }
 }

@@ -1,0 +1,213 @@
+//! Questions at admin sockets. A server may be busy; what listens there may also be silent, or send without end: time,
+//! bytes and sockets have limits.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Longest answer. The report of a drive takes some 10 KiB.
+const ANSWER_MAX_BYTES: usize = 16 << 20;
+/// Bytes received at once.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Time limit for connecting, for the question, and, unless it needs longer, for the whole answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for those of many servers that are still to be asked after [`PATIENCE`].
+const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
+/// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
+const ASKED_MAX: usize = 16;
+
+/// Sends a line to the server at `socket`. Returns the line that it answers.
+///
+/// # Errors
+///
+/// If nobody accepts within `connecting`, or there is no whole answer within `answering`; if the answer is empty or
+/// longer than 16 MiB.
+pub(crate) fn ask_line(
+    socket: &Path,
+    line: &[u8],
+    connecting: Duration,
+    answering: Duration,
+) -> io::Result<Vec<u8>> {
+    let mut stream = socket_file::connect(socket, connecting)?;
+    stream.set_write_timeout(Some(connecting))?;
+    stream.write_all(line)?;
+    read_line(&mut stream, answering)
+}
+
+fn read_line(stream: &mut UnixStream, answering: Duration) -> io::Result<Vec<u8>> {
+    let wrong = |kind, message: String| Err(io::Error::new(kind, message));
+    let since = Instant::now();
+    let mut answer = Vec::new();
+    let mut received = vec![0; RECEIVE_BYTES];
+    loop {
+        let left = answering.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            let seconds = answering.as_secs_f32();
+            return wrong(ErrorKind::TimedOut, format!("no complete answer within {seconds} seconds"));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = match stream.read(&mut received) {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => continue,
+            Err(error) => return Err(error),
+        };
+        let received = &received[..count];
+        let end = received.iter().position(|byte| *byte == b'\n');
+        answer.extend_from_slice(&received[..end.unwrap_or(count)]);
+        if answer.len() > ANSWER_MAX_BYTES {
+            let limit = ANSWER_MAX_BYTES >> 20;
+            return wrong(ErrorKind::InvalidData, format!("the answer is longer than {limit} MiB"));
+        }
+        match count {
+            0 if answer.is_empty() => {
+                return wrong(ErrorKind::UnexpectedEof, "disconnected without an answer".to_string());
+            }
+            _ if count == 0 || end.is_some() => return Ok(answer),
+            _ => {}
+        }
+    }
+}
+
+/// Asks up to 16 servers at a time. `ask` gets a socket and its time limit. The results are in the order of the sockets.
+pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration) -> T + Sync) -> Vec<T> {
+    let since = Instant::now();
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(sockets.len()));
+    let work = || {
+        while let Some((index, socket)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            sockets.get(index).map(|socket| (index, socket))
+        } {
+            let result = ask(socket, patience_after(since.elapsed()));
+            results.lock().push((index, result));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..sockets.len().min(ASKED_MAX) {
+            // With fewer threads it only takes longer.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let mut results = results.into_inner();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Time limit for a server that is asked this long after the first. At most so many servers are silent for the longer
+/// one as are asked at a time.
+fn patience_after(elapsed: Duration) -> Duration {
+    if elapsed < PATIENCE { PATIENCE } else { PATIENCE_AFTERWARDS }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+
+    /// Far more than any of these tests needs.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Listens in a directory, reads the question of one client, and answers.
+    fn server(
+        dir: &tempfile::TempDir,
+        name: &str,
+        answer: impl FnOnce(UnixStream) -> io::Result<()> + Send + 'static,
+    ) -> PathBuf {
+        let path = dir.path().join(name);
+        let listener = UnixListener::bind(&path).expect("bound");
+        thread::spawn(move || {
+            let (stream, _) = listener.accept()?;
+            BufReader::new(&stream).read_line(&mut String::new())?;
+            answer(stream)
+        });
+        path
+    }
+
+    fn dir() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a directory")
+    }
+
+    #[test]
+    fn an_answer_is_one_line() {
+        let dir = dir();
+        let ask = |name, text: &'static str| {
+            let socket = server(&dir, name, move |mut stream| stream.write_all(text.as_bytes()));
+            ask_line(&socket, b"question\n", LONG, LONG)
+        };
+        assert_eq!(ask("a", "answer\n").expect("an answer"), b"answer");
+        assert_eq!(ask("b", "answer\nmore\n").expect("an answer"), b"answer");
+        assert_eq!(ask("c", "answer").expect("to the end"), b"answer");
+        assert_eq!(ask("d", "").expect_err("no answer").kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_answer_that_drips_has_a_time_limit() {
+        let dir = dir();
+        // A byte comes in time, the whole answer does not.
+        let socket = server(&dir, "drips", |mut stream| {
+            for _ in 0..400 {
+                stream.write_all(b" ")?;
+                thread::sleep(Duration::from_millis(10));
+            }
+            stream.write_all(b"late\n")
+        });
+        let error = ask_line(&socket, b"question\n", LONG, Duration::from_millis(500)).expect_err("late");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "no complete answer within 0.5 seconds");
+    }
+
+    #[test]
+    fn an_answer_without_end_has_a_limit() {
+        let dir = dir();
+        let sent = |name, bytes: usize| {
+            let socket = server(&dir, name, move |mut stream| {
+                let chunk = vec![b' '; 1 << 20];
+                for _ in 0..bytes >> 20 {
+                    stream.write_all(&chunk)?;
+                }
+                stream.write_all(b"\n")
+            });
+            ask_line(&socket, b"question\n", LONG, LONG)
+        };
+        assert_eq!(sent("long", ANSWER_MAX_BYTES).expect("the longest").len(), ANSWER_MAX_BYTES);
+        let error = sent("longer", ANSWER_MAX_BYTES * 2).expect_err("too long");
+        assert_eq!(error.to_string(), "the answer is longer than 16 MiB");
+    }
+
+    #[test]
+    fn servers_are_asked_side_by_side_and_answers_are_in_order() {
+        let dir = dir();
+        // None answers before all are asked.
+        let all_asked = Arc::new(Barrier::new(ASKED_MAX));
+        let sockets: Vec<PathBuf> = (0..ASKED_MAX)
+            .map(|number| {
+                let all_asked = Arc::clone(&all_asked);
+                server(&dir, &number.to_string(), move |mut stream| {
+                    all_asked.wait();
+                    writeln!(stream, "{number}")
+                })
+            })
+            .collect();
+        let answers = ask_all(&sockets, |socket, patience| {
+            let answer = ask_line(socket, b"question\n", patience, patience).ok()?;
+            String::from_utf8(answer).ok()?.parse::<usize>().ok()
+        });
+        assert_eq!(answers, (0..ASKED_MAX).map(Some).collect::<Vec<_>>());
+        assert!(ask_all(&[], |_, _| ()).is_empty());
+    }
+
+    #[test]
+    fn silent_servers_are_given_less_time_later() {
+        assert_eq!(patience_after(Duration::ZERO), PATIENCE);
+        assert_eq!(patience_after(PATIENCE), PATIENCE_AFTERWARDS);
+    }
+}

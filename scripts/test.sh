@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all tests, and tells at the end which were skipped for want of a tool or a right.
+# Runs all tests. Lists at the end the tests that were skipped because a tool or a permission is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

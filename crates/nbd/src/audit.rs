@@ -27,7 +27,7 @@ pub enum RefusalReason {
     Protocol,
     /// It did not use TLS, which is required.
     NoTls,
-    /// TLS failed, for example for want of a valid certificate.
+    /// TLS failed, for example because the client has no valid certificate.
     Tls,
     /// It asked for an export that does not exist.
     NoExport,

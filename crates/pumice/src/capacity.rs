@@ -6,8 +6,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 use status::{DriveState, StatusReport, path_text, shown};
 
+use crate::output::print_json;
 use crate::usage;
 
 /// Unit of the report, independent of the sector size of the drive.
@@ -20,15 +22,18 @@ const COLUMNS: [&str; 6] =
 #[command(
     after_help = "Columns, in sectors of 512 bytes: free_space: physical space left for data, physical_size: physical \
     space in use, logical_size: data stored, comp_ratio: logical_size / physical_size, provisioned_cap: logical capacity, \
-    space_flag: 1 if out of physical space. Without PATH, a last column shows the path of the drive.\n\n\
+    space_flag: 1 if out of physical space. Without PATH, a last column shows the path of the drive. JSON has bytes, and the names of `pumice status --json`.\n\n\
     Example: pumice capacity /srv/drive | awk 'NR > 1 && $6 == 1 { print \"out of space\" }'"
 )]
 pub(crate) struct Args {
     /// Drive (file or block device) [default: all drives being served]
     path: Option<PathBuf>,
     /// Omit the header line
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     no_header: bool,
+    /// Print JSON, in bytes: {"drives": [{"path": ..., "physical_available_bytes": ..., ...}]}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -38,6 +43,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let why = down.state_reason.as_deref().unwrap_or("no reason given");
             usage::complain(&usage::printable(&format!("warning: {}: down: {why}", shown(&down.path))));
         }
+    }
+    if args.json {
+        return print_json(&json!({ "drives": drives.iter().map(document).collect::<Vec<Value>>() }));
     }
     let mut out = std::io::stdout().lock();
     if !args.no_header {
@@ -52,6 +60,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the JSON of a drive. Its keys are those of `pumice status --json`.
+fn document(drive: &StatusReport) -> Value {
+    json!({
+        "path": path_text(&drive.path),
+        "physical_available_bytes": drive.physical_available_bytes,
+        "physical_used_bytes": drive.physical_used_bytes,
+        "logical_used_bytes": drive.logical_used_bytes,
+        "compression_ratio": drive.compression_ratio,
+        "logical_capacity_bytes": drive.logical_capacity_bytes,
+        "out_of_space": drive.out_of_space,
+    })
 }
 
 /// Values of a drive, in the order of the columns.

@@ -135,7 +135,7 @@ fn look(path: &Path) -> Result<bool> {
     let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", path.display()))?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !existed && !above.is_dir() {
-        bail!("{}: cannot make it: {} is no directory", path.display(), above.display());
+        bail!("{}: cannot be created: {} is not a directory", path.display(), above.display());
     }
     Ok(existed)
 }

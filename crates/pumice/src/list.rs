@@ -4,10 +4,12 @@ use std::io::Write;
 
 use anyhow::Result;
 use report::Table;
+use serde_json::{Value, json};
 use service::find_drives;
-use status::{DriveState, StatusReport, shown};
+use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::human;
+use crate::output::print_json;
 use crate::status::out_of_space;
 
 /// Placeholder for an unknown value.
@@ -18,24 +20,29 @@ const COLUMNS: [&str; 6] = ["PATH", "NBD", "CAPACITY", "USED", "RATIO", "STATE"]
 #[command(
     after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; CAPACITY: logical capacity; USED: \
     physical space in use, of what data may use; RATIO: compression ratio; STATE: online, read-only, poisoned, closed, or down: \
-    its server could not open it. `pumice status PATH` shows more of a drive, `pumice status --json` is for scripts.\n\n\
-    Example: pumice list"
+    its server could not open it. `pumice status PATH` shows more of a drive.\n\n\
+    Example: pumice list --json | jq -r '.drives[].nbd_uris[]'"
 )]
 pub(crate) struct Args {
     /// Omit the header line
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     no_header: bool,
+    /// Print JSON: {"drives": [{"path": ..., "state": ..., "nbd_uris": [...], ...}]}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut out = std::io::stdout().lock();
     let mut drives = find_drives(None);
+    drives.sort_by(|a, b| a.path.cmp(&b.path));
+    if args.json {
+        return print_json(&json!({ "drives": drives.iter().map(document).collect::<Vec<Value>>() }));
+    }
     if drives.is_empty() {
         crate::usage::complain("no drive is being served");
         return Ok(());
     }
-    drives.sort_by(|a, b| a.path.cmp(&b.path));
-    write!(out, "{}", render(&drives, !args.no_header))?;
+    write!(std::io::stdout(), "{}", render(&drives, !args.no_header))?;
     Ok(())
 }
 
@@ -50,14 +57,36 @@ fn render(drives: &[StatusReport], header: bool) -> String {
     table.to_text().lines().map(|line| line.trim_start().to_string() + "\n").collect()
 }
 
+/// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing is known.
+fn document(drive: &StatusReport) -> Value {
+    let is_known = drive.state != DriveState::Down;
+    let bytes = |bytes: u64| is_known.then_some(bytes);
+    let share = |share: f64| is_known.then_some(share);
+    json!({
+        "path": path_text(&drive.path),
+        "state": drive.state,
+        "state_reason": drive.state_reason,
+        "nbd_uris": nbd_uris(drive),
+        "logical_capacity_bytes": bytes(drive.logical_capacity_bytes),
+        "physical_used_bytes": bytes(drive.physical_used_bytes),
+        "physical_used_ratio": share(drive.physical_used_ratio),
+        "compression_ratio": share(drive.compression_ratio),
+        "out_of_space": is_known.then_some(drive.out_of_space),
+        "backing_full": is_known.then_some(drive.backing_full),
+    })
+}
+
+fn nbd_uris(drive: &StatusReport) -> &[String] {
+    drive.server.as_ref().map(|server| server.nbd_uris.as_slice()).unwrap_or_default()
+}
+
 fn cells(drive: &StatusReport) -> [String; 6] {
     let path = shown(&drive.path).to_string();
     if drive.state == DriveState::Down {
         let none = || NONE.to_string();
         return [path, none(), none(), none(), none(), drive.state.to_string()];
     }
-    let uris = drive.server.as_ref().map(|server| server.nbd_uris.as_slice()).unwrap_or_default();
-    let nbd = match uris {
+    let nbd = match nbd_uris(drive) {
         [] => NONE.to_string(),
         [only] => only.clone(),
         [first, more @ ..] => format!("{first} +{}", more.len()),

@@ -51,13 +51,10 @@ const RATIO_MAX: f64 = 1000.0;
 const SCAN_MAX_BYTES: u64 = 256 << 20;
 
 fn ratio_argument(text: &str) -> Result<f64, String> {
-    let ratio: f64 =
-        text.strip_suffix(":1").unwrap_or(text).parse().map_err(|_| format!("{text:?} is no ratio"))?;
-    if (RATIO_MIN..=RATIO_MAX).contains(&ratio) {
-        Ok(ratio)
-    } else {
-        Err(format!("a ratio from {RATIO_MIN} to {RATIO_MAX}"))
-    }
+    let ratio = text.strip_suffix(":1").unwrap_or(text).parse().ok();
+    ratio
+        .filter(|ratio| (RATIO_MIN..=RATIO_MAX).contains(ratio))
+        .ok_or_else(|| format!("expected a ratio from {RATIO_MIN} to {RATIO_MAX}, such as 2.5"))
 }
 
 /// The ratio to plan with, and its origin.
@@ -81,7 +78,7 @@ impl Args {
         let interval: Interval = serde_json::from_value(told.clone())
             .map_err(|_| anyhow!("{shown}: no predicted_drive.ratio; is it from `pumice scan --json`?"))?;
         if interval.low < RATIO_MIN || !interval.low.is_finite() {
-            bail!("{shown}: a ratio of {} cannot be", interval.low);
+            bail!("{shown}: invalid ratio {}: expected {RATIO_MIN} to {RATIO_MAX}", interval.low);
         }
         let text = if interval.low == interval.high {
             format!("all of the data was read ({shown})")

@@ -92,16 +92,13 @@ pub(crate) struct Args {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite())
-        .ok_or_else(|| format!("{text:?} is no number"))
+    text.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| "expected a number".to_string())
 }
 
 fn points(text: &str) -> Result<f64, String> {
     number(text).and_then(|points| match points {
         0.01..=50.0 => Ok(points / 100.0),
-        _ => Err("percentage points from 0.01 to 50".into()),
+        _ => Err("expected percentage points from 0.01 to 50".into()),
     })
 }
 
@@ -112,7 +109,7 @@ fn points_or_none(text: &str) -> Result<f64, String> {
 fn percent(text: &str) -> Result<f64, String> {
     number(text).and_then(|percent| match percent {
         50.0..=99.9999 => Ok(percent / 100.0),
-        _ => Err("a percentage from 50 to 99.9999".into()),
+        _ => Err("expected a percentage from 50 to 99.9999".into()),
     })
 }
 

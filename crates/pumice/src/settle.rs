@@ -130,7 +130,7 @@ fn show(bar: &ProgressBar, run: &SettleRunReport) {
 fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
     let path = shown(&args.path);
     let Some(run) = of(drive) else {
-        bail!("{path}: its server was started anew meanwhile; nothing is lost, settle it again");
+        bail!("{path}: its server was restarted meanwhile; nothing is lost, settle it again");
     };
     tell_of(&format!("{path}: run ended"), || print(args, before, drive, run));
     match run.state {

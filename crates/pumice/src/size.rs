@@ -8,17 +8,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Error for a text that is not a size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SizeError(String);
+/// Error for a text that is not a size. It names what was expected; the caller names the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SizeError;
 
 impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no size: write a number with K, M, G or T (1024) or KB, MB, GB or TB (1000)",
-            self.0
-        )
+        f.write_str("expected a size: a number with K, M, G or T (1024) or KB, MB, GB or TB (1000)")
     }
 }
 
@@ -42,18 +38,17 @@ impl FromStr for Size {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Size, SizeError> {
-        let error = || SizeError(text.to_string());
         let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits_end);
-        let unit = u128::from(unit_bytes(unit.trim_start()).ok_or_else(error)?);
+        let unit = u128::from(unit_bytes(unit.trim_start()).ok_or(SizeError)?);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         // A limit of 12 decimals keeps the arithmetic exact.
         if whole.is_empty() || fraction.len() > 12 || (number.contains('.') && fraction.is_empty()) {
-            return Err(error());
+            return Err(SizeError);
         }
-        let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| error())?;
-        let scaled = digits.checked_mul(unit).ok_or_else(error)? / 10_u128.pow(fraction.len() as u32);
-        Ok(Size(u64::try_from(scaled).map_err(|_| error())?))
+        let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| SizeError)?;
+        let scaled = digits.checked_mul(unit).ok_or(SizeError)? / 10_u128.pow(fraction.len() as u32);
+        Ok(Size(u64::try_from(scaled).map_err(|_| SizeError)?))
     }
 }
 

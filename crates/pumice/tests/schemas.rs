@@ -132,6 +132,47 @@ fn status_of_copies_and_of_a_drive_that_is_down() -> Outcome {
     Ok(())
 }
 
+/// Both for served drives, one of them down, and for none.
+#[test]
+fn list_and_capacity() -> Outcome {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let path = text(&drive.path());
+    let json = |arguments: &[&str]| -> Outcome<(Value, String)> {
+        let run = drive.pumice(&[arguments, &["--json"]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        valid(arguments[0], &run);
+        Ok((serde_json::from_str(&run.stdout)?, run.stderr))
+    };
+    for command in ["list", "capacity"] {
+        assert_eq!(json(&[command])?, (json!({"drives": []}), String::new()));
+    }
+    let idle = json(&["capacity", &path])?.0;
+    assert_eq!(idle["drives"][0]["logical_capacity_bytes"], 128 << 20, "{idle}");
+    let missing = drive.file("missing");
+    let table = |path: &str| format!("[[drive]]\npath = \"{path}\"\n");
+    let server = drive.serve_config(&(table(&path) + &table(&missing)), 1);
+    let status = drive.status();
+    let (list, _) = json(&["list"])?;
+    let [up, down] = &list["drives"].as_array().ok_or("drives")?[..] else { panic!("two drives: {list}") };
+    assert_eq!(up["nbd_uris"], json!([server.uri()]));
+    for (key, value) in up.as_object().ok_or("an object")?.iter().filter(|(key, _)| *key != "nbd_uris") {
+        assert_eq!(value, &status[key], "{key}");
+    }
+    assert_eq!((&down["path"], &down["state"]), (&json!(missing), &json!("down")));
+    assert!(down["state_reason"].is_string() && down["nbd_uris"] == json!([]), "{down}");
+    for key in ["logical_capacity_bytes", "physical_used_ratio", "compression_ratio", "out_of_space"] {
+        assert!(down[key].is_null(), "{key}: {down}");
+    }
+    let (capacity, warning) = json(&["capacity"])?;
+    assert!(warning.contains("missing: down: "), "{warning}");
+    let [served] = &capacity["drives"].as_array().ok_or("drives")?[..] else { panic!("{capacity}") };
+    for (key, value) in served.as_object().ok_or("an object")? {
+        assert_eq!(value, &status[key], "{key}");
+    }
+    assert!(server.stop().success());
+    Ok(())
+}
+
 #[test]
 fn doctor() {
     let drive = Drive::create(&["--size", "64M"]);

@@ -32,6 +32,12 @@ fn told<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
+/// Adds a value of the configuration file to an error that names only what was expected. On the command line clap does
+/// that.
+fn in_file(value: impl std::fmt::Debug, error: String) -> String {
+    if error.starts_with("expected ") { format!("invalid value {value:?}: {error}") } else { error }
+}
+
 /// Form of a value in the configuration file.
 pub(crate) trait InFile {
     const FORM: &'static str;
@@ -77,7 +83,7 @@ macro_rules! text_value {
                         f.write_str($expected)
                     }
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
-                        text.parse().map_err(E::custom)
+                        text.parse().map_err(|error| E::custom(in_file(text, error)))
                     }
                 }
                 deserializer.deserialize_str(Text)
@@ -101,7 +107,7 @@ text_value!(Io, IoChoice, "\"auto\", \"uring\" or \"plain\"", |text| match text 
     "auto" => Ok(IoChoice::Auto),
     "uring" => Ok(IoChoice::Uring),
     "plain" => Ok(IoChoice::Plain),
-    _ => Err(format!("{text:?} is none of auto, uring, plain")),
+    _ => Err("expected auto, uring or plain".to_string()),
 });
 default_value!(Io, IoChoice::Auto);
 
@@ -112,12 +118,12 @@ text_value!(DirectIo, Direct, "\"auto\", \"on\" or \"off\"", |text| match text {
     "auto" => Ok(Direct::Auto),
     "on" => Ok(Direct::On),
     "off" => Ok(Direct::Off),
-    _ => Err(format!("{text:?} is none of auto, on, off")),
+    _ => Err("expected auto, on or off".to_string()),
 });
 default_value!(DirectIo, Direct::Auto);
 
 text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
-    clap::ValueEnum::from_str(text, false).map_err(|_| format!("{text:?} is none of text, json"))
+    clap::ValueEnum::from_str(text, false).map_err(|_| "expected text or json".to_string())
 });
 default_value!(LogFormat, logging::Format::default());
 
@@ -163,7 +169,7 @@ text_value!(AbsoluteSocket, PathBuf, "a socket, \"unix:SOCKET\"", |text| {
 text_value!(AbsolutePath, PathBuf, "a path that begins with /", |text| {
     let path = PathBuf::from(text);
     let usable = path.is_absolute() && !text.contains('\0');
-    if usable { Ok(path) } else { Err(format!("{text:?} is not a path that begins with /")) }
+    if usable { Ok(path) } else { Err("expected a path that begins with /".to_string()) }
 });
 text_value!(Name, String, "a name of 1 to 4096 bytes", |text| {
     let usable = !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control);
@@ -174,7 +180,7 @@ text_value!(Name, String, "a name of 1 to 4096 bytes", |text| {
 pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
     match text.parse() {
         Ok(Address::Unix(path)) => Ok(path),
-        _ => Err(format!("{text:?} is not unix:SOCKET")),
+        _ => Err("expected unix:SOCKET".to_string()),
     }
 }
 
@@ -196,7 +202,7 @@ macro_rules! switch {
                 match text {
                     "on" => Ok($name(true)),
                     "off" => Ok($name(false)),
-                    _ => Err(format!("{text:?} is none of on, off")),
+                    _ => Err("expected on or off".to_string()),
                 }
             }
         }
@@ -221,10 +227,10 @@ macro_rules! size_value {
             fn check(size: Size) -> Result<$name, String> {
                 let (least, most): (Size, Size) = ($least, $most);
                 if size < least {
-                    return Err(format!("{} bytes are too few: write {}K or more", size.0, least.0 >> 10));
+                    return Err(format!("expected a size of {}K or more", least.0 >> 10));
                 }
                 if size > most {
-                    return Err(format!("{} bytes are too many: write {}G or less", size.0, most.0 >> 30));
+                    return Err(format!("expected a size of {}G or less", most.0 >> 30));
                 }
                 Ok($name(size))
             }
@@ -246,12 +252,12 @@ macro_rules! size_value {
                         f.write_str($name::FORM)
                     }
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
-                        text.parse().map_err(E::custom)
+                        text.parse().map_err(|error| E::custom(in_file(text, error)))
                     }
                     fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<$name, E> {
                         let size = u64::try_from(bytes);
                         let size = size.map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
-                        $name::check(Size(size)).map_err(E::custom)
+                        $name::check(Size(size)).map_err(|error| E::custom(in_file(bytes, error)))
                     }
                 }
                 deserializer.deserialize_any(SizeVisitor)
@@ -293,14 +299,15 @@ impl<'de> Deserialize<'de> for Levels {
                 f.write_str(Levels::FORM)
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Levels, E> {
-                text.parse().map_err(E::custom)
+                text.parse().map_err(|error| E::custom(in_file(text, error)))
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Levels, A::Error> {
-                let mut levels: Vec<String> = Vec::new();
-                while let Some(level) = list.next_element::<i64>()? {
-                    levels.push(level.to_string());
+                let mut levels: Vec<i64> = Vec::new();
+                while let Some(level) = list.next_element()? {
+                    levels.push(level);
                 }
-                levels.join(",").parse().map_err(de::Error::custom)
+                let text: Vec<String> = levels.iter().map(i64::to_string).collect();
+                text.join(",").parse().map_err(|error| de::Error::custom(in_file(levels, error)))
             }
         }
         deserializer.deserialize_any(LevelsVisitor)
@@ -324,9 +331,7 @@ macro_rules! percentage {
             fn from_str(text: &str) -> Result<$name, String> {
                 let number = text.strip_suffix('%').unwrap_or(text).parse();
                 let value = number.ok().filter(|value| (f64::from($from)..=f64::from($to)).contains(value));
-                value
-                    .map($name)
-                    .ok_or_else(|| format!("{text:?} is no share from {} to {} percent", $from, $to))
+                value.map($name).ok_or_else(|| format!("expected {}", $name::FORM))
             }
         }
 
@@ -339,10 +344,10 @@ macro_rules! percentage {
                         f.write_str($name::FORM)
                     }
                     fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
-                        number.to_string().parse().map_err(E::custom)
+                        number.to_string().parse().map_err(|error| E::custom(in_file(number, error)))
                     }
                     fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
-                        number.to_string().parse().map_err(E::custom)
+                        number.to_string().parse().map_err(|error| E::custom(in_file(number, error)))
                     }
                 }
                 deserializer.deserialize_any(PercentVisitor)
@@ -378,7 +383,7 @@ macro_rules! count {
             type Err = String;
             fn from_str(text: &str) -> Result<$name, String> {
                 let number = text.parse().ok().and_then($name::check);
-                number.ok_or_else(|| format!("{text:?} is no number from 1 to {}", $max))
+                number.ok_or_else(|| format!("expected a number from 1 to {}", $max))
             }
         }
 

@@ -48,7 +48,9 @@ fn affinity(patient: &Patient) -> Finding {
     };
     let allowed = allowed.trim();
     let (Some(usable), Some(all)) = (count(allowed), count(&online)) else {
-        return Finding::unknown(check, format!("{allowed:?} of {online:?} is no list"), advice);
+        let found =
+            format!("invalid list {allowed:?} or {online:?}: expected numbers and ranges of processors");
+        return Finding::unknown(check, found, advice);
     };
     let told = match usable {
         usable if usable >= all => format!("{whose} may run on all {all} processors"),

@@ -11,8 +11,9 @@ use crate::human;
 const UNKNOWN: &str = "unknown";
 
 /// Names of the lines that the summary omits.
-const DETAILS: [&str; 7] = [
+const DETAILS: [&str; 8] = [
     "Model",
+    "Serial Number",
     "Software Revision",
     "Power Consumption",
     "Atomic Write mode",
@@ -202,6 +203,8 @@ mod tests {
     fn every_detail_is_a_line() {
         let drive = StatusReport::default();
         assert_eq!(summary(&drive).len() + DETAILS.len(), lines(&drive).len());
+        // With the line of path and state, 15.
+        assert_eq!(summary(&drive).len(), 14);
     }
 
     #[test]

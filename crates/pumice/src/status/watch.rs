@@ -34,7 +34,7 @@ impl std::str::FromStr for Interval {
             Ok(seconds) if INTERVAL_SECONDS.contains(&seconds) => {
                 Ok(Interval(Duration::from_secs_f64(seconds)))
             }
-            _ => Err(format!("{text:?} is no interval: write seconds from 0.1 to 3600")),
+            _ => Err("expected seconds from 0.1 to 3600".to_string()),
         }
     }
 }

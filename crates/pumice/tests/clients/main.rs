@@ -20,3 +20,4 @@ mod nbdinfo;
 mod qemu;
 mod reload;
 mod tls;
+mod tutorial;

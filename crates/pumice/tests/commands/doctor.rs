@@ -220,7 +220,7 @@ fn processors_that_the_server_may_use() {
         ("0-7", "ok", "all 8"),
         ("2-3,6", "ok", "pinned to 3 of 8 processors (2-3,6)"),
         ("5", "warn", "pinned to 1 of 8"),
-        ("x", "unknown", "no list"),
+        ("x", "unknown", "invalid list"),
     ] {
         machine.put("proc/self/status", &format!("Name:\tpumice\nCpus_allowed_list:\t{list}"));
         assert_verdict(&check(), result, &[word]);
@@ -603,7 +603,7 @@ fn bad_input() {
     for (arguments, code, word) in [
         (&["doctor"][..], 2, "required"),
         (&["doctor", &path, "--size"], 2, "value"),
-        (&["doctor", &path, "--size", "big"], 2, "no size"),
+        (&["doctor", &path, "--size", "big"], 2, "expected a size"),
         (&["doctor", &path, "other"], 2, "unexpected"),
         (&["doctor", &path, "--fix"], 2, "unexpected"),
         (&["doctor", ""], 2, "value is required"),

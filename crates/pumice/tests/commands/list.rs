@@ -46,7 +46,7 @@ fn a_line_for_each_drive_of_the_servers() {
 
 #[test]
 fn wrong_usage() {
-    for wrong in [&["list", "/srv/drive"][..], &["list", "--json"]] {
+    for wrong in [&["list", "/srv/drive"][..], &["list", "--json", "--no-header"]] {
         let run = pumice(wrong);
         assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{wrong:?}: {run:?}");
     }

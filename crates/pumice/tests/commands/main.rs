@@ -22,6 +22,7 @@ mod loop_device;
 mod odd_paths;
 mod offload;
 mod privileges;
+mod project;
 mod refusals;
 mod resize;
 mod serve;

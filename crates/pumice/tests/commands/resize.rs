@@ -115,7 +115,7 @@ fn bad_input_changes_nothing() {
             (vec![command, &drive.file("text"), "1G"], 1, "not a Pumice drive"),
             (vec![command, "/", "1G"], 1, "directory"),
             (vec![command, &path], 2, "required"),
-            (vec![command, &path, "big"], 2, "no size"),
+            (vec![command, &path, "big"], 2, "expected a size"),
             (vec![command, &path, "-1"], 2, "unexpected"),
             (vec![command, &path, "0"], 1, "less than"),
             (vec![command, &path, "90000T"], 1, if command == "set-size" { "four times" } else { "256 TiB" }),

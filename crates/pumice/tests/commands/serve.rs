@@ -1,6 +1,6 @@
 //! `pumice serve`
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
@@ -97,6 +97,53 @@ fn two_signals_in_one_instant_are_one() -> Outcome {
         assert!(server.wait().success(), "{}", drive.log());
         assert_eq!(drive.status()["recovery"]["clean"], true);
     }
+    Ok(())
+}
+
+/// A client that asks for more than the sockets hold and reads none of it. Its requests stay in flight.
+fn client_that_does_not_read(socket: &std::path::Path) -> Outcome<UnixStream> {
+    const READS: u64 = 8;
+    const READ_BYTES: u32 = 4 << 20;
+    let mut client = UnixStream::connect(socket)?;
+    let mut greeting = [0; 18];
+    client.read_exact(&mut greeting)?;
+    // Fixed newstyle without zeros, then NBD_OPT_EXPORT_NAME of the default export.
+    let mut hello = 3_u32.to_be_bytes().to_vec();
+    hello.extend(b"IHAVEOPT");
+    hello.extend([1_u32.to_be_bytes(), 0_u32.to_be_bytes()].concat());
+    client.write_all(&hello)?;
+    let mut export = [0; 10];
+    client.read_exact(&mut export)?;
+    for number in 0..READS {
+        let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+        request.extend([0; 4]);
+        request.extend(number.to_be_bytes());
+        request.extend(0_u64.to_be_bytes());
+        request.extend(READ_BYTES.to_be_bytes());
+        client.write_all(&request)?;
+    }
+    Ok(client)
+}
+
+/// The server waits for its client for some seconds after the first signal. The second one arrives when the first is no
+/// longer the same request.
+#[test]
+fn a_second_signal_ends_the_server_at_once() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut server = drive.serve(&[]);
+    let client = client_that_does_not_read(&server.socket())?;
+    wait_until("the client", || drive.log().contains("client connected"));
+    server.ask_to_stop();
+    wait_until("the first signal", || drive.log().contains("a second signal stops at once"));
+    // Longer than two signals count as one.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    server.ask_to_stop();
+    assert_eq!(server.wait().code(), Some(1), "{}", drive.log());
+    assert!(drive.log().contains("stopped at once; the drives recover"), "{}", drive.log());
+    drop(client);
+    let status = drive.status();
+    assert_eq!(status["recovery"]["clean"], false);
+    assert_eq!(drive.pumice(&["check", &text(&drive.path())]).code, Some(0));
     Ok(())
 }
 

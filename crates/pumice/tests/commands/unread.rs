@@ -53,6 +53,63 @@ fn what_was_done_is_done() -> Outcome {
     Ok(())
 }
 
+/// Runs a command whose standard error is closed or full, and returns its exit code.
+fn unheard(drive: &Drive, redirection: &str, arguments: &[&str]) -> Option<i32> {
+    let script = format!("exec \"$0\" \"$@\" {redirection}");
+    let mut command = Command::new("timeout");
+    command.args(["180", "sh", "-c", &script, env!("CARGO_BIN_EXE_pumice")]).args(arguments);
+    command.env("PUMICE_RUNTIME_DIR", drive.runtime_dir()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.status().expect("coreutils are installed").code()
+}
+
+/// A panic would be 134, and a message that cannot be written must not change the code.
+#[test]
+fn errors_that_nobody_reads_keep_their_code() -> Outcome {
+    for redirection in ["2>&-", "2>/dev/full"] {
+        let drive = Drive::create(&["--size", "64M"]);
+        let (path, missing) = (text(&drive.path()), drive.file("missing"));
+        let config = drive.file("pumice.toml");
+        std::fs::write(&config, format!("[[drive]]\npath = \"{missing}\"\n"))?;
+        let commands: [(&[&str], i32); 12] = [
+            (&["list"], 0),
+            (&["capacity", &path], 0),
+            (&["status", &missing], 1),
+            (&["create", &path, "--size", "32M"], 1),
+            (&["set-size", &path, "1M"], 1),
+            (&["wipe", &path], 1),
+            (&["serve", "--config", &config], 1),
+            (&["serve", &missing], 1),
+            (&["check", &missing], 3),
+            (&["frobnicate"], 2),
+            (&["create", &path, "--size", "many"], 2),
+            (&["check", &path], 0),
+        ];
+        for (arguments, code) in commands {
+            assert_eq!(unheard(&drive, redirection, arguments), Some(code), "{redirection} {arguments:?}");
+        }
+        let done = ["set-capacity", &path, "1G"];
+        assert_eq!(unheard(&drive, redirection, &done), Some(0), "{redirection}: changed, with a warning");
+        assert_eq!(drive.status()["logical_capacity_bytes"], 1 << 30);
+    }
+    Ok(())
+}
+
+/// The log goes to standard error. A drive must not be opened in its place.
+#[test]
+fn a_server_whose_standard_error_is_closed_serves() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let mut command = Command::new("sh");
+    let script = "exec \"$0\" serve \"$1\" 2>&-";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_pumice"), &text(&drive.path())]);
+    command.env("PUMICE_LOG", "debug");
+    let server = drive.start(command, 1);
+    assert_eq!(drive.status()["state"], "online");
+    assert!(server.stop().success());
+    let check = drive.pumice(&["check", &text(&drive.path()), "--deep"]);
+    assert_eq!(check.code, Some(0), "{check:?}");
+    Ok(())
+}
+
 #[test]
 fn faults_that_nobody_reads_are_faults() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);

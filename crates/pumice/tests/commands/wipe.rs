@@ -77,7 +77,7 @@ fn bad_input_wipes_nothing() {
         (vec!["wipe", "--yes"], 2, "required"),
         (vec!["wipe", &path, "--yes", "--capacity", "0"], 1, "capacity"),
         (vec!["wipe", &path, "--yes", "--capacity", "300T"], 1, "256 TiB"),
-        (vec!["wipe", &path, "--yes", "--capacity", "some"], 2, "no size"),
+        (vec!["wipe", &path, "--yes", "--capacity", "some"], 2, "expected a size"),
         (vec!["format", &path, "--yes"], 2, "--sector"),
         (vec!["format", &path, "--yes", "--sector", "520"], 2, "520"),
         (vec!["format", &drive.file("text"), "--yes", "--sector", "512"], 1, "not a Pumice drive"),

@@ -101,6 +101,28 @@ fn samples_with_an_interval() {
     assert_eq!(again["codecs"][0]["stored"], report["codecs"][0]["stored"]);
 }
 
+/// Reading stops when the estimate is good enough. A group of 32 KiB reaches over several small files, and the head of
+/// each is read too where its name has no extension.
+#[test]
+fn of_many_small_files_only_a_fraction_is_read() {
+    const FILES: u64 = 8000;
+    const FILE_BYTES: u64 = 8 << 10;
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let bytes = sample(1, (FILES * FILE_BYTES) as usize);
+    for (number, bytes) in bytes.chunks(FILE_BYTES as usize).enumerate() {
+        fs::write(folder.path().join(number.to_string()), bytes).expect("written");
+    }
+    let more = ["--precision", "4", "--unit-precision", "0", "--compare", "lz4", "--seed", "1"];
+    let report = json(&[&[text(folder.path()).as_str()], &more[..]].concat());
+    assert_eq!(report["mode"], "sample");
+    assert_eq!(report["data"]["data_bytes"], FILES * FILE_BYTES);
+    let read = report["read"]["bytes"].as_u64().expect("bytes");
+    assert!(read < FILES * FILE_BYTES / 4, "{}", report["read"]);
+    let stored = &report["codecs"][0]["stored"];
+    let [low, high] = ["low", "high"].map(|end| stored[end].as_f64().expect("a number"));
+    assert!(high - low <= 0.0801, "{stored}");
+}
+
 #[test]
 fn standard_input() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))

@@ -65,8 +65,7 @@ impl FromStr for WarnAt {
                 Ok(WarnAt(levels))
             }
             _ => Err(format!(
-                "{text:?} are no levels: write up to {LEVELS_MAX} whole percentages from 1 to 100, rising, such as \
-                 80,90,95, or off"
+                "expected up to {LEVELS_MAX} whole percentages from 1 to 100, rising, such as 80,90,95, or off"
             )),
         }
     }

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How long to wait for others that bind sockets in the same directory, which takes them a moment.
+/// Longest wait for others that bind sockets in the same directory, which takes them a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of attempts to get a lock, or a place among the clients of a server.
 const POLL: Duration = Duration::from_millis(1);
@@ -24,6 +24,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
 pub enum Error {
     #[error("another server is listening there")]
     InUse,

@@ -47,7 +47,7 @@ fn render(drives: &[StatusReport], header: bool) -> String {
     for drive in drives {
         table.row(cells(drive));
     }
-    table.to_text().lines().map(|line| line.trim_start().to_string() + "\n").collect()
+    table.to_indented_text(0)
 }
 
 fn cells(drive: &StatusReport) -> [String; 6] {

@@ -41,7 +41,7 @@ pub(super) fn check_writers(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether users other than the owner and the group can read a file.
+/// Returns whether users other than the owner and the group can read a file.
 pub(super) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & READABLE_BY_OTHERS != 0)
 }
@@ -70,7 +70,7 @@ fn other_writer(metadata: &Metadata) -> Option<String> {
     }
 }
 
-/// Whether some users of the machine have no number here, as in a container of an ordinary user.
+/// Returns whether some users of the machine have no number here, as in a container of an ordinary user.
 fn in_user_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     !map.split_whitespace().eq(["0", "0", "4294967295"])
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_program_of_a_command_is_its_first_word() {
-        assert_eq!(program(" /usr/local/bin/tell --now"), Some(PathBuf::from("/usr/local/bin/tell")));
+        assert_eq!(program(" /usr/local/bin/notify --now"), Some(PathBuf::from("/usr/local/bin/notify")));
         assert_eq!(program("logger full"), None);
     }
 }

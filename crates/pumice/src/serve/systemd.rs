@@ -11,22 +11,22 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Reports that drives are being served.
 pub(super) fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={status}"));
+    notify(&format!("READY=1\nSTATUS={status}"));
 }
 
 /// Reports that the configuration is being reloaded. [`ready`] ends this state.
 pub(super) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
 }
 
 /// Reports that drives are being closed.
 pub(super) fn stopping() {
-    tell("STOPPING=1");
+    notify("STOPPING=1");
 }
 
-fn tell(state: &str) {
+fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, state) {
         tracing::debug!(%error, "cannot notify the service manager");

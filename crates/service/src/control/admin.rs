@@ -406,7 +406,7 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     found
 }
 
-/// Whether two paths lead to the same file or device.
+/// Returns whether two paths lead to the same file or device.
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;

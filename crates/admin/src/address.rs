@@ -48,8 +48,8 @@ fn split_port(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether the value of a `Host` header names this machine: an IP address, `localhost` or `name`. A page of another origin
-/// that has its own name resolve to a loopback address (DNS rebinding) has that name there.
+/// Returns whether the value of a `Host` header names this machine: an IP address, `localhost` or `name`. A page of
+/// another origin that has its own name resolve to a loopback address (DNS rebinding) has that name there.
 pub(crate) fn is_host(value: &str, name: &str) -> bool {
     let host = split_port(value).map_or(value, |(host, _)| host);
     let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);

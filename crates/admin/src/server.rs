@@ -34,7 +34,7 @@ const HEADERS_MAX: usize = 64;
 /// Clients of a Unix socket that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// What is known of a server at present.
+/// Present state of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Monitored {
     /// Reports of all drives.
@@ -76,6 +76,7 @@ impl Default for Limits {
 
 /// The server cannot listen.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HttpError {
     /// The address is open to the network.
     #[error("{0}: anyone on the network could read the status: listen on 127.0.0.1, or use --insecure")]

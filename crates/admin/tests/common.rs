@@ -23,7 +23,7 @@ pub fn monitored(drives: Vec<StatusReport>) -> Monitored {
     Monitored { drives, clients }
 }
 
-/// A served drive that tells everything.
+/// A served drive whose report has every value.
 pub fn full_report(path: &str) -> StatusReport {
     let kind = KindReport {
         count: 7,
@@ -142,7 +142,7 @@ pub fn named(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a tool is there; says so if not.
+/// Returns whether a tool is there; says so if not.
 pub fn needs(tool: &str) -> bool {
     let there = Command::new(tool).arg("--version").output().is_ok();
     if !there {

@@ -1,4 +1,4 @@
-//! What `deploy` has for Prometheus and Grafana: every metric it names is exported, every alert is tested, and the tools
+//! Files of `deploy` for Prometheus and Grafana: every metric they name is exported, every alert is tested, and the tools
 //! that it is for accept it.
 
 mod common;
@@ -67,12 +67,12 @@ fn every_alert_is_tested_both_ways() -> Outcome {
     let mut lines = tests.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
         let Some(alert) = line.strip_prefix("alertname: ") else { continue };
-        let told = lines.peek().is_some_and(|line| *line == "exp_alerts:");
-        tested.entry(alert).or_default()[usize::from(told)] = true;
+        let fires = lines.peek().is_some_and(|line| *line == "exp_alerts:");
+        tested.entry(alert).or_default()[usize::from(fires)] = true;
     }
     assert!(alerts.len() > 15, "{alerts:?}");
     for alert in &alerts {
-        assert_eq!(tested.get(alert), Some(&[true, true]), "{alert}: [silent, told]");
+        assert_eq!(tested.get(alert), Some(&[true, true]), "{alert}: [silent, fired]");
     }
     assert!(tested.keys().all(|alert| alerts.contains(alert)), "a test of an alert that does not exist");
     assert_all_exported(&named(&tests));
@@ -120,7 +120,7 @@ fn every_expression_of_the_dashboard_is_one() -> Outcome {
 }
 
 #[test]
-fn panels_are_told_apart_and_do_not_overlap() -> Outcome {
+fn panels_have_distinct_titles_and_do_not_overlap() -> Outcome {
     let dashboard = dashboard()?;
     let panels = dashboard["panels"].as_array().ok_or("no panels")?;
     let ids: BTreeSet<Option<u64>> = panels.iter().map(|panel| panel["id"].as_u64()).collect();

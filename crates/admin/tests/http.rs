@@ -114,7 +114,7 @@ fn assert_code(answer: &str, code: u16) {
 }
 
 #[test]
-fn tells_what_it_has() -> Outcome {
+fn answers_what_it_has() -> Outcome {
     let server = Server::usual()?;
     let metrics = server.get("/metrics")?;
     assert_code(&metrics, 200);

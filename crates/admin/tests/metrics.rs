@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use common::{families, full_report, monitored, needs, project, series};
 use status::StatusReport;
 
-/// What `promtool check metrics` says; nothing if all is well.
+/// Returns the output of `promtool check metrics`; empty if it finds nothing wrong.
 fn check(text: &str) -> Result<String, std::io::Error> {
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])

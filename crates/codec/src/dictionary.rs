@@ -32,6 +32,7 @@ struct Inner {
 
 /// Reason why bytes cannot be a dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DictionaryError {
     /// The id 0, which means "none".
     #[error("dictionary id 0 stands for no dictionary: use one from 1 to 65535")]
@@ -122,7 +123,7 @@ impl Dictionary {
         Some(tables)
     }
 
-    /// Whether both are clones of the same dictionary, not only equal.
+    /// Returns whether both are clones of the same dictionary, not only equal.
     pub(crate) fn is(&self, other: &Dictionary) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

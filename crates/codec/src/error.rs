@@ -3,6 +3,7 @@ use crate::CodecId;
 /// Reason why a payload could not be decompressed. The payload does not hold what its record's header states,
 /// and reading it again is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CodecError {
     /// A codec byte of a newer version, or a corrupt one.
     #[error("unknown codec {0} (written by a newer version, or corrupt)")]

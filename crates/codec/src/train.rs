@@ -14,6 +14,7 @@ use crate::{
 
 /// Reason why samples gave no dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// zstd refused them: they are too few or too short, or nothing in them repeats.
     #[error("{samples} samples of {bytes} bytes together make no dictionary: {reason}")]
@@ -107,7 +108,7 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
     Ok(dictionary)
 }
 
-/// Whether a sample is useful. Blocks that cannot profit from a dictionary would displace others.
+/// Returns whether a sample is useful. Blocks that cannot profit from a dictionary would displace others.
 pub(crate) fn fit(sample: &[u8]) -> bool {
     fill_word(sample).is_none() && !looks_incompressible(sample)
 }

@@ -40,7 +40,7 @@ pub(crate) struct Encoder {
     // The first field, so that it is dropped before the tables that it refers to.
     context: CCtx<'static>,
     level: i8,
-    /// Whether frames are cut, and the currently set length of zstd blocks.
+    /// Cutting of frames (true: they are cut), and the currently set length of zstd blocks.
     cut: bool,
     block_bytes: usize,
     /// The dictionary that `context` refers to, and its tables.

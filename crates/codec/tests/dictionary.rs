@@ -46,7 +46,7 @@ fn a_dictionary_gains_on_what_it_was_trained_for() {
 }
 
 #[test]
-fn memory_is_told_as_tables_are_made() {
+fn memory_grows_as_tables_are_made() {
     let dictionary = trained(1);
     let before = dictionary.memory_bytes();
     assert!(before > dictionary.bytes().len());

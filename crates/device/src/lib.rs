@@ -14,7 +14,7 @@ pub struct Geometry {
     pub preferred_bytes: u32,
     /// Largest single read or write, in bytes.
     pub max_transfer_bytes: u32,
-    /// Whether everything that changes data is refused.
+    /// True if everything that changes data is refused.
     pub read_only: bool,
 }
 

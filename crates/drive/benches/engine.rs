@@ -1,6 +1,6 @@
 //! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one run.
 //!
-//! Where requests are long enough that the drive compresses blocks together, the bare side compresses the same frames.
+//! If requests are long enough that the drive compresses blocks together, the bare side compresses the same frames.
 //!
 //! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several rounds in which
 //! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and

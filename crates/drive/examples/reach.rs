@@ -1,4 +1,4 @@
-//! What the drive makes of a corpus: ratios out of its status, and the processor time of reading.
+//! Compression of a corpus by the drive: ratios out of its status, and the processor time of reading.
 //!
 //! `cargo run --release -p drive --example reach -- DIR [foreground|own|all|fio|speed]`: each file of DIR on a drive of its own, then all of
 //! them on one. Media are memory, one thread; time is CPU time of the thread.
@@ -113,7 +113,7 @@ fn read_times(drive: &Drive<MemoryMedia>, bytes: usize) -> [f64; 2] {
     })
 }
 
-/// What the bare codec makes of it, in bytes: zstd 1 in units of 32 KiB; zstd 1 with a dictionary, trained on every 17th
+/// Size of the data compressed by the bare codec, in bytes: zstd 1 in units of 32 KiB; zstd 1 with a dictionary, trained on every 17th
 /// block, at 4 KiB; zstd 3 in units of 128 KiB, each rounded up to 4 KiB.
 fn bare(data: &[u8]) -> [u64; 3] {
     let sum = |level: i8, unit: usize, round: usize, dictionary: Option<&Dictionary>| -> u64 {

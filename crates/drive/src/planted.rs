@@ -62,7 +62,7 @@ impl Planted {
         Planted {}
     }
 
-    /// Whether the drive makes this mistake.
+    /// Returns whether the drive makes this mistake.
     #[cfg(feature = "planted-bugs")]
     pub(crate) fn has(self, bug: PlantedBug) -> bool {
         self.bug == Some(bug)

@@ -1,4 +1,4 @@
-//! What all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
+//! State that all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -116,10 +116,10 @@ impl<M: Media> Drop for Entered<'_, M> {
             // Whatever was begun is incomplete.
             core.poison("a panic inside the engine: its state cannot be trusted".into());
         }
-        if let Some(broken) = core.log.broken_invariant().filter(|_| !std::thread::panicking()) {
-            core.poison(format!("the log's state is inconsistent: {broken}"));
+        if let Some(broken) = core.broken_invariant().filter(|_| !std::thread::panicking()) {
+            core.poison(format!("the engine's state is inconsistent: {broken}"));
             drop(core);
-            panic!("the log's state is inconsistent: {broken}");
+            panic!("the engine's state is inconsistent: {broken}");
         }
         let sealed = core.log.take_outbox();
         drop(core);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use codec::CodecId;
-use common::{assert_sound, create_options, run, spawner};
-use drive::{CreateOptions, Drive, OpenOptions, Settle, SettleStep};
+use common::{assert_sound, new_media, run, spawner};
+use drive::{Drive, OpenOptions, Settle, SettleStep};
 use media::MemoryMedia;
 
 type Memory = Drive<MemoryMedia>;
@@ -53,14 +53,23 @@ fn story(n: u64) -> Vec<u8> {
 }
 
 fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Memory {
-    let options = OpenOptions { sample_blocks: 256, ..OpenOptions::new(entropy, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("open")
+    open_with(media, OpenOptions::new(entropy, spawner()))
+}
+
+fn open_with(media: &Arc<MemoryMedia>, options: OpenOptions) -> Memory {
+    run(Drive::open(media.clone(), OpenOptions { sample_blocks: 256, ..options })).expect("open")
+}
+
+/// Checks the blocks of all kinds, and the drive.
+fn assert_holds_all(drive: &Memory, kinds: u8) {
+    for kind in 0..kinds {
+        assert_holds(drive, kind * 3, first_of(kind), EACH);
+    }
+    assert_sound(drive);
 }
 
 fn new_drive() -> (Arc<MemoryMedia>, Memory) {
-    let media = Arc::new(MemoryMedia::new(64 << 20));
-    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
-    run(Drive::create(&*media, &create)).expect("create");
+    let media = new_media(codec::Policy::Auto);
     let drive = open(&media, 1);
     (media, drive)
 }
@@ -104,7 +113,7 @@ fn settle_all(drive: &Memory) -> SettleStep {
 
 #[test]
 fn what_is_settled_is_settled_again_once_for_each_training_that_helps() {
-    let assert_tells = |drive: &Memory| {
+    let assert_reports = |drive: &Memory| {
         let mut back = vec![0; 600 * BLOCK];
         run(drive.read(0, &mut back)).expect("read");
         assert!(back.chunks_exact(BLOCK).zip(0..).all(|(block, n)| block == story(n)));
@@ -127,14 +136,14 @@ fn what_is_settled_is_settled_again_once_for_each_training_that_helps() {
     run(drive.checkpoint()).expect("checkpoint");
     let more = settle(&drive, Settle::Again);
     assert_eq!(more.blocks_count, 0, "what gained lies elsewhere, and what did not still does not: {more:?}");
-    assert_tells(&drive);
+    assert_reports(&drive);
     assert_sound(&drive);
     drop(drive);
     let drive = open(&media, 2);
     assert_eq!(settle(&drive, Settle::Again).blocks_count, 0, "for good");
     let left = run(drive.gain_of_settling_again()).expect("gain").unwrap_or(1.0);
     assert!(left < 1.03, "{left}");
-    assert_tells(&drive);
+    assert_reports(&drive);
     assert_sound(&drive);
 }
 
@@ -196,17 +205,11 @@ fn places_for_dictionaries_are_made_free() {
     assert!(moved > 0 && moved <= (gone + 1) * EACH, "{moved} blocks for {gone}");
     assert!(!drive.wants_dictionary_places() && drive.training_is_due());
     assert!(!run(drive.train()).expect("train").ids.is_empty(), "the sample was kept");
-    for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, first_of(kind), EACH);
-    }
-    assert_sound(&drive);
+    assert_holds_all(&drive, kinds);
     // Not closed: moved data must be durable, because the catalog no longer holds the dictionaries.
     drop(drive);
     let drive = open(&media, 2);
-    for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, first_of(kind), EACH);
-    }
-    assert_sound(&drive);
+    assert_holds_all(&drive, kinds);
 }
 
 /// Compression takes time, and hosts write meanwhile.
@@ -231,8 +234,7 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
         }
         work();
     });
-    let options = OpenOptions { sample_blocks: 256, compute, ..OpenOptions::new(300, spawner()) };
-    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let drive = open_with(&media, OpenOptions { compute, ..OpenOptions::new(300, spawner()) });
     let before = drive.dictionaries().len();
     *host.lock().expect("one thread") = Some(drive.clone());
     for _ in 0..10_000 {
@@ -245,10 +247,7 @@ fn what_is_overwritten_meanwhile_hides_nothing_that_needs_a_dictionary() {
     run(drive.close()).expect("close");
     drop(drive);
     let drive = open(&media, 2);
-    for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, first_of(kind), EACH);
-    }
-    assert_sound(&drive);
+    assert_holds_all(&drive, kinds);
 }
 
 /// Two callers: a step of one ends after the other has ended that pass and begun the next.
@@ -270,8 +269,7 @@ fn a_late_step_says_nothing_of_the_next_pass() {
         }
         work();
     });
-    let options = OpenOptions { sample_blocks: 256, compute, ..OpenOptions::new(300, spawner()) };
-    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let drive = open_with(&media, OpenOptions { compute, ..OpenOptions::new(300, spawner()) });
     *other.lock().expect("one thread") = Some(drive.clone());
     let (mut passes, before) = (0, drive.dictionaries().len());
     for _ in 0..20_000 {
@@ -285,10 +283,7 @@ fn a_late_step_says_nothing_of_the_next_pass() {
     }
     assert!(other.lock().expect("one thread").is_none(), "nobody came between");
     assert!(drive.dictionaries().len() < before, "nothing was forgotten");
-    for kind in 0..kinds {
-        assert_holds(&drive, kind * 3, first_of(kind), EACH);
-    }
-    assert_sound(&drive);
+    assert_holds_all(&drive, kinds);
 }
 
 #[test]

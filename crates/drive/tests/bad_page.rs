@@ -98,7 +98,7 @@ fn the_drive_opens_and_goes_on_wherever_the_page_is() {
         let count = life(&media, &tasks, &[bad], &when);
         assert_eq!(count, 1, "{when}");
         let drive = tasks.open(&media, |options| options.read_only = true);
-        assert_eq!(drive.status().segments_bad_count, 1, "{when}: told by a drive that is only looked at");
+        assert_eq!(drive.status().segments_bad_count, 1, "{when}: reported by a drive opened read-only");
     }
 }
 

@@ -83,17 +83,17 @@ fn with_little_memory_it_takes_more_passes_and_finds_the_same() {
 }
 
 #[test]
-fn progress_is_told_to_the_end() {
+fn progress_is_reported_to_the_end() {
     let (media, _) = spread(40);
     let drive = open(&media, 2);
-    let mut told = Vec::new();
-    let report = run(drive.examine(options(true), |progress| told.push(progress))).expect("check");
+    let mut steps = Vec::new();
+    let report = run(drive.examine(options(true), |progress| steps.push(progress))).expect("check");
     assert_eq!(
-        told.iter().rfind(|told| matches!(told, CheckProgress::Map { .. })),
+        steps.iter().rfind(|steps| matches!(steps, CheckProgress::Map { .. })),
         Some(&CheckProgress::Map { nodes_count: report.nodes_counts.iter().sum() })
     );
     let total_bytes = report.records_bytes;
-    assert_eq!(told.last(), Some(&CheckProgress::Records { done_bytes: total_bytes, total_bytes }));
+    assert_eq!(steps.last(), Some(&CheckProgress::Records { done_bytes: total_bytes, total_bytes }));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn changes_in_memory_count() {
 }
 
 #[test]
-fn a_bad_record_is_told_with_all_its_places() {
+fn a_bad_record_is_reported_with_all_its_places() {
     let (media, image) = spread(40);
     let record = image.newest(RecordKind::Data, place(7));
     image.flip_bit(record.payload() + 100);
@@ -137,7 +137,7 @@ fn a_bad_record_is_told_with_all_its_places() {
 }
 
 #[test]
-fn all_bad_records_of_a_read_are_told_and_no_others() {
+fn all_bad_records_of_a_read_are_reported_and_no_others() {
     let (media, image) = spread(60);
     let positions = [3, 4, 5, 31].map(|i| image.newest(RecordKind::Data, place(i)).position);
     positions.into_iter().for_each(|position| image.flip_bit(position + 1));
@@ -151,7 +151,7 @@ fn all_bad_records_of_a_read_are_told_and_no_others() {
 }
 
 #[test]
-fn a_bad_node_is_told_with_the_range_it_maps() {
+fn a_bad_node_is_reported_with_the_range_it_maps() {
     for level in 0..3_u16 {
         let (media, image) = spread(40);
         // The checkpoint of a later run follows, so that opening does not read the nodes.
@@ -217,7 +217,7 @@ fn half_a_checkpoint_after_a_power_cut_is_no_fault() {
     let report = examine(&media, true);
     assert_eq!(report.faults, []);
     let damaged = report.checkpoints.iter().filter(|found| matches!(found.state, CopyState::Damaged(_)));
-    assert_eq!(damaged.count(), 1, "told all the same: {:?}", report.checkpoints);
+    assert_eq!(damaged.count(), 1, "reported all the same: {:?}", report.checkpoints);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_new_drive_has_no_checkpoint_before_its_first() {
 }
 
 #[test]
-fn a_table_that_does_not_add_up_is_told() {
+fn a_table_that_does_not_add_up_is_reported() {
     let (media, image) = spread(40);
     let record = image.newest(RecordKind::Data, place(0));
     let (segment, _) = image.geometry().locate(record.position).expect("inside");
@@ -246,7 +246,7 @@ fn a_table_that_does_not_add_up_is_told() {
 }
 
 #[test]
-fn overlapping_records_are_told() {
+fn overlapping_records_are_reported() {
     let (media, drive) = new_drive(PHYSICAL, LOGICAL);
     [0, 6].into_iter().for_each(|block| write(&drive, block));
     run(drive.close()).expect("close");

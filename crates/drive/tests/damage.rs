@@ -51,7 +51,7 @@ fn closed_with(blocks: u64) -> (Arc<MemoryMedia>, Image) {
 }
 
 #[test]
-fn a_flipped_bit_is_told_with_its_block_and_the_others_are_read() {
+fn a_flipped_bit_is_reported_with_its_block_and_the_others_are_read() {
     let (media, image) = closed_with(50);
     image.flip_bit(image.newest(RecordKind::Data, 7).payload() + 100);
     let drive = open(&media, 2);
@@ -500,7 +500,7 @@ fn leaves_that_cannot_be_loaded_keep_no_others_from_being_accounted_for() {
 }
 
 #[test]
-fn a_gap_is_noticed_also_when_only_later_segments_tell() {
+fn a_gap_is_noticed_also_when_only_later_segments_show_it() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     // All packs in the first segment. No pack before the second segment calls any of them durable.
     (0..400).for_each(|block| write(&drive, block));
@@ -512,14 +512,14 @@ fn a_gap_is_noticed_also_when_only_later_segments_tell() {
     let first = image.newest(RecordKind::Data, 0).pack;
     let packs = image.packs();
     let segment_of = |at: u64| image.geometry().locate(at).map(|(segment, _)| segment);
-    let teller = packs.iter().find(|(_, header)| header.durable > 2).expect("a pack that knows");
-    assert_ne!(segment_of(teller.0), segment_of(first));
+    let witness = packs.iter().find(|(_, header)| header.durable > 2).expect("a pack that knows");
+    assert_ne!(segment_of(witness.0), segment_of(first));
     image.zero(first, 4096);
     assert!(refusal(&media).contains("missing or torn"));
 }
 
 #[test]
-fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_told_where_the_log_goes_on() {
+fn a_gap_is_noticed_also_when_it_swallows_the_only_packs_that_state_where_the_log_goes_on() {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     // Flushes of 64 blocks each, over more than five segments.
     for round in 0..24 {

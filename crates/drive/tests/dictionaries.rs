@@ -7,7 +7,7 @@ mod image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, run, spawner};
+use common::{assert_sound, create_options, new_media, run, spawner};
 use drive::{CreateOptions, Drive, OpenOptions};
 use futures::future::{join, join_all};
 use image::Image;
@@ -46,9 +46,7 @@ fn options(entropy: u64) -> OpenOptions {
 }
 
 fn new_drive() -> (Arc<MemoryMedia>, Memory) {
-    let media = Arc::new(MemoryMedia::new(64 << 20));
-    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
-    run(Drive::create(&*media, &create)).expect("create");
+    let media = new_media(codec::Policy::Auto);
     let drive = run(Drive::open(media.clone(), options(1))).expect("open");
     (media, drive)
 }

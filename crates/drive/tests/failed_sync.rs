@@ -67,7 +67,7 @@ struct Life {
     durable: Versions,
     written: Versions,
     newest: u64,
-    /// Whether a sync failed.
+    /// True if a sync failed.
     failed: bool,
 }
 
@@ -182,7 +182,7 @@ fn a_sync_that_fails_while_the_drive_is_opened_again_loses_nothing() {
 /// called durable before.
 #[test]
 fn a_page_that_takes_no_write_at_the_next_opening_loses_nothing() {
-    let mut told = [0; 2];
+    let mut notes_counts = [0; 2];
     for failing_sync in 0..SYNCS_MAX {
         let life = Life::until(failing_sync);
         for page in life.media.at_risk() {
@@ -200,8 +200,8 @@ fn a_page_that_takes_no_write_at_the_next_opening_loses_nothing() {
                     let of_segment = "takes no writes and is not used any more";
                     let of_copy = "a copy of ";
                     let notes = |what| status.notes.iter().filter(|note| note.contains(what)).count();
-                    told[0] += notes(of_segment);
-                    told[1] += notes(of_copy);
+                    notes_counts[0] += notes(of_segment);
+                    notes_counts[1] += notes(of_copy);
                     assert!(notes(of_segment) + notes(of_copy) > 0, "{when}: {:?}", status.notes);
                     assert!(status.counters.write_errors_count > 0, "{when}");
                     assert_eq!(status.segments_bad_count as usize, notes(of_segment), "{when}");
@@ -211,7 +211,7 @@ fn a_page_that_takes_no_write_at_the_next_opening_loses_nothing() {
             }
         }
     }
-    assert!(told.iter().all(|told| *told > 10), "{told:?}");
+    assert!(notes_counts.iter().all(|notes_counts| *notes_counts > 10), "{notes_counts:?}");
 }
 
 #[test]

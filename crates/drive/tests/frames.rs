@@ -165,7 +165,7 @@ fn cleaning_rewrites_what_lives_of_a_frame() {
 
 /// A corrupt frame affects only its own blocks, and the check reports all of them.
 #[test]
-fn a_bad_frame_is_told_with_all_its_blocks() {
+fn a_bad_frame_is_reported_with_all_its_blocks() {
     let (media, drive) = new_drive(64 << 20, 64 << 20);
     run(drive.write(0, &text_like(1, 24 * BLOCK), true)).expect("write");
     run(drive.trim(9 * 4096, 4096, true)).expect("trim");

@@ -29,7 +29,7 @@ const ELSEWHERE: u64 = 8 << 30;
 struct Kind {
     codec: Policy,
     frame: fn(u64) -> Vec<u8>,
-    /// Whether a block of each frame stays.
+    /// True if a block of each frame stays.
     stays: fn(u64) -> bool,
     /// Percentage of the limit that frames fill before their other blocks are trimmed. Incompressible data
     /// fills the rest then.

@@ -93,7 +93,7 @@ fn a_free_segment_that_holds_something_is_refused() {
 fn counts_that_are_too_low_do_not_run_below_zero() {
     let (media, image) = written();
     image.change_checkpoints(|c| c.live_blocks = 0);
-    let drive = try_open(&media).expect("nothing tells yet");
+    let drive = try_open(&media).expect("nothing shows it yet");
     run(drive.trim(0, 128 << 20, true)).expect("trim");
     run(drive.checkpoint()).expect("checkpoint");
 }

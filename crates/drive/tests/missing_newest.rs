@@ -305,7 +305,7 @@ fn a_wipe_behind_a_lost_one_begins_anew() {
 
 /// Copies that cannot be written are counted as long as this is so.
 #[test]
-fn copies_that_take_no_write_are_told() {
+fn copies_that_take_no_write_are_reported() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
     let drive = tasks.open(&media, |_| {});
     assert_eq!(drive.status().copies_not_taken_count, 0);

@@ -308,22 +308,22 @@ fn a_write_given_up_has_changed_nothing() {
     let (_, later, drive) = with_later(Policy::Auto);
     let old = mixed(1, 512);
     write(&drive, &later, 0, &old, How::Well).expect("write");
-    let told = |drive: &Memory| {
+    let seen = |drive: &Memory| {
         let status = drive.status();
         (status.logical_used_bytes, status.physical_used_bytes, status.counters.host_written_bytes)
     };
-    let before = told(&drive);
+    let before = seen(&drive);
     let new = mixed(2, 512);
     // 64 KiB, with edges: one piece. 2 MiB, of which the first piece waits.
     for (offset, len) in [(512, 65536), (0, 2 << 20)] {
         let mut writing: Writing<'_> = Box::pin(drive.write(offset, &new[..len], true));
         assert!(poll(&mut writing).is_pending());
         drop(writing);
-        assert_eq!(told(&drive), before);
+        assert_eq!(seen(&drive), before);
         assert!(read(&drive, 0, old.len()) == old);
         // The device finishes later.
         later.finish(0, How::Well);
-        assert_eq!((later.waiting(), told(&drive)), (0, before));
+        assert_eq!((later.waiting(), seen(&drive)), (0, before));
     }
     assert_sound(&drive);
     // No space stays reserved: all of it can still be used.

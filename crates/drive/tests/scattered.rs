@@ -114,10 +114,10 @@ fn a_full_drive_of_small_records_takes_trims() {
 /// Lack of space is not reported while only the changed map has to be written, which is a large part of a
 /// small drive.
 #[test]
-fn out_of_space_is_told_when_hardly_anything_is_left() {
+fn out_of_space_is_reported_when_hardly_anything_is_left() {
     let logical = 1 << 30;
     let (_media, drive) = new_drive(32 << 20, logical, 4 << 20);
-    let mut told_at = None;
+    let mut reported_at = None;
     let mut written = 0_u64;
     for block in scattered(logical) {
         let mut data = vec![0; BLOCK as usize];
@@ -127,12 +127,12 @@ fn out_of_space_is_told_when_hardly_anything_is_left() {
             Err(Error::NoSpace) => break,
             Err(error) => panic!("{error}"),
         }
-        if told_at.is_none() && written.is_multiple_of(16) && drive.status().out_of_space {
-            told_at = Some(written);
+        if reported_at.is_none() && written.is_multiple_of(16) && drive.status().out_of_space {
+            reported_at = Some(written);
         }
     }
-    let told_at = told_at.expect("told before a write is refused");
-    assert!(written - told_at < written / 50, "told after {told_at} of {written} blocks");
+    let reported_at = reported_at.expect("reported before a write is refused");
+    assert!(written - reported_at < written / 50, "reported after {reported_at} of {written} blocks");
 }
 
 /// On a drive full of live data, cleaning gains nothing, because each moved block changes the map.

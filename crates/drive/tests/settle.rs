@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use codec::testdata::{random, text_like};
-use common::{assert_sound, create_options, open, run};
-use drive::{CreateOptions, Drive, Settle, SettleStep};
+use common::{assert_sound, new_media, open, run};
+use drive::{Drive, Settle, SettleStep};
 use media::MemoryMedia;
 
 type Memory = Drive<MemoryMedia>;
@@ -16,9 +16,7 @@ type Work = Box<dyn FnOnce() + Send>;
 const BLOCK: usize = 4096;
 
 fn new_drive() -> (Arc<MemoryMedia>, Memory) {
-    let media = Arc::new(MemoryMedia::new(64 << 20));
-    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
-    run(Drive::create(&*media, &create)).expect("create");
+    let media = new_media(codec::Policy::Auto);
     let drive = open(&media, 1);
     (media, drive)
 }
@@ -113,10 +111,10 @@ fn the_codec_is_changed_while_the_drive_is_used() {
     assert_eq!(composition.raw.logical_bytes, data.len() as u64, "none");
     assert_eq!(composition.fresh[3].logical_bytes, 4 * data.len() as u64, "frames of eight");
     let written = drive.status().written;
-    let told: Vec<_> = written.iter().map(|it| (it.codec, it.level, it.share.logical_bytes)).collect();
+    let ways: Vec<_> = written.iter().map(|it| (it.codec, it.level, it.share.logical_bytes)).collect();
     let len = data.len() as u64;
     assert_eq!(
-        told,
+        ways,
         [
             (CodecId::Raw, None, len),
             (CodecId::Lz4, None, len),
@@ -193,9 +191,7 @@ fn an_overwritten_block_is_settled_alone_and_half_a_frame_with_the_rest() {
 /// Blocks that the host overwrites while they are being compressed keep the host's data.
 #[test]
 fn a_write_in_between_wins() {
-    let media = Arc::new(MemoryMedia::new(64 << 20));
-    let create = CreateOptions { codec: codec::Policy::Auto, ..create_options(64 << 20, 64 << 20) };
-    run(Drive::create(&*media, &create)).expect("create");
+    let media = new_media(codec::Policy::Auto);
     let late: Arc<std::sync::Mutex<Option<Work>>> = Arc::default();
     let keep = late.clone();
     let options = drive::OpenOptions {

@@ -218,9 +218,9 @@ fn the_space_goes_back_to_the_backing_only_once_the_drive_is_empty() {
     assert!(matches!(run(Drive::discard_all(&*media, |_, _| {})), Err(Error::Invalid(_))));
     assert!(block(&open(&media, 2), 7) == random(7, 4096));
     wipe(&media);
-    let mut told = Vec::new();
-    assert!(run(Drive::discard_all(&*media, |done, all| told.push((done, all)))).expect("discard"));
-    assert_eq!(told.first().map(|t| t.0), Some(0));
-    assert!(told.last().is_some_and(|(done, all)| done == all && *all > 60 * MIB));
+    let mut progress = Vec::new();
+    assert!(run(Drive::discard_all(&*media, |done, all| progress.push((done, all)))).expect("discard"));
+    assert_eq!(progress.first().map(|t| t.0), Some(0));
+    assert!(progress.last().is_some_and(|(done, all)| done == all && *all > 60 * MIB));
     assert_sound(&open(&media, 3));
 }

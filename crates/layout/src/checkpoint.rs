@@ -76,85 +76,58 @@ impl HeadPosition {
         HeadPosition { current: NextSegment::NONE, offset: 0, next: NextSegment::NONE };
 }
 
-/// Lifetime counters, kept over restarts. Bytes unless the name says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Counters {
-    pub host_written_bytes: u64,
-    pub host_read_bytes: u64,
-    pub physical_written_bytes: u64,
-    pub physical_read_bytes: u64,
-    pub cleaning_written_bytes: u64,
-    pub map_written_bytes: u64,
-    pub discarded_bytes: u64,
-    pub flushes_count: u64,
-    pub segments_cleaned_count: u64,
-    pub checkpoints_count: u64,
-    pub read_errors_count: u64,
-    pub write_errors_count: u64,
-    pub corrupt_records_count: u64,
-    pub unclean_opens_count: u64,
-    pub host_trimmed_bytes: u64,
-    /// Reads of a superblock or checkpoint that failed, and were served by the other copy.
-    pub corrected_reads_count: u64,
-    /// Openings for writing.
-    pub opens_count: u64,
-    /// Time it was open for writing, as far as checkpoints tell of it: a crash loses what passed since the last one.
-    pub powered_seconds: u64,
+/// Declares the counters once: their fields, and their order on the backing. New ones are added at the end.
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)+) => {
+        /// Lifetime counters, kept over restarts. Bytes unless the name says otherwise.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: u64,)+
+        }
+
+        const COUNTER_COUNT: usize = [$(stringify!($name)),+].len();
+
+        impl Counters {
+            fn to_array(self) -> [u64; COUNTER_COUNT] {
+                [$(self.$name),+]
+            }
+
+            fn from_array([$($name),+]: [u64; COUNTER_COUNT]) -> Counters {
+                Counters { $($name),+ }
+            }
+        }
+    };
 }
 
-const COUNTER_COUNT: usize = 18;
+counters! {
+    host_written_bytes,
+    host_read_bytes,
+    physical_written_bytes,
+    physical_read_bytes,
+    cleaning_written_bytes,
+    map_written_bytes,
+    discarded_bytes,
+    flushes_count,
+    segments_cleaned_count,
+    checkpoints_count,
+    read_errors_count,
+    write_errors_count,
+    corrupt_records_count,
+    unclean_opens_count,
+    host_trimmed_bytes,
+    /// Reads of a superblock or checkpoint that failed, and were served by the other copy.
+    corrected_reads_count,
+    /// Openings for writing.
+    opens_count,
+    /// Time it was open for writing, as far as checkpoints recorded it: a crash loses what passed since the last one.
+    powered_seconds,
+}
 
 impl Counters {
     /// None above [`COUNT_MAX`].
     pub fn clamped(self) -> Counters {
         Counters::from_array(self.to_array().map(|count| count.min(COUNT_MAX)))
-    }
-
-    fn to_array(self) -> [u64; COUNTER_COUNT] {
-        [
-            self.host_written_bytes,
-            self.host_read_bytes,
-            self.physical_written_bytes,
-            self.physical_read_bytes,
-            self.cleaning_written_bytes,
-            self.map_written_bytes,
-            self.discarded_bytes,
-            self.flushes_count,
-            self.segments_cleaned_count,
-            self.checkpoints_count,
-            self.read_errors_count,
-            self.write_errors_count,
-            self.corrupt_records_count,
-            self.unclean_opens_count,
-            self.host_trimmed_bytes,
-            self.corrected_reads_count,
-            self.opens_count,
-            self.powered_seconds,
-        ]
-    }
-
-    fn from_array(a: [u64; COUNTER_COUNT]) -> Counters {
-        Counters {
-            host_written_bytes: a[0],
-            host_read_bytes: a[1],
-            physical_written_bytes: a[2],
-            physical_read_bytes: a[3],
-            cleaning_written_bytes: a[4],
-            map_written_bytes: a[5],
-            discarded_bytes: a[6],
-            flushes_count: a[7],
-            segments_cleaned_count: a[8],
-            checkpoints_count: a[9],
-            read_errors_count: a[10],
-            write_errors_count: a[11],
-            corrupt_records_count: a[12],
-            unclean_opens_count: a[13],
-            host_trimmed_bytes: a[14],
-            corrected_reads_count: a[15],
-            opens_count: a[16],
-            powered_seconds: a[17],
-        }
     }
 }
 

@@ -40,6 +40,7 @@ pub const FORMAT_VERSION: u32 = 3;
 
 /// Why bytes from the backing were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// Not such a structure at all.
     #[error("{0}: no magic number")]

@@ -24,7 +24,8 @@ impl LogLimit {
         LogLimit::default()
     }
 
-    /// Whether to log this message: `Some` with the number of those that were held back since the last one that passed.
+    /// Returns whether to log this message: `Some` with the number of those that were held back since the last one
+    /// that passed.
     pub fn pass(&self) -> Option<u64> {
         let mut state = self.0.lock();
         let now = Instant::now();

@@ -52,7 +52,7 @@ pub trait Media: Send + Sync + 'static {
     /// undefined afterwards. A backing that cannot discard returns `Unsupported`.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Whether reads may return data that never reached the medium although a later sync succeeded. After a
+    /// Returns whether reads may return data that never reached the medium although a later sync succeeded. After a
     /// failed sync a page cache still returns what was lost, also to later processes. Only data that is
     /// written again and synced is durable then.
     fn may_show_unsynced(&self) -> bool {

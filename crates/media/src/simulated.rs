@@ -161,7 +161,7 @@ impl SimMedia {
         state.unsynced.len() + in_flight.count()
     }
 
-    /// Whether a power cut now could undo a write or discard that begins before `offset`.
+    /// Returns whether a power cut now could undo a write or discard that begins before `offset`.
     pub fn is_at_risk_before(&self, offset: u64) -> bool {
         let state = self.state.lock();
         let in_flight =
@@ -217,8 +217,8 @@ impl SimMedia {
 
     /// Number of failed syncs that were reported to the user in this life. After the first, the user must not
     /// acknowledge anything as durable any more.
-    pub fn failed_syncs_told(&self) -> u64 {
-        self.state.lock().failed_syncs_told
+    pub fn failed_syncs_reported(&self) -> u64 {
+        self.state.lock().failed_syncs_reported
     }
 
     /// Number of writes and syncs that have failed in this life, whether or not the failures were already
@@ -230,14 +230,14 @@ impl SimMedia {
     /// Fault 2: returns the backing as it is after a power cut now. `self` is unusable from then on.
     pub fn power_cut(&self) -> SimMedia {
         let mut state = std::mem::take(&mut *self.state.lock());
-        state.settle_unsynced();
+        state.decide_unsynced();
         while !state.in_flight.is_empty() {
             let count = state.in_flight.len();
             let pick = state.rng.index(count);
             let op = state.in_flight.swap_remove(pick);
             let fate = state.draw_fate();
             state.perform_in_part(op.request, fate);
-            state.settle_unsynced();
+            state.decide_unsynced();
         }
         state.ghosts.clear();
         state.live = state.durable.iter().map(|(&at, durable)| (at, durable.page.clone())).collect();
@@ -258,7 +258,7 @@ impl SimMedia {
     fn reborn(&self, mut state: State) -> SimMedia {
         state.answers.clear();
         state.held.clear();
-        (state.failures, state.failed_syncs_told) = (0, 0);
+        (state.failures, state.failed_syncs_reported) = (0, 0);
         SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state) }
     }
 
@@ -316,7 +316,7 @@ impl Future for Ticket<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let mut state = self.media.state.lock();
         if let Some(answer) = state.answers.remove(&self.id) {
-            state.failed_syncs_told += u64::from(answer.is_failed_sync);
+            state.failed_syncs_reported += u64::from(answer.is_failed_sync);
             return Poll::Ready(answer);
         }
         if let Some(op) = state.in_flight.iter_mut().find(|op| op.id == self.id) {

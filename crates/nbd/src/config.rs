@@ -83,6 +83,7 @@ impl Default for ServerConfig {
 /// A configuration that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
 pub enum ConfigError {
     #[error("there is no export to serve: name at least one drive")]
     NoExport,

@@ -7,6 +7,7 @@ use crate::request::BadMagic;
 
 /// Reason why a connection was closed. The other connections and the device are not affected.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// The limit of all connections is reached.
     #[error("there are as many connections as max-connections allows: raise it, or close some")]

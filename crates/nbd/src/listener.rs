@@ -39,6 +39,7 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
 pub enum ListenError {
     #[error("{0}: {1}")]
     Socket(Address, socket_file::Error),

@@ -83,6 +83,7 @@ pub enum ClientOption {
 
 /// Error in the data of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptionError {
     /// Violates the specification.
     #[error("{0}")]

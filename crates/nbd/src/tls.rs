@@ -33,6 +33,7 @@ pub struct TlsConfig {
 /// Failure to set up TLS.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
 pub enum TlsError {
     #[error("{path}: not a readable PEM file: {source}")]
     Pem { path: PathBuf, source: pem::Error },

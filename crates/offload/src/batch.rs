@@ -72,7 +72,7 @@ impl Completer {
         let _ = self.0.send(done);
     }
 
-    /// Whether nobody waits for the batch any more.
+    /// Returns whether nobody waits for the batch any more.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_canceled()
     }

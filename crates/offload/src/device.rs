@@ -31,6 +31,7 @@ pub trait Session {
 
 /// Why a device did not do a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// It has too much to do. The next job may succeed.
     #[error("the device is busy (code {0})")]
@@ -45,11 +46,12 @@ pub enum DeviceError {
 
 /// Why there is no session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The library does not exist, or lacks a function.
     #[error("{library} cannot be loaded: {reason}; install it, or leave --offload away")]
     Library {
-        /// What was looked for.
+        /// Name or path of the library.
         library: String,
         /// Message of the loader.
         reason: String,
@@ -67,7 +69,7 @@ pub enum OpenError {
     Version {
         /// The library.
         library: String,
-        /// What was expected.
+        /// Expectation that the library does not meet.
         reason: &'static str,
     },
     /// There is a library but no device.
@@ -77,7 +79,7 @@ pub enum OpenError {
         step: &'static str,
         /// Its return code.
         code: i32,
-        /// What that means.
+        /// Meaning of the code.
         meaning: &'static str,
     },
 }

@@ -47,6 +47,6 @@ pub trait Offload: Send + Sync {
     /// dropped may be done in vain, or not at all.
     fn compress(&self, jobs: Vec<Job>) -> Batch;
 
-    /// What was done so far, and where.
+    /// Returns the work done so far, by the device and by the CPU.
     fn statistics(&self) -> Statistics;
 }

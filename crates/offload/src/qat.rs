@@ -117,7 +117,7 @@ impl Api {
         // installed, as trusted as any library that the program is linked with.
         let library = unsafe { Library::new(name)? };
         // SAFETY: the types are those that qatzip.h declares for these names in all versions from 1.1 on; older
-        // and later ones are told by `Qat::open` from the values of the defaults. The functions stay valid, since
+        // and later ones are recognised by `Qat::open` from the values of the defaults. The functions stay valid, since
         // the library is never unloaded.
         unsafe {
             Ok(Api {
@@ -199,7 +199,7 @@ impl Device for Qat {
         if code != QZ_OK {
             return Err(refused("qzSetupSession", code));
         }
-        // A process whose first qzInit found no device is told "duplicate" at the second: a trial tells.
+        // If the first qzInit of a process found no device, the second returns "duplicate": only a trial shows it.
         let trial = testdata::text_like(1, 4096);
         let (mut out, mut back) = (vec![0; 8192], vec![0; trial.len()]);
         let bytes = session.compress(&trial, &mut out).map_err(|error| match error {
@@ -219,7 +219,7 @@ impl Device for Qat {
     }
 }
 
-/// What qatzip.h says about a code.
+/// Returns the error for a code, with its meaning in qatzip.h.
 fn refused(step: &'static str, code: c_int) -> OpenError {
     let meaning = match code {
         -1 => "invalid parameter",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{By, Done};
 
-/// What an offload has done since it was started. Jobs are counted when they are finished.
+/// Work of an offload since it was started. Jobs are counted when they are finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Jobs done by the device.

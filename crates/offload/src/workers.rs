@@ -34,6 +34,7 @@ impl Default for Options {
 
 /// Why no workers were started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The device provided no session.
     #[error("offload: {0}")]
@@ -78,7 +79,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the CPU does in the device's place: the same format, so that the data does not depend on who was free.
+    /// Policy by which the CPU compresses in the device's place: the same format, so that the data does not depend on who was free.
     fn software(&self) -> Policy {
         match self.device.codec() {
             CodecId::Lz4 => Policy::Lz4,

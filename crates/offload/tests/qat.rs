@@ -23,7 +23,7 @@ const SLOW: i32 = 7;
 
 static BUILT: LazyLock<Option<(tempfile::TempDir, PathBuf)>> = LazyLock::new(standin::build);
 
-/// The library, loaded a second time to be told what to do.
+/// The library, loaded a second time to control it.
 struct StandIn {
     path: PathBuf,
     library: Library,
@@ -94,9 +94,9 @@ fn the_device_does_it() {
         check(&jobs, &done);
         assert!(done.iter().all(|done| done.by == By::Device && done.id == CodecId::Deflate));
     }
-    let told = workers.statistics();
-    assert_eq!((told.device_jobs, told.software_jobs, told.busy, told.failed), (200, 0, 0, 0));
-    assert!(told.device_output_bytes > 0 && told.device_output_bytes < told.device_input_bytes / 2);
+    let counts = workers.statistics();
+    assert_eq!((counts.device_jobs, counts.software_jobs, counts.busy, counts.failed), (200, 0, 0, 0));
+    assert!(counts.device_output_bytes > 0 && counts.device_output_bytes < counts.device_input_bytes / 2);
     assert_eq!(standin.number("standin_misuse"), 0);
     drop(workers);
     assert_eq!(standin.number("standin_open_sessions"), 0);
@@ -140,9 +140,9 @@ fn a_busy_device_is_helped_out() {
     let second = jobs(2, 30);
     let done = block_on(workers.compress(second.clone()));
     check(&second, &done);
-    let told = workers.statistics();
+    let counts = workers.statistics();
     // Busy is no failure: the device is asked again for each job.
-    assert_eq!((told.device_jobs, told.software_jobs, told.busy, told.failed), (20, 30, 30, 0));
+    assert_eq!((counts.device_jobs, counts.software_jobs, counts.busy, counts.failed), (20, 30, 30, 0));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_device_that_fails_is_given_up_and_tried_again() {
     let done = block_on(workers.compress(first.clone()));
     check(&first, &done);
     assert!(done.iter().all(|done| done.by == By::Software));
-    let told = workers.statistics();
-    assert_eq!((told.failed, told.given_up, told.software_jobs), (8, 1, 100));
+    let counts = workers.statistics();
+    assert_eq!((counts.failed, counts.given_up, counts.software_jobs), (8, 1, 100));
     assert_eq!(standin.number("standin_open_sessions"), 0);
     standin.mode(0);
     let second = jobs(2, 400);
@@ -200,9 +200,9 @@ fn with_verify_nothing_wrong_gets_through() {
     let jobs = jobs(1, 50);
     let done = block_on(workers.compress(jobs.clone()));
     check(&jobs, &done);
-    let told = workers.statistics();
-    assert!(told.failed >= 8 && told.given_up == 1, "{told}");
-    assert_eq!(told.software_jobs + told.device_jobs, 50);
+    let counts = workers.statistics();
+    assert!(counts.failed >= 8 && counts.given_up == 1, "{counts}");
+    assert_eq!(counts.software_jobs + counts.device_jobs, 50);
 }
 
 #[test]
@@ -216,10 +216,10 @@ fn a_full_queue_is_no_wait() {
     for (jobs, batch) in all.iter().zip(batches) {
         check(jobs, &block_on(batch));
     }
-    let told = workers.statistics();
-    assert!(told.queue_full >= 1, "{told}");
-    assert_eq!(told.device_jobs + told.software_jobs, 40);
-    assert_eq!(told.software_jobs, told.queue_full * 2);
+    let counts = workers.statistics();
+    assert!(counts.queue_full >= 1, "{counts}");
+    assert_eq!(counts.device_jobs + counts.software_jobs, 40);
+    assert_eq!(counts.software_jobs, counts.queue_full * 2);
 }
 
 #[test]

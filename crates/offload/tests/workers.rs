@@ -45,7 +45,7 @@ impl Device for Made {
 
 impl Session for MadeSession {
     fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DeviceError> {
-        assert!(self.0.fetch_add(1, Ordering::Relaxed) != self.1, "told to");
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) != self.1, "planned panic");
         let done = in_software(input, Policy::Zstd(1));
         out[..done.payload.len()].copy_from_slice(&done.payload);
         Ok(done.payload.len())
@@ -92,8 +92,8 @@ fn threads_without_a_session_work_by_the_cpu() {
     let workers = Workers::start(Made::new(usize::MAX, 1), Options { threads: 3, ..Options::default() })
         .expect("one is enough");
     check(&workers, 50);
-    let told = workers.statistics();
-    assert_eq!(told.device_jobs + told.software_jobs, 200);
+    let counts = workers.statistics();
+    assert_eq!(counts.device_jobs + counts.software_jobs, 200);
     assert!(Workers::start(Made::new(usize::MAX, 0), Options::default()).is_err());
 }
 

@@ -40,7 +40,7 @@ pub struct Failed;
 pub enum Stale {
     /// The actual content of the medium.
     Hidden,
-    /// What was written, until the power is cut.
+    /// The written data, until the power is cut.
     Shown,
 }
 
@@ -98,7 +98,7 @@ struct State {
     /// Number of the next change.
     next: u64,
     powered: bool,
-    /// Whether requests without power wait instead of failing.
+    /// True if requests without power wait instead of failing.
     silent: bool,
     /// Number of syncs before one fails.
     failing_sync: Option<u64>,
@@ -159,7 +159,7 @@ impl Disk {
         self.state.lock().counts
     }
 
-    /// Whether the disk has power.
+    /// Returns whether the disk has power.
     pub fn is_powered(&self) -> bool {
         self.state.lock().powered
     }
@@ -199,7 +199,7 @@ impl Disk {
         state.next += 1;
         let is_slot = change.pages.first().is_some_and(|(at, _)| *at < trigger::SLOTS_END_PAGES);
         state.in_flight.push((number, change));
-        self.tell(&mut state, Event::Arrived);
+        self.notify(&mut state, Event::Arrived);
         let mut state = self.pause(state, self.pace.write_us_max)?;
         if let Some(at) = state.in_flight.iter().position(|(other, _)| *other == number) {
             let (_, change) = state.in_flight.swap_remove(at);
@@ -215,7 +215,7 @@ impl Disk {
             state.journal.push((number, change));
         }
         if is_slot {
-            self.tell(&mut state, Event::SlotWritten);
+            self.notify(&mut state, Event::SlotWritten);
         }
         Ok(())
     }
@@ -227,9 +227,9 @@ impl Disk {
     pub fn sync(&self) -> Result<(), Failed> {
         let mut state = self.with_power(self.state.lock())?;
         let covered = state.next;
-        self.tell(&mut state, Event::Arrived);
+        self.notify(&mut state, Event::Arrived);
         let mut state = self.pause(state, self.pace.sync_us_max)?;
-        self.tell(&mut state, Event::SyncEnds);
+        self.notify(&mut state, Event::SyncEnds);
         if !state.powered {
             return self.with_power(state).map(|_| ());
         }
@@ -251,13 +251,13 @@ impl Disk {
     /// Reports to the trigger that the reply to a successful sync was sent.
     pub fn sync_was_answered(&self) {
         let mut state = self.state.lock();
-        self.tell(&mut state, Event::SyncAnswered);
+        self.notify(&mut state, Event::SyncAnswered);
     }
 
     /// Reports to the trigger that a client has received the reply to its flush.
     pub fn flush_was_answered(&self) {
         let mut state = self.state.lock();
-        self.tell(&mut state, Event::FlushAnswered);
+        self.notify(&mut state, Event::FlushAnswered);
     }
 
     /// Sets the trigger and its action, in place of earlier ones.
@@ -335,13 +335,13 @@ impl Disk {
             state.trigger = None;
             state.failing_sync = None;
             state.counts.cuts += 1;
-            state.settle_everything();
+            state.decide_everything();
             state.at_cut = Some(state.live.clone());
         }
         self.changed.notify_all();
     }
 
-    fn tell(&self, state: &mut State, event: Event) {
+    fn notify(&self, state: &mut State, event: Event) {
         let Some((trigger, action)) = &mut state.trigger else { return };
         if trigger.hears(event) {
             let action = *action;

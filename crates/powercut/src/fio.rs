@@ -24,7 +24,7 @@ const BLOCKS: [&str; 4] = ["4k", "16k", "64k", "256k"];
 /// Checks that fio is installed and supports NBD.
 ///
 /// # Errors
-/// What is missing.
+/// Checks that fio and its NBD engine are installed. Fails with the missing one.
 pub fn look() -> Result<(), String> {
     let output = Command::new("fio").arg("--enghelp").stderr(Stdio::null()).output();
     let output = output.map_err(|_| "fio is not installed".to_string())?;
@@ -33,7 +33,7 @@ pub fn look() -> Result<(), String> {
     if speaks { Ok(()) } else { Err("this fio has no nbd engine".to_string()) }
 }
 
-/// One filling of the settled range.
+/// One filling of the quiet range.
 #[derive(Clone, Copy, Debug)]
 struct Generation {
     number: usize,
@@ -44,14 +44,14 @@ struct Generation {
 /// State of fio on one drive.
 pub struct Fio {
     folder: PathBuf,
-    /// Start of its ranges: the settled one, then the busy one.
+    /// Start of its ranges: the quiet one, then the busy one.
     offset: u64,
     next: usize,
     /// Generation that was completely written and flushed, and has not been overwritten since.
-    settled: Option<Generation>,
+    quiet: Option<Generation>,
     /// Generation that is being written.
     filling: Option<Generation>,
-    /// Number of times the settled range was verified.
+    /// Number of times the quiet range was verified.
     pub verified: u64,
     /// Number of times it was filled and flushed.
     pub filled: u64,
@@ -70,7 +70,7 @@ impl Fio {
             folder: folder.to_path_buf(),
             offset,
             next: 0,
-            settled: None,
+            quiet: None,
             filling: None,
             verified: 0,
             filled: 0,
@@ -97,7 +97,7 @@ impl Fio {
         Ok(Job { child, output })
     }
 
-    fn settled_range(&self, generation: Generation) -> Vec<String> {
+    fn quiet_range(&self, generation: Generation) -> Vec<String> {
         vec![
             format!("--offset={}", self.offset),
             format!("--size={SETTLED_BYTES}"),
@@ -106,7 +106,7 @@ impl Fio {
         ]
     }
 
-    /// Starts to fill the settled range again, with a flush at the end.
+    /// Starts to fill the quiet range again, with a flush at the end.
     ///
     /// # Errors
     /// If fio cannot be started.
@@ -117,8 +117,8 @@ impl Fio {
             random: rng.chance(1, 2),
         };
         self.next += 1;
-        self.settled = None;
-        let mut arguments = self.settled_range(generation);
+        self.quiet = None;
+        let mut arguments = self.quiet_range(generation);
         let order = if generation.random { "randwrite" } else { "write" };
         arguments.extend([format!("--rw={order}"), "--do_verify=0".into(), "--end_fsync=1".into()]);
         arguments.push(format!("--randseed={}", 1 + generation.number));
@@ -134,18 +134,18 @@ impl Fio {
     pub fn filled(&mut self, mut job: Job, stop: impl Fn() -> bool) -> Result<bool, String> {
         let ended = job.wait(stop)?;
         let is_filled = ended == Some(0);
-        self.settled = self.filling.take().filter(|_| is_filled);
+        self.quiet = self.filling.take().filter(|_| is_filled);
         self.filled += u64::from(is_filled);
         Ok(is_filled)
     }
 
-    /// Verifies the settled range, if it is filled.
+    /// Verifies the quiet range, if it is filled.
     ///
     /// # Errors
     /// If it does not hold what was flushed.
     pub fn verify(&mut self, socket: &Path) -> Result<(), String> {
-        let Some(generation) = self.settled else { return Ok(()) };
-        let mut arguments = self.settled_range(generation);
+        let Some(generation) = self.quiet else { return Ok(()) };
+        let mut arguments = self.quiet_range(generation);
         arguments.push("--rw=read".into());
         let mut job = self.job(socket, "verify", &arguments)?;
         if job.wait(|| false)? != Some(0) {

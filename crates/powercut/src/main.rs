@@ -27,7 +27,7 @@ struct Arguments {
     /// Drives at most; each is cut some dozen times.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     stories: u64,
-    /// What the drives go through, in turn: direct, cache, fsyncgate, stale-disk.
+    /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk.
     #[arg(long, value_delimiter = ',', default_value = "direct,cache,fsyncgate")]
     modes: Vec<Mode>,
     /// The program to test.
@@ -42,7 +42,7 @@ struct Arguments {
     /// Folder for logs and images of drives that fail.
     #[arg(long)]
     folder: PathBuf,
-    /// How the program reaches the disk: uring or plain [default: as drawn, through the page cache plain].
+    /// I/O engine of the program: uring or plain [default: as drawn, through the page cache plain].
     #[arg(long, value_parser = ["uring", "plain"])]
     io: Option<String>,
     /// Without fio.

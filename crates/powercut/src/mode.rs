@@ -31,7 +31,7 @@ impl Mode {
         }
     }
 
-    /// Whether a server may be started after a failed sync without a power cut in between.
+    /// Returns whether a server may be started after a failed sync without a power cut in between.
     pub fn restarts_after_failed_sync(self) -> bool {
         self != Mode::Cache
     }

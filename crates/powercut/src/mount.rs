@@ -145,7 +145,7 @@ impl OneFile {
     }
 }
 
-/// Whether a transfer consists of whole pages, as those of a drive do.
+/// Returns whether a transfer consists of whole pages, as those of a drive do.
 fn is_whole(offset: u64, len: u64) -> bool {
     offset.is_multiple_of(PAGE_BYTES as u64) && len.is_multiple_of(PAGE_BYTES as u64)
 }

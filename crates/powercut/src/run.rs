@@ -33,7 +33,7 @@ pub struct Options {
     pub failures_max: u64,
     /// I/O back end of the servers, `uring` or `plain`, if not as drawn.
     pub io: Option<String>,
-    /// Whether fio is used too.
+    /// True if fio is used too.
     pub fio: bool,
     /// The disk loses all data: all stories must fail.
     pub lies: bool,
@@ -140,7 +140,7 @@ impl Run<'_> {
                 strict: self.options.strict,
                 verbose: self.options.verbose,
             };
-            let ending = story::tell(&setting, &folder)?;
+            let ending = story::run(&setting, &folder)?;
             let mut report = self.report.lock();
             report.counts.add(&ending.counts);
             match ending.failure {

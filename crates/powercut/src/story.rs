@@ -39,7 +39,7 @@ pub struct Setting {
     pub cuts_max: u64,
     /// I/O back end of the server, `uring` or `plain`, if not as drawn.
     pub io: Option<String>,
-    /// Whether fio is used too.
+    /// True if fio is used too.
     pub fio: bool,
     /// Syncs of the disk make nothing durable: the story must fail.
     pub lies: bool,
@@ -61,7 +61,7 @@ pub struct Ending {
 ///
 /// # Errors
 /// If FUSE or something else is missing.
-pub fn tell(setting: &Setting, folder: &Path) -> io::Result<Ending> {
+pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     let mut rng = SimRng::new(setting.seed);
     let shape = Shape::draw(setting.mode, &mut rng);
     let stale = if setting.mode == Mode::StaleDisk { Stale::Shown } else { Stale::Hidden };
@@ -229,7 +229,7 @@ impl Story {
         let socket = self.place.socket();
         read_back(&socket, self.shape.config.sector_bytes, &self.shared)
             .map_err(|why| format!("after the restart ({end:?}): {why}"))?;
-        self.shared.oracle.lock().settle(end).map_err(|violation| violation.0)?;
+        self.shared.oracle.lock().resolve(end).map_err(|violation| violation.0)?;
         self.fio.verify(&socket)?;
         if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
     }
@@ -252,7 +252,7 @@ impl Story {
         self.cut_and_restart("as soon as it had been read")
     }
 
-    /// Whether a sync failed since the server was started.
+    /// Returns whether a sync failed since the server was started.
     fn has_failed_sync(&self) -> bool {
         self.shared.has_failed_sync()
     }

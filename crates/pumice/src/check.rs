@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use drive::{CheckOptions, CheckProgress, CheckReport, Drive, Status};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use media::{AnyMedia, Direct, FileMedia};
 use service::{IoChoice, ServiceError, inspect, run_here};
 
 use crate::not_a_drive;
 use crate::output::print_json;
+use crate::progress;
 use crate::size::Size;
 use crate::usage::Coded;
 use report::{Checked, Found};
@@ -113,9 +114,7 @@ async fn closed(path: &Path, why: String) -> Result<Found> {
 async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<CheckReport> {
     let bar = ProgressBar::no_length();
     bar.enable_steady_tick(PROGRESS_INTERVAL);
-    let styled =
-        |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(styled("{spinner} {pos} map nodes read, {elapsed}"));
+    progress::set_style(&bar, "{spinner} {pos} map nodes read, {elapsed}");
     let mut records = false;
     let options = CheckOptions { deep, ..CheckOptions::default() };
     let checked = drive
@@ -123,7 +122,7 @@ async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<C
             CheckProgress::Map { nodes_count } => bar.set_position(nodes_count),
             CheckProgress::Records { done_bytes, total_bytes } => {
                 if !std::mem::replace(&mut records, true) {
-                    bar.set_style(styled("{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left"));
+                    progress::set_style(&bar, progress::BYTES);
                     bar.set_length(total_bytes);
                 }
                 bar.set_position(done_bytes);

@@ -2,6 +2,7 @@
 //! precedence.
 
 mod file;
+mod in_file;
 mod options;
 mod trust;
 mod values;
@@ -154,7 +155,7 @@ impl Source {
                     Ok(known.unwrap_or_else(|| DriveConfig::of(path)))
                 };
                 let mut drives = paths.iter().map(named).collect::<Result<Vec<DriveConfig>>>()?;
-                tell_apart(&mut drives);
+                make_names_distinct(&mut drives);
                 drives
             }
         };
@@ -200,7 +201,7 @@ fn short_name(path: &Path) -> String {
 }
 
 /// If two drives would have the same name, names those by their full paths that were not given a name.
-fn tell_apart(drives: &mut [DriveConfig]) {
+fn make_names_distinct(drives: &mut [DriveConfig]) {
     let mut seen = std::collections::HashSet::new();
     if !drives.iter().all(|drive| seen.insert(drive.name.clone())) {
         let unnamed = drives.iter_mut().filter(|drive| drive.name == short_name(&drive.path));
@@ -248,7 +249,7 @@ impl Config {
             .try_for_each(|program| trust::check_writers(&program, user).context("on-event"))
     }
 
-    /// Checks that the server can tell who its clients are where that matters.
+    /// Checks that the server authenticates its clients where drives list them.
     pub(crate) fn check_clients(&self) -> Result<()> {
         let tls = self.server.tls.as_ref();
         if tls.is_some_and(|tls| tls.crl.is_some() && tls.ca.is_none()) {

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
@@ -15,7 +14,7 @@ use status::path_text;
 use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;
 use crate::in_use;
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
 use crate::signatures;
 use crate::size::Size;
 use crate::usage;
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     drop(media);
     let options = created?;
     let warning = lacks_room(&args.path);
-    tell_of(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
+    report_result(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
     if let Some(warning) = warning {
         usage::complain(&format!("warning: {}: {warning}", args.path.display()));
     }
@@ -130,7 +129,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
     Ok(())
 }
 
-/// Whether the path exists. Fails if the path cannot be examined, or if its directory does not exist.
+/// Returns whether the path exists. Fails if the path cannot be examined, or if its directory does not exist.
 fn look(path: &Path) -> Result<bool> {
     let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", path.display()))?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -232,7 +231,7 @@ async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
         keep_allocated: args.preallocate,
-        created_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        created_unix_seconds: status::unix_seconds_now(),
     };
     Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;
     Ok(options)

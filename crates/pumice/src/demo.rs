@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use report::Table;
 
 use crate::free_space::free_bytes;
 use crate::human;
 use crate::output::print_json;
+use crate::progress;
 use disk::Disk;
 use server::{Server, path_text, pumice};
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Whether standard output is reserved for JSON. Set once, before anything is printed.
+/// True if standard output is reserved for JSON. Set once, before anything is printed.
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Result of the demo.
@@ -50,8 +50,7 @@ struct Outcome {
     /// Write amplification until the server was killed; `None` if no host write was counted. Read before the kill,
     /// because the counts since the last checkpoint are lost then and a later status shows less.
     write_amplification: Option<f64>,
-    /// Time until the server was ready again after the kill.
-    ready_after: Duration,
+    /// The server started after the kill.
     server: Server,
 }
 
@@ -91,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             image::write_kill_verify(folder.path())?
         }
     };
-    let status = outcome.server.status()?;
+    let (status, ready_after) = (outcome.server.status()?, outcome.server.ready_after);
     outcome.server.stop()?;
     let checked = pumice(&["check", path_text(&drive)?, "--deep"])?;
     say(&format!("Checked offline: {}", checked.lines().last().unwrap_or_default()));
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "physical_used_bytes": status.physical_used_bytes,
             "compression_ratio": status.compression_ratio,
             "write_amplification": outcome.write_amplification,
-            "ready_after_kill_seconds": outcome.ready_after.as_secs_f64(),
+            "ready_after_kill_seconds": ready_after.as_secs_f64(),
             "seconds": since.elapsed().as_secs_f64(),
         }))?;
         return folder.close().context("the temporary directory is still there");
@@ -120,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "write amplification",
             outcome.write_amplification.map_or("not available".to_string(), |waf| format!("{waf:.2}")),
         ),
-        ("serving again after the kill", format!("{:.2} s", outcome.ready_after.as_secs_f64())),
+        ("serving again after the kill", format!("{:.2} s", ready_after.as_secs_f64())),
         ("took", format!("{:.0} s", since.elapsed().as_secs_f64())),
     ];
     print("");
@@ -169,16 +168,6 @@ fn print(line: &str) {
     };
 }
 
-/// Returns a progress bar for bytes. It is visible on a terminal only.
-fn bar(total_bytes: u64) -> ProgressBar {
-    let bar = ProgressBar::new(total_bytes);
-    let style = ProgressStyle::with_template("  {bar:40} {binary_bytes} of {binary_total_bytes}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
-}
-
 /// Returns the files to write.
 fn sources() -> Result<Vec<std::path::PathBuf>> {
     files::find(FILES_BYTES)
@@ -187,7 +176,7 @@ fn sources() -> Result<Vec<std::path::PathBuf>> {
 /// Copies files and shows a progress bar.
 fn copy_all(sources: &[std::path::PathBuf], to: &Path) -> Result<Vec<files::Copied>> {
     let total: u64 = sources.iter().filter_map(|it| it.metadata().ok()).map(|it| it.len()).sum();
-    let bar = bar(total);
+    let bar = progress::bar(total, progress::BYTES);
     let mut copied = Vec::with_capacity(sources.len());
     for source in sources {
         let one = files::copy(source, to)?;

@@ -7,7 +7,6 @@ mod drive;
 mod finding;
 mod groups;
 mod host;
-pub(crate) mod mounts;
 mod partitions;
 mod processors;
 pub(crate) mod root;
@@ -19,6 +18,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use report::Table;
 use serde_json::json;
 use service::find_served;
 use status::StatusReport;
@@ -156,9 +156,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let answer = json!({ "path": path_text(&patient.path), "failed_count": failed, "checks": checks });
         print_json(&answer)?;
     } else {
+        let mut table = Table::new::<String>([]);
         for finding in &findings {
-            writeln!(out, "{finding}")?;
+            table.row(finding.cells());
         }
+        write!(out, "{}", table.to_indented_text(0))?;
     }
     match failed {
         0 => Ok(()),

@@ -34,13 +34,13 @@ pub(crate) fn duration(seconds: f64) -> String {
     let parts =
         [(whole / 86_400, "d"), (whole / 3600 % 24, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
     let first = parts.iter().position(|(count, _)| *count > 0).unwrap_or(parts.len() - 1);
-    let told: Vec<String> = parts[first..]
+    let shown: Vec<String> = parts[first..]
         .iter()
         .take(2)
         .filter(|(count, _)| *count > 0)
         .map(|(c, u)| format!("{c} {u}"))
         .collect();
-    if told.is_empty() { "0 s".to_string() } else { told.join(" ") }
+    if shown.is_empty() { "0 s".to_string() } else { shown.join(" ") }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use media::LoopSource;
+use service::{mounts, unescape};
 
-use crate::doctor::mounts::{mounts, unescape};
 use crate::doctor::root::{Root, numbered};
 
 /// Largest number of stacked devices followed.
@@ -105,7 +105,8 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
     let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
     let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
     // btrfs mounts have their own device number. Their source is a device.
-    let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
+    let mount =
+        mounts(root.directory()).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
         return Some(User::Mount(mount.point));
     }
@@ -197,8 +198,8 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     })
 }
 
-/// Whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps` (`proc(5)`): a header line,
-/// then lines that start with a path.
+/// Returns whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps` (`proc(5)`): a
+/// header line, then lines that start with a path.
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
@@ -222,7 +223,7 @@ fn lock(root: &Root, found: &Metadata) -> Option<User> {
     Some(User::Lock(pid.and_then(named)))
 }
 
-/// Whether two files are the same file or the same block device.
+/// Returns whether two files are the same file or the same block device.
 fn same(one: &Metadata, other: &Metadata) -> bool {
     let device = |it: &Metadata| it.file_type().is_block_device().then(|| it.rdev());
     match (device(one), device(other)) {

@@ -54,7 +54,7 @@ fn render(drives: &[StatusReport], header: bool) -> String {
     for drive in drives {
         table.row(cells(drive));
     }
-    table.to_text().lines().map(|line| line.trim_start().to_string() + "\n").collect()
+    table.to_indented_text(0)
 }
 
 /// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing is known.

@@ -30,7 +30,7 @@ static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 /// Counter of dropped lines.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people.

@@ -22,6 +22,7 @@ mod not_a_drive;
 mod output;
 mod panics;
 mod plan;
+mod progress;
 mod resize;
 mod scan;
 mod serve;
@@ -144,7 +145,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
     }
 }
 
-/// Whether an error means that the reader has closed the output (`pumice status | head`).
+/// Returns whether an error means that the reader has closed the output (`pumice status | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -140,15 +140,15 @@ mod tests {
                     let id = argument.get_id().to_string();
                     argument.get_value_names().map_or(id, |names| names[0].to_string())
                 };
-                let told = argument.get_long().map_or_else(positional, |long| format!("--{long}"));
-                assert!(page.contains(&told.to_lowercase()), "{file}: {told}");
+                let name = argument.get_long().map_or_else(positional, |long| format!("--{long}"));
+                assert!(page.contains(&name.to_lowercase()), "{file}: {name}");
             }
         }
         let first = String::from_utf8_lossy(&pages[0].1).replace("\\-", "-");
         for (file, _) in &pages[1..] {
             assert!(
                 first.contains(file.trim_end_matches(".1").trim_end_matches(".5")),
-                "pumice.1 does not tell of {file}"
+                "pumice.1 does not list {file}"
             );
         }
     }

@@ -18,7 +18,7 @@ pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
 
 /// Prints the result of a completed change. If standard output cannot be written, prints a warning with `what` instead
 /// of failing, because the change was made.
-pub(crate) fn tell_of(what: &str, print: impl FnOnce() -> Result<()>) {
+pub(crate) fn report_result(what: &str, print: impl FnOnce() -> Result<()>) {
     if let Err(error) = print()
         && !crate::is_broken_pipe(&error)
     {

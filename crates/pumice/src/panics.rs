@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_panic_together_are_told_once() {
+    fn threads_that_panic_together_are_reported_once() {
         if is_child() {
             begin();
             for _ in 0..8 {
@@ -147,7 +147,7 @@ mod tests {
             thread::sleep(LIMIT);
             return;
         }
-        let said = last_words("threads_that_panic_together_are_told_once");
+        let said = last_words("threads_that_panic_together_are_reported_once");
         assert_eq!(said.matches("pumice: panic in thread unnamed at ").count(), 1, "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }

@@ -74,8 +74,8 @@ impl Args {
         let file = File::open(path).with_context(|| shown.to_string())?;
         let found: Value = serde_json::from_reader(BufReader::new(file.take(SCAN_MAX_BYTES)))
             .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
-        let told = &found["predicted_drive"]["ratio"];
-        let interval: Interval = serde_json::from_value(told.clone())
+        let predicted = &found["predicted_drive"]["ratio"];
+        let interval: Interval = serde_json::from_value(predicted.clone())
             .map_err(|_| anyhow!("{shown}: no predicted_drive.ratio; is it from `pumice scan --json`?"))?;
         if interval.low < RATIO_MIN || !interval.low.is_finite() {
             bail!("{shown}: invalid ratio {}: expected {RATIO_MIN} to {RATIO_MAX}", interval.low);

@@ -8,7 +8,7 @@ use service::{IoChoice, run_here};
 use status::{StatusReport, path_text, shown};
 
 use crate::human;
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
 use crate::size::Size;
 use crate::usage;
 
@@ -60,7 +60,7 @@ pub(crate) fn set_size(args: &SizeArgs) -> Result<()> {
 
 fn report(drive: &StatusReport, json: bool) {
     let warning = too_much(drive);
-    tell_of(&format!("{}: changed", shown(&drive.path)), || print(drive, warning.as_deref(), json));
+    report_result(&format!("{}: changed", shown(&drive.path)), || print(drive, warning.as_deref(), json));
     if let Some(warning) = warning {
         usage::complain(&format!("warning: {warning}"));
     }

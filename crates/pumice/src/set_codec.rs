@@ -7,7 +7,7 @@ use anyhow::Result;
 use service::{IoChoice, run_here};
 use status::{StatusReport, path_text, shown};
 
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let set = |spawner| service::set_codec(&args.path, args.codec, spawner);
     let (before, drive) = run_here(IoChoice::Auto, set)??;
-    tell_of(&format!("{}: changed", shown(&args.path)), || print(args, &before, &drive));
+    report_result(&format!("{}: changed", shown(&args.path)), || print(args, &before, &drive));
     Ok(())
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use service::{Change, ServedDrive, change, find_served};
 use status::{RunState, SettleRunReport, StatusReport, path_text, shown};
 
 use crate::alone::with_drive;
 use crate::human;
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
+use crate::progress;
 
 /// Interval between progress requests.
 const POLL: Duration = Duration::from_millis(200);
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 bail!("{path}: no settling run is active");
             }
             let stopped = ask(&args.path, &Change::StopSettle)?;
-            tell(args, drive.compression_ratio, &stopped)
+            report_run(args, drive.compression_ratio, &stopped)
         }
         Some(drive) => served(args, &drive),
         None if args.stop => {
@@ -70,7 +71,7 @@ fn ask(path: &Path, what: &Change) -> Result<StatusReport> {
 
 /// Settles a drive that is being served, in its server.
 fn served(args: &Args, before: &StatusReport) -> Result<()> {
-    let bar = bar()?;
+    let bar = bar();
     let mut drive = ask(&args.path, &Change::StartSettle)?;
     while let Some(run) = running(&drive) {
         show(&bar, run);
@@ -80,12 +81,12 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
         })?;
     }
     bar.finish_and_clear();
-    tell(args, before.compression_ratio, &drive)
+    report_run(args, before.compression_ratio, &drive)
 }
 
 /// Opens the drive, settles it, and closes it.
 fn unserved(args: &Args) -> Result<()> {
-    let bar = bar()?;
+    let bar = bar();
     let done = with_drive(
         &args.path,
         |drive| drive.stop_settle(),
@@ -96,7 +97,7 @@ fn unserved(args: &Args) -> Result<()> {
     );
     bar.finish_and_clear();
     let (before, report) = done?;
-    tell(args, before, &report)
+    report_run(args, before, &report)
 }
 
 async fn follow(drive: &Arc<ServedDrive>, bar: &ProgressBar) -> StatusReport {
@@ -111,12 +112,8 @@ async fn follow(drive: &Arc<ServedDrive>, bar: &ProgressBar) -> StatusReport {
     }
 }
 
-fn bar() -> Result<ProgressBar> {
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template(
-        "{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left, {msg}",
-    )?);
-    Ok(bar)
+fn bar() -> ProgressBar {
+    progress::bar(0, &format!("{}, {{msg}}", progress::BYTES))
 }
 
 fn show(bar: &ProgressBar, run: &SettleRunReport) {
@@ -127,12 +124,12 @@ fn show(bar: &ProgressBar, run: &SettleRunReport) {
 }
 
 /// Reports the result. `before` is the ratio of the drive before the run.
-fn tell(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
+fn report_run(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
     let path = shown(&args.path);
     let Some(run) = of(drive) else {
         bail!("{path}: its server was restarted meanwhile; nothing is lost, settle it again");
     };
-    tell_of(&format!("{path}: run ended"), || print(args, before, drive, run));
+    report_result(&format!("{path}: run ended"), || print(args, before, drive, run));
     match run.state {
         RunState::Finished => Ok(()),
         RunState::Stopped if args.stop => Ok(()),
@@ -155,7 +152,7 @@ fn print(args: &Args, before: f64, drive: &StatusReport, run: &SettleRunReport) 
             "compression_ratio": drive.compression_ratio,
         });
         print_json(&json)?;
-    } else if run.settled_bytes == 0 && drive.codec == "none" {
+    } else if run.settled_bytes == 0 && drive.codec.parse() == Ok(codec::Policy::None) {
         writeln!(out, "{path}: its codec is none: nothing is compressed (set-codec changes that)")?;
     } else {
         writeln!(

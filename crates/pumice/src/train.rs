@@ -8,7 +8,7 @@ use service::{Change, change, find_served};
 use status::{CompressionReport, SampleSource, StatusReport, TrainingReport, path_text, shown};
 
 use crate::alone::with_drive;
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(training) = drive.server.and_then(|server| server.training) else {
         bail!("{path}: no training status from its server (different version?)");
     };
-    tell_of(&format!("{path}: trained"), || print(args, &training, &drive.compression));
+    report_result(&format!("{path}: trained"), || print(args, &training, &drive.compression));
     Ok(())
 }
 

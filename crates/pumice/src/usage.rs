@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_told_already_is_not_told_again() {
+    fn a_cause_is_not_repeated() {
         let error = anyhow::anyhow!("inner").context("outer: inner");
         assert_eq!(one_line(&error), "outer: inner");
         let error = anyhow::anyhow!("in\nner").context("outer");

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use drive::WipeOptions;
-use indicatif::{ProgressBar, ProgressStyle};
 use service::{IoChoice, SpaceAfterWipe, run_here};
 use status::{path_text, shown};
 
 use crate::in_use;
-use crate::output::{print_json, tell_of};
+use crate::output::{print_json, report_result};
+use crate::progress;
 use crate::size::Size;
 use crate::usage;
 
@@ -73,8 +73,7 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool
     if !yes {
         ask(path)?;
     }
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("discarding {wide_bar} {bytes}/{total_bytes} {eta}")?);
+    let bar = progress::bar(0, &format!("discarding {}", progress::BYTES));
     let progress = |done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -86,7 +85,7 @@ fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool
     if let SpaceAfterWipe::Failed(error) = &space {
         warnings.push(format!("the old space was not discarded: {error}"));
     }
-    tell_of(&format!("{}: wiped", shown(path)), || {
+    report_result(&format!("{}: wiped", shown(path)), || {
         if json {
             return print_json(&serde_json::json!({
                 "path": path_text(path),

@@ -206,7 +206,7 @@ fn a_bench_comes_after_a_scan() -> Outcome {
     let ratios = document["measured"].as_array().expect("an array").iter();
     let of_pumice: Vec<_> =
         ratios.filter(|m| m["column"] == "Pumice" && m["field"] == "workload.ratio").collect();
-    assert_eq!(of_pumice.len(), 1, "told twice: {of_pumice:?}");
+    assert_eq!(of_pumice.len(), 1, "listed twice: {of_pumice:?}");
     assert_eq!(of_pumice[0]["value"], 2.5);
     // A value set by the user takes precedence and is not marked as measured.
     let set = ["--preset", "four-ways", "--from-scan", &scan, "--from-bench", &bench, "--set", "ratio=3"];
@@ -256,7 +256,7 @@ fn racks_and_gases_for_a_wanted_capacity() {
 
 /// Errors in files: exit code 1 and one line with the location and the expected value.
 #[test]
-fn bad_files_are_told_in_one_line() -> Outcome {
+fn errors_of_files_are_one_line() -> Outcome {
     let folder = tempfile::tempdir()?;
     let preset = tco(&["--preset", "snia-2023", "--print"]);
     let scenarios = [

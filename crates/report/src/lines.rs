@@ -110,7 +110,7 @@ impl LineChart {
         self
     }
 
-    /// Whether a value can be drawn on an axis.
+    /// Returns whether a value can be drawn on an axis.
     fn fits(value: f64, log: bool) -> bool {
         value.is_finite() && (!log || value > 0.0)
     }

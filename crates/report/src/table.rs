@@ -30,7 +30,7 @@ impl Table {
         self
     }
 
-    /// Whether the table has no rows.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -46,7 +46,7 @@ impl Table {
         self.rows.iter().map(move |row| (0..width).map(|at| row.get(at).map_or("", String::as_str)).collect())
     }
 
-    /// Whether a column is right-aligned.
+    /// Returns whether a column is right-aligned.
     pub(crate) fn is_right(&self, column: usize) -> bool {
         self.right_from.is_some_and(|from| column >= from)
     }
@@ -54,6 +54,11 @@ impl Table {
     /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as wide as its
     /// text: nothing is cut or wrapped. Characters that are not visible are shown as spaces.
     pub fn to_text(&self) -> String {
+        self.to_indented_text(1)
+    }
+
+    /// Returns the same text with `indent` spaces before the first column.
+    pub fn to_indented_text(&self, indent: u16) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         if !self.head.is_empty() {
@@ -66,11 +71,29 @@ impl Table {
             if self.is_right(at) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
+            if at == 0 {
+                column.set_padding((indent, 1));
+            }
         }
         let mut text: String = table.lines().map(|line| line.trim_end().to_string() + "\n").collect();
         if text.is_empty() {
             text.push('\n');
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn the_first_column_is_indented() {
+        let mut table = Table::new::<String>([]).right_from(0);
+        table.row(["1", "a"]).row(["10", "b"]);
+        let lines = |indent| table.to_indented_text(indent).lines().map(str::to_string).collect::<Vec<_>>();
+        assert!(lines(0)[0].starts_with(" 1 ") && lines(0)[1].starts_with("10 "), "{:?}", lines(0));
+        assert!(lines(4)[1].starts_with("    10 "), "{:?}", lines(4));
+        assert_eq!(table.to_text(), table.to_indented_text(1));
     }
 }

@@ -7,6 +7,7 @@ use status::shown;
 
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// The backing cannot be opened.
     #[error(transparent)]

@@ -34,7 +34,7 @@ pub use serving::served::ServedDrive;
 pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
 pub use serving::workers::{IoChoice, Workers, run_here};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
-pub use watch::backing::{devices_under, disks_under};
+pub use watch::backing::{Mount, devices_under, disks_under, mount_of, mounts, unescape};
 pub use watch::events::WarnAt;
 pub use watch::hook::{CommandsHeld, hold_commands};
 pub use watch::latency::{Kind, Latencies};

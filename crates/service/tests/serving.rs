@@ -30,6 +30,20 @@ fn create(path: &Path) -> Outcome {
     Ok(())
 }
 
+/// Makes a drive, and runs `test` with its path and one worker.
+fn with_worker(
+    test: impl AsyncFnOnce(&Path, &Workers) -> Outcome,
+) -> Result<tempfile::TempDir, Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("drive");
+    create(&path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = Workers::start(Some(1), IoChoice::Auto)?;
+    runtime.block_on(test(&path, &workers))?;
+    workers.stop();
+    Ok(dir)
+}
+
 /// Serves a new drive for the length of `test`.
 fn served(io: IoChoice, test: impl AsyncFnOnce(&Workers, Arc<ServedDrive>, &Path) -> Outcome) -> Outcome {
     let dir = tempfile::tempdir()?;
@@ -68,7 +82,7 @@ async fn write_and_read_on_every_worker(
         task.await??;
     }
     let report = drive.report();
-    let requests = report.server.ok_or("a served drive tells of its server")?.requests;
+    let requests = report.server.ok_or("a served drive has a server")?.requests;
     assert_eq!((requests.writes_count, requests.reads_count, requests.flushes_count), (2, 2, 2));
     assert_eq!(requests.in_flight_count, 0);
     assert_eq!(report.host_written_bytes, 200 << 10);
@@ -102,23 +116,17 @@ fn a_write_reaches_the_backing_without_being_asked() -> Outcome {
 
 #[test]
 fn a_closed_drive_refuses_and_is_clean() -> Outcome {
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("drive");
-    create(&path)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let workers = Workers::start(Some(1), IoChoice::Auto)?;
-    runtime.block_on(async {
-        let drive = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+    let dir = with_worker(async |path, workers| {
+        let drive = ServedDrive::open(path, &OpenSettings::default(), workers, 0).await?;
         drive.write(4096, &[9; 8192], false).await?;
         drive.close(PATIENCE).await?;
         drive.close(PATIENCE).await?;
         assert_eq!(drive.flush().await, Err(DeviceError::Shutdown));
         assert_eq!(drive.read(0, &mut [0; 512]).await, Err(DeviceError::Shutdown));
-        Outcome::Ok(())
+        Ok(())
     })?;
-    workers.stop();
     run_here(IoChoice::Auto, |spawner| async {
-        let drive = inspect(&path, false, spawner).await?;
+        let drive = inspect(&dir.path().join("drive"), false, spawner).await?;
         assert!(drive.status().recovered.clean);
         let mut back = [0; 8192];
         drive.read(4096, &mut back).await?;
@@ -147,14 +155,9 @@ fn a_closed_drive_trains_and_grows_no_more() -> Outcome {
 #[test]
 fn a_closed_drive_can_be_opened_again_while_clients_of_its_admin_socket_stay() -> Outcome {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("drive");
-    create(&path)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let workers = Workers::start(Some(1), IoChoice::Auto)?;
-    runtime.block_on(async {
-        let drive = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
-        let socket = dir.path().join("admin.sock");
+    with_worker(async |path, workers| {
+        let drive = ServedDrive::open(path, &OpenSettings::default(), workers, 0).await?;
+        let socket = path.with_file_name("admin.sock");
         let listening = AdminSocket::listen(&socket, drive.clone())?;
         let mut client = BufReader::new(tokio::net::UnixStream::connect(&socket).await?);
         client.write_all(b"{\"command\":\"status\"}\n").await?;
@@ -166,13 +169,12 @@ fn a_closed_drive_can_be_opened_again_while_clients_of_its_admin_socket_stay() -
         let closed = Arc::downgrade(&drive);
         drop(drive);
         assert!(closed.upgrade().is_none(), "somebody keeps the drive, and with it the lock");
-        let again = ServedDrive::open(&path, &OpenSettings::default(), &workers, 0).await?;
+        let again = ServedDrive::open(path, &OpenSettings::default(), workers, 0).await?;
         client.write_all(b"{\"command\":\"status\"}\n").await?;
         assert_eq!(client.read_line(&mut String::new()).await?, 0, "there is nobody to ask any more");
         again.close(PATIENCE).await?;
-        Outcome::Ok(())
+        Ok(())
     })?;
-    workers.stop();
     Ok(())
 }
 
@@ -187,7 +189,7 @@ fn a_drive_is_served_once() -> Outcome {
 }
 
 #[test]
-fn the_admin_socket_tells_status() -> Outcome {
+fn the_admin_socket_reports_status() -> Outcome {
     served(IoChoice::Auto, async |_, drive, dir| {
         let socket = dir.join("admin.sock");
         // What a killed server leaves behind.

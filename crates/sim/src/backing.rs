@@ -92,7 +92,7 @@ impl Overwrites {
         InFlight { all: self, number }
     }
 
-    /// Whether a write of this many pages is refused, and how many of its pages are written all the same.
+    /// Returns whether a write of this many pages is refused, and how many of its pages are written all the same.
     fn refuse(&self, pages: u64) -> Option<u64> {
         let mut state = self.state.lock();
         let State { rng, ppm, refusing, .. } = &mut *state;

@@ -58,8 +58,18 @@ impl Default for Plan {
 }
 
 impl Plan {
-    fn wants<S: Subject>(&self, seed: u64) -> bool {
-        self.style.is_none_or(|style| style == seed::style::<S>(seed))
+    /// Returns the next seed to run. `handed_out` is the number of seeds that threads took so far.
+    fn next_seed<S: Subject>(&self, handed_out: &AtomicU64) -> Option<u64> {
+        loop {
+            let index = handed_out.fetch_add(1, Ordering::Relaxed);
+            if index >= self.seeds {
+                return None;
+            }
+            let seed = self.first.wrapping_add(index);
+            if self.style.is_none_or(|style| style == seed::style::<S>(seed)) {
+                return Some(seed);
+            }
+        }
     }
 }
 
@@ -70,14 +80,7 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
     let total = Mutex::new(Total::default());
     let worker = || {
         while !stop.load(Ordering::Relaxed) {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= plan.seeds {
-                return;
-            }
-            let seed = plan.first.wrapping_add(index);
-            if !plan.wants::<S>(seed) {
-                continue;
-            }
+            let Some(seed) = plan.next_seed::<S>(&next) else { return };
             let report = run_one::<S>(seed, plan.bug);
             let mut total = total.lock();
             total.seeds += 1;
@@ -105,14 +108,7 @@ pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
     let worker = || {
         // Seeds are handed out in order, and seeds already started are finished.
         while found.lock().is_none() {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= plan.seeds {
-                return;
-            }
-            let seed = plan.first.wrapping_add(index);
-            if !plan.wants::<S>(seed) {
-                continue;
-            }
+            let Some(seed) = plan.next_seed::<S>(&next) else { return };
             let Some(why) = run_one::<S>(seed, plan.bug).failure else { continue };
             if run_one::<S>(seed, None).failure.is_some() {
                 continue;

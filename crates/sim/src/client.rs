@@ -183,7 +183,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         let drops = if learning { world.config.drops } else { MAINTENANCE_DROPS * world.config.drops };
         let result = perhaps(&world, &mut rng, drops, "op: maintenance given up", work).await;
         world.set_maintaining(false);
-        world.tell(|| format!("{name}: {result:?}"));
+        world.trace(|| format!("{name}: {result:?}"));
         let Some(result) = result else { continue };
         match result {
             Ok(true) => world.count(match name {
@@ -262,7 +262,7 @@ pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng)
     let policy = world.config.draw_other_codec(rng);
     let work = world.subject.set_codec(policy);
     let result = perhaps(world, rng, world.config.drops, "op: change of codec given up", work).await;
-    world.tell(|| format!("codec {policy}: {result:?}"));
+    world.trace(|| format!("codec {policy}: {result:?}"));
     match result {
         Some(Ok(())) => world.count("op: change of codec"),
         Some(Err(error)) => world.judge("change of codec", &error),
@@ -278,7 +278,7 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let logical = config.capacity_bytes() + 4096 * rng.below(1 << 20);
     let work = world.subject.grow(physical, logical);
     let result = perhaps(world, rng, config.drops, "op: growth given up", work).await;
-    world.tell(|| format!("grow to {physical} and {logical}: {result:?}"));
+    world.trace(|| format!("grow to {physical} and {logical}: {result:?}"));
     match result {
         Some(Ok(())) => {
             world.grown_to(logical);
@@ -316,7 +316,7 @@ pub(crate) async fn write_once<S: Subject>(
     let write = world.oracle.lock().begin_write(Kind::Write, first, count, filler);
     content::fill(&mut data, first, write, filler);
     let offset = first * SECTOR_BYTES as u64;
-    world.tell(|| format!("write #{write}: {count} sectors at {first}, {filler:?}, fua {fua}"));
+    world.trace(|| format!("write #{write}: {count} sectors at {first}, {filler:?}, fua {fua}"));
     let began = Began::now(world);
     let request = world.subject.write(offset, &data, fua);
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
@@ -351,7 +351,7 @@ pub(crate) async fn zero_once<S: Subject>(
 ) {
     let (fua, no_hole) = (rng.chance(1, 8), rng.chance(1, 2));
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
-    world.tell(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
+    world.trace(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
     let began = Began::now(world);
     let (name, result) = if kind == Kind::Trim {
@@ -392,7 +392,7 @@ fn conclude<S: Subject>(
     began: &Began,
     result: Option<&Result<(), Error>>,
 ) {
-    world.tell(|| format!("{name} #{write}: {result:?}"));
+    world.trace(|| format!("{name} #{write}: {result:?}"));
     let Some(result) = result else { return world.oracle.lock().drop_write(write) };
     match result {
         Ok(()) if began.poisoned => {
@@ -426,10 +426,10 @@ fn conclude<S: Subject>(
 pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     let began = world.oracle.lock().begin_flush();
     let poisoned = world.is_poisoned();
-    world.tell(|| format!("flush at time {began}"));
+    world.trace(|| format!("flush at time {began}"));
     world.count(if world.is_full() { "op: flush, drive full" } else { "op: flush" });
     let result = perhaps(world, rng, world.config.drops, "op: flush given up", world.subject.flush()).await;
-    world.tell(|| format!("flush of time {began}: {result:?}"));
+    world.trace(|| format!("flush of time {began}: {result:?}"));
     let Some(result) = result else { return };
     match result {
         Ok(()) if poisoned => world.fail("a flush succeeded after a sync of the backing failed".into()),
@@ -449,7 +449,7 @@ pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, f
     let reading = world.oracle.lock().begin_read(first, count);
     let request = world.subject.read(first * SECTOR_BYTES as u64, &mut data);
     let result = perhaps(world, rng, world.config.drops, "op: read given up", request).await;
-    world.tell(|| format!("read {count} sectors at {first}: {result:?}"));
+    world.trace(|| format!("read {count} sectors at {first}: {result:?}"));
     world.count("op: read");
     let Some(result) = result else { return };
     match result {

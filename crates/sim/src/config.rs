@@ -52,7 +52,7 @@ pub struct Config {
     pub map_budget_bytes: u64,
     /// Bytes of log between checkpoints.
     pub checkpoint_bytes: u64,
-    /// Whether the write cache is on. If not, every write is durable before it is acknowledged.
+    /// True if the write cache is on. If not, every write is durable before it is acknowledged.
     pub write_cache: bool,
     /// Number of concurrent clients.
     pub clients: u32,
@@ -72,11 +72,11 @@ pub struct Config {
     pub maintainers: u64,
     /// Kind of the backing, and its faults.
     pub trouble: Trouble,
-    /// Whether single blocks all over the drive are used instead of the workload of the style.
+    /// True if single blocks all over the drive are used instead of the workload of the style.
     pub scattered: bool,
     /// Bytes of incompressible data in each block of such a drive.
     pub record_bytes: usize,
-    /// Whether dictionaries and data that needs them are used instead of the workload of the style.
+    /// True if dictionaries and data that needs them are used instead of the workload of the style.
     pub lessons: bool,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
@@ -236,12 +236,12 @@ impl Config {
         }
     }
 
-    /// Whether faults other than power cuts and kills occur.
+    /// Returns whether faults other than power cuts and kills occur.
     pub fn is_faulty(&self) -> bool {
         self.does_damage() || self.trouble.faults.read_error_ppm > 0
     }
 
-    /// Whether faults with lasting effects occur, other than power cuts, kills and transient read errors.
+    /// Returns whether faults with lasting effects occur, other than power cuts, kills and transient read errors.
     pub fn does_damage(&self) -> bool {
         let f = &self.trouble.faults;
         let errors = [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.bad_page_ppm];
@@ -251,17 +251,17 @@ impl Config {
         strikes || is_full || !self.trouble.bad_bytes.is_empty()
     }
 
-    /// Whether dictionaries are replaced on this drive as often as they are trained.
+    /// Returns whether dictionaries are replaced on this drive as often as they are trained.
     pub fn is_learning(&self) -> bool {
         self.lessons || self.uuid[0].is_multiple_of(16) && self.style != Style::Frames
     }
 
-    /// Whether dictionaries are trained at all. Training takes more time than everything else.
+    /// Returns whether dictionaries are trained at all. Training takes more time than everything else.
     pub fn is_training(&self) -> bool {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Whether hosts reach the drive through a server. Not if the backing does lasting damage or the engine
+    /// Returns whether hosts reach the drive through a server. Not if the backing does lasting damage or the engine
     /// panics, since both end the server. Not on large or sparse drives either, which take too long.
     pub fn is_served(&self) -> bool {
         let quiet =
@@ -269,12 +269,12 @@ impl Config {
         self.uuid[4].is_multiple_of(6) && quiet
     }
 
-    /// Whether planned panics of the engine occur.
+    /// Returns whether planned panics of the engine occur.
     pub fn panics(&self) -> bool {
         self.uuid[2].is_multiple_of(8)
     }
 
-    /// Whether the codec is changed while the drive is in use.
+    /// Returns whether the codec is changed while the drive is in use.
     pub fn changes_codec(&self) -> bool {
         self.uuid[1].is_multiple_of(4) && self.style != Style::Large
     }

@@ -144,7 +144,7 @@ mod tests {
     const BLOCK: usize = 4096;
 
     #[test]
-    fn every_filler_is_told_apart() {
+    fn fillers_are_distinct() {
         let mut rng = SimRng::new(1);
         let drawn: Vec<Filler> = (0..200).map(|_| Filler::draw_for_frames(&mut rng)).collect();
         for (write, filler) in (7..).zip(Filler::ALL.into_iter().chain(drawn)) {

@@ -63,7 +63,7 @@ impl Struck {
         }
     }
 
-    /// Whether the faults excuse this error of a drive that is open or being opened.
+    /// Returns whether the faults excuse this error of a drive that is open or being opened.
     pub(crate) fn excuses(&self, doing: &str, error: &Error) -> bool {
         let reads_only = ["read", "extents", "scrub"].contains(&doing);
         match error {
@@ -100,7 +100,7 @@ impl Struck {
         }
     }
 
-    /// Whether the drive may refuse all changes in this life.
+    /// Returns whether the drive may refuse all changes in this life.
     fn may_give_up(&self) -> bool {
         let writes_failed = self.writes_failed > 0 && self.writes_ever_failed >= WRITES_FAILED_MIN;
         self.syncs_failed > 0 || writes_failed || self.damaged || self.unreadable

@@ -106,7 +106,7 @@ pub trait Pulse {
     fn beat(&self, idle: bool);
     /// A number that increases whenever something useful was done.
     fn progress(&self) -> u64;
-    /// Whether background work is in progress.
+    /// Returns whether background work is in progress.
     fn in_maintenance(&self) -> bool {
         false
     }
@@ -460,8 +460,8 @@ mod tests {
             for task in 0..10 {
                 let (log, mut receiver) = (log.clone(), receiver.clone());
                 executor.spawn(async move {
-                    let told = receiver.wait_for(|told| *told).await.is_ok();
-                    log.lock().push((task, told));
+                    let woken = receiver.wait_for(|sent| *sent).await.is_ok();
+                    log.lock().push((task, woken));
                 });
             }
             executor.spawn_slow(async move { _ = sender.send(true) }, 10);

@@ -18,7 +18,7 @@ pub(crate) async fn ask_range<S: Subject>(world: &World<S>, rng: &mut SimRng, fi
     let reading = world.oracle.lock().begin_read(first, count);
     let request = world.subject.extents(offset, len);
     let result = perhaps(world, rng, world.config.drops, "op: extents given up", request).await;
-    world.tell(|| format!("extents of {count} sectors at {first}: {result:?}"));
+    world.trace(|| format!("extents of {count} sectors at {first}: {result:?}"));
     let runs = match result {
         None => return,
         Some(Err(error)) => return world.judge("extents", &error),

@@ -12,7 +12,7 @@ const WAITS_BITS: u64 = 5;
 pub(crate) struct Impatient<F> {
     request: Option<Pin<Box<F>>>,
     waits: u64,
-    /// Whether it is given up when it is woken, rather than when it begins to wait.
+    /// True if it is given up when it is woken, rather than when it begins to wait.
     is_late: bool,
     is_doomed: bool,
 }

@@ -9,7 +9,7 @@
 //! But once a reader was shown one, no later reader is shown one that was acknowledged before it began.
 //!
 //! **After a crash** the content must be a prefix of the drive's log: an order of the writes, in which one
-//! that was acknowledged before another began comes first, cut off at some point. [`Oracle::settle`] checks
+//! that was acknowledged before another began comes first, cut off at some point. [`Oracle::resolve`] checks
 //! what is read back against that.
 //!
 //! Trim and write-zeroes are writes of zeros. Writes that returned an error may or may not have happened.
@@ -18,9 +18,9 @@
 //! whole if it is present.
 
 mod order;
-mod settle;
+mod resolve;
 
-pub use settle::LifeEnd;
+pub use resolve::LifeEnd;
 
 use std::ops::Range;
 
@@ -215,7 +215,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether the write is so large that only a part of it may take effect.
+    /// Returns whether the write is so large that only a part of it may take effect.
     pub fn is_divided(&self, number: u32) -> bool {
         !self.writes[number as usize].is_atomic()
     }

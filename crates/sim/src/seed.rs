@@ -261,7 +261,7 @@ impl<S: Subject> Run<S> {
         self.counts.lock().add(name, 1);
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
+    fn trace(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             eprintln!("{}", what());
         }
@@ -360,7 +360,7 @@ impl<S: Subject> Run<S> {
                 self.draw_cut()
             };
             let end = self.executor.run(&self.media, &**world, cut);
-            self.tell(|| format!("clients: {end:?}"));
+            self.trace(|| format!("clients: {end:?}"));
             self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));

@@ -45,7 +45,7 @@ struct Server {
     spawner: Spawner,
     wires: [AsyncMutex<Option<Arc<Wire>>>; WIRES],
     rng: Mutex<SimRng>,
-    /// Whether the mistake of ignoring FUA is planted.
+    /// True if the mistake of ignoring FUA is planted.
     forgets_fua: bool,
     disturbed: AtomicBool,
 }

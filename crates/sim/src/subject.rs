@@ -24,9 +24,9 @@ pub struct Opening {
     pub rescue: bool,
     /// Most blocks that a write compresses as one frame: 1, 2, 4 or 8.
     pub frame_blocks: u64,
-    /// Whether a compression device may be used.
+    /// True if a compression device may be used.
     pub may_offload: bool,
-    /// Whether armed panics strike.
+    /// True if armed panics strike.
     pub may_panic: bool,
     /// Spawner of background work.
     pub spawner: Spawner,
@@ -134,11 +134,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn bugs() -> Vec<Bug> {
         Bug::all().collect()
     }
-    /// Whether it writes elsewhere if pages accept no writes.
+    /// True if it writes elsewhere if pages accept no writes.
     const AVOIDS_BAD_PAGES: bool = false;
-    /// Whether [`Subject::wipe`] works.
+    /// True if [`Subject::wipe`] works.
     const CAN_WIPE: bool = false;
-    /// Whether it holds no data at all.
+    /// Returns whether it holds no data at all.
     fn is_empty(&self) -> bool {
         false
     }
@@ -150,7 +150,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn space(&self) -> Option<Space> {
         None
     }
-    /// Whether [`Subject::space`] works.
+    /// True if [`Subject::space`] works.
     const HAS_SPACE: bool = false;
     /// Internal counters for the coverage report. They only grow.
     fn counters(&self) -> Vec<(&'static str, u64)> {

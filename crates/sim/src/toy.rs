@@ -185,7 +185,7 @@ impl Inner {
         self.state.lock().usable()?;
         // In the background, so that its error is noticed even if the request is given up. One at a time, so
         // that no sync consumes an error that concerns the writes of another.
-        let (tell, told) = oneshot::channel();
+        let (sender, synced) = oneshot::channel();
         let inner = self.clone();
         (self.opening.spawner)(Box::pin(async move {
             let _gate = inner.sync_gate.lock().await;
@@ -196,9 +196,9 @@ impl Inner {
                 Ok(()) => {}
                 Err(error) => state.poison(format!("a sync failed: {error}")),
             }
-            _ = tell.send(());
+            _ = sender.send(());
         }));
-        _ = told.await;
+        _ = synced.await;
         self.state.lock().usable()
     }
 

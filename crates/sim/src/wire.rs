@@ -105,7 +105,7 @@ impl Wire {
         Ok(Wire { state, requests, next_cookie: AtomicU64::new(1) })
     }
 
-    /// Whether the connection is unusable.
+    /// Returns whether the connection is unusable.
     pub fn is_lost(&self) -> bool {
         self.state.is_lost.load(Ordering::Relaxed)
     }

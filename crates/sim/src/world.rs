@@ -66,7 +66,7 @@ impl<S: Subject> World<S> {
         let capacity = Arc::new(AtomicU64::new(config.capacity_bytes()));
         World {
             subject,
-            made_good: media.failed_syncs_told(),
+            made_good: media.failed_syncs_reported(),
             media,
             config,
             oracle,
@@ -100,7 +100,7 @@ impl<S: Subject> World<S> {
     }
 
     /// Prints what is happening, in verbose mode.
-    pub fn tell<D: Display>(&self, what: impl FnOnce() -> D) {
+    pub fn trace<D: Display>(&self, what: impl FnOnce() -> D) {
         if self.verbose {
             eprintln!("  {}", what());
         }
@@ -108,7 +108,7 @@ impl<S: Subject> World<S> {
 
     /// Records a failure and stops. The first failure ends the seed.
     pub fn fail(&self, why: String) {
-        self.tell(|| format!("FAILED: {why}"));
+        self.trace(|| format!("FAILED: {why}"));
         self.failure.lock().get_or_insert(why);
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Whether tasks should stop.
+    /// Returns whether tasks should stop.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -178,33 +178,33 @@ impl<S: Subject> World<S> {
         self.full.store(full, Ordering::Relaxed);
     }
 
-    /// Whether a write was refused for lack of space, and none was freed since.
+    /// Returns whether a write was refused for lack of space, and none was freed since.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether a failed sync was reported to the drive long enough ago. (After a failed write the drive may
+    /// Returns whether a failed sync was reported to the drive long enough ago. (After a failed write the drive may
     /// continue elsewhere.)
     pub fn is_poisoned(&self) -> bool {
         let since = self.poisoned_since.load(Ordering::Relaxed);
         since != 0 && self.beats.load(Ordering::Relaxed) >= since + POISON_BEATS
     }
 
-    /// Whether a correct drive may return this error, given the faults of its backing. NoSpace is not judged
+    /// Returns whether a correct drive may return this error, given the faults of its backing. NoSpace is not judged
     /// here.
     pub fn excuses(&self, doing: &str, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
         closed || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
 
-    /// Whether segments may have been set aside, or cannot be cleaned because they are unreadable. A full
+    /// Returns whether segments may have been set aside, or cannot be cleaned because they are unreadable. A full
     /// drive may lack space because of them.
     pub fn lacks_segments(&self) -> bool {
         let media = &self.media;
         media.counts().damage() > 0 || media.bad_pages() > 0 || media.unreadable_pages() > 0
     }
 
-    /// Whether the backing was ever full.
+    /// Returns whether the backing was ever full.
     pub fn was_backing_full(&self) -> bool {
         Struck::counts(&self.media, &self.overwrites).full_errors > 0
     }
@@ -247,7 +247,8 @@ impl<S: Subject> World<S> {
 impl<S: Subject> Pulse for World<S> {
     fn beat(&self, idle: bool) {
         let now = self.beats.fetch_add(1, Ordering::Relaxed);
-        if self.poisoned_since.load(Ordering::Relaxed) == 0 && self.media.failed_syncs_told() > self.made_good
+        if self.poisoned_since.load(Ordering::Relaxed) == 0
+            && self.media.failed_syncs_reported() > self.made_good
         {
             self.poisoned_since.store(now, Ordering::Relaxed);
         }

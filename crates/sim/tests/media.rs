@@ -118,7 +118,7 @@ fn a_failed_sync_loses_writes_and_the_next_one_succeeds() {
             media.sync().await.is_err()
         });
         assert!(failed);
-        assert_eq!(media.failed_syncs_told(), 1);
+        assert_eq!(media.failed_syncs_reported(), 1);
         media.set_faults(Faults::default());
         on(&media, |media| async move { media.sync().await.expect("the next sync succeeds") });
         let media = Arc::new(media.power_cut());
@@ -368,7 +368,7 @@ fn writes_to_one_place_at_a_time_are_counted() {
 }
 
 #[test]
-fn what_is_at_risk_before_an_offset_is_told_until_it_is_synced() {
+fn what_is_at_risk_before_an_offset_is_reported_until_it_is_synced() {
     let media = backing(1, Faults::default());
     on(&media, |media| async move {
         media.write(8192, page(1, 1)).await.expect("write");

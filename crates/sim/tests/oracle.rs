@@ -47,7 +47,7 @@ impl Story {
 
     fn restart(&mut self, end: LifeEnd) -> Result<(), String> {
         let seen = self.oracle.observe(0, 16, Some(&self.data));
-        seen.and_then(|()| self.oracle.settle(end)).map_err(|violation| violation.0)
+        seen.and_then(|()| self.oracle.resolve(end)).map_err(|violation| violation.0)
     }
 }
 
@@ -221,7 +221,7 @@ fn a_trim_is_a_write_of_zeros() {
 fn what_cannot_be_read_back_may_be_any_of_its_values() {
     let mut story = Story::new();
     story.write(0, 8);
-    assert!(story.oracle.observe(0, 16, None).and_then(|()| story.oracle.settle(LifeEnd::Crash)).is_ok());
+    assert!(story.oracle.observe(0, 16, None).and_then(|()| story.oracle.resolve(LifeEnd::Crash)).is_ok());
     assert_eq!(story.read(), Ok(()));
     story.data[..8 * SECTOR_BYTES].fill(0);
     assert_eq!(story.read(), Ok(()));

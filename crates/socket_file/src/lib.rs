@@ -24,6 +24,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
 pub enum Error {
     #[error("another server is listening there")]
     InUse,

@@ -1,11 +1,11 @@
-//! How fast cleaning and writers should go.
+//! Rates of cleaning and of writers.
 
-/// How fast background work should go, and how fast writers may go.
+/// Rate of background work, and limit of the rate of writers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Share of its time that cleaning should take, from 0 to 1.
     pub cleaning_share: f64,
-    /// How many times as fast as recently writers should go, so that space is not used up faster than it is made: 1
+    /// Rate of writers relative to their recent rate, so that space is not used up faster than it is made: 1
     /// keeps the rate, less slows down. `None`: unlimited.
     pub writers: Option<f64>,
 }

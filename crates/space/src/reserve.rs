@@ -1,4 +1,4 @@
-//! How many segments are held back, and how much data the others take.
+//! Number of segments held back, and amount of data in the others.
 
 use layout::pack::{HEADS, PACK_HEADER_BYTES};
 use layout::{Entry, PAGE_BYTES, UNIT_BYTES};

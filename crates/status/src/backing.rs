@@ -73,12 +73,12 @@ impl BackingReport {
         }
     }
 
-    /// Whether a disk is too hot.
+    /// Returns whether a disk is too hot.
     pub fn too_hot(&self) -> bool {
         self.devices.iter().any(DeviceReport::too_hot)
     }
 
-    /// Whether a disk reports that it is unreliable.
+    /// Returns whether a disk reports that it is unreliable.
     pub fn unreliable(&self) -> bool {
         self.devices.iter().any(DeviceReport::unreliable)
     }

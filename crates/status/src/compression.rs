@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::states::{LiveKind, RunState, SampleSource, SettlingState};
 
-/// How the data of a drive is compressed.
+/// Compression of the data of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -38,7 +38,7 @@ pub struct WrittenReport {
     pub physical_bytes: u64,
 }
 
-/// What is needed to read live data, estimated from records drawn at random. Excludes data stored uncompressed.
+/// Codecs and dictionaries of live data, estimated from records drawn at random. Excludes data stored uncompressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]

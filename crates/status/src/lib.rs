@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod clock;
 mod compression;
 mod events;
 mod path_text;
@@ -16,6 +17,7 @@ mod states;
 mod warning;
 
 pub use backing::{BackingReport, DeviceReport};
+pub use clock::{unix_seconds, unix_seconds_now};
 pub use compression::{
     CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,
     SurveyedReport, TrainingReport, WrittenReport,

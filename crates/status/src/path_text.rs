@@ -36,8 +36,8 @@ pub fn shown(path: &Path) -> Shown<'_> {
     Shown(path)
 }
 
-/// Whether a character changes how others look: directions of text (Unicode Standard Annex 9) and separators of lines. They
-/// could make a path look like another one.
+/// Returns whether a character changes how others look: directions of text (Unicode Standard Annex 9) and separators
+/// of lines. They could make a path look like another one.
 fn is_format(character: char) -> bool {
     matches!(
         character,

@@ -99,7 +99,7 @@ states! {
 }
 
 states! {
-    /// What settling does.
+    /// State of settling.
     SettlingState {
         /// Switched off, or the drive refuses writes.
         Off = "off",
@@ -129,7 +129,7 @@ states! {
 }
 
 states! {
-    /// How live data is stored.
+    /// Storage format of live data.
     LiveKind {
         /// Uncompressed: it does not compress.
         Raw = "raw",
@@ -161,7 +161,7 @@ states! {
 }
 
 states! {
-    /// How a server does I/O.
+    /// I/O engine of a server.
     IoBackend {
         /// One ring per worker thread.
         Uring = "io_uring",

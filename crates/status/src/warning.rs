@@ -64,7 +64,7 @@ impl CriticalWarning {
         CriticalWarning { bits: names.iter().fold(0, |bits, warning| bits | warning.bit()), names }
     }
 
-    /// Whether a warning is active.
+    /// Returns whether a warning is active.
     pub fn has(&self, warning: Warning) -> bool {
         self.bits & warning.bit() != 0
     }

@@ -146,7 +146,7 @@ fn every_key_is_documented_with_its_type() {
     for (key, kind) in &seen {
         match documented.get(key).map(String::as_str) {
             None => wrong.push(format!("{key} ({kind}) is not documented")),
-            Some(told) if kind == "null" && told.ends_with(" or null") => {}
+            Some(documented) if kind == "null" && documented.ends_with(" or null") => {}
             // Null on a drive nobody serves, and before the first scrub, training, or run of settling.
             Some("object or null")
                 if [
@@ -158,7 +158,9 @@ fn every_key_is_documented_with_its_type() {
                     "server.offload",
                 ]
                 .contains(&&**key) => {}
-            Some(told) if told != kind => wrong.push(format!("{key} is {kind}, not {told}")),
+            Some(documented) if documented != kind => {
+                wrong.push(format!("{key} is {kind}, not {documented}"))
+            }
             Some(_) => {}
         }
     }

@@ -45,7 +45,7 @@ pub enum Limit {
 pub const VALUE_MAX: f64 = 1e12;
 
 impl Limit {
-    /// Whether a value is within the limit.
+    /// Returns whether a value is within the limit.
     pub fn admits(self, value: f64) -> bool {
         let inside = match self {
             Limit::Positive => value > 0.0,
@@ -277,15 +277,24 @@ impl Field {
         self.info().name.split_once('.').map_or("", |(_, key)| key)
     }
 
-    /// Whether columns of this kind have the field.
+    /// Returns whether columns of this kind have the field.
     pub fn applies_to(self, kind: Kind) -> bool {
         self.info().kind.is_none_or(|only| only == kind)
     }
 
-    /// Whether a scenario must give the field. The traffic of a cloud column is optional, although it has no fixed
-    /// default.
+    /// Returns whether a scenario must give the field. The traffic of a cloud column is optional, although it has no
+    /// fixed default.
     pub fn is_required(self) -> bool {
         self.info().default.is_none() && self != Field::CloudTraffic
+    }
+
+    /// Describes the value of a field that a scenario does not give.
+    pub fn default_text(self) -> String {
+        match self.info().default {
+            Some(value) => Show::NumberInput(0).text(value),
+            None if self.is_required() => "required".to_string(),
+            None => "1 / ratio".to_string(),
+        }
     }
 
     /// Describes the allowed values in words: `a number above 0, in GB`.

@@ -65,6 +65,7 @@ pub struct Applied {
 
 /// Reason why a measurement cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MeasuredError {
     /// The file is not the expected JSON.
     #[error("{file}: {problem}")]

@@ -13,7 +13,7 @@ pub struct MetricInfo {
     pub unit: &'static str,
     /// Format in tables: the number of digits of the SNIA document where it has this output.
     pub show: Show,
-    /// Whether tables omit it if it is 0 in every column.
+    /// True if tables omit it if it is 0 in every column.
     pub optional: bool,
 }
 

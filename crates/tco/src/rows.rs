@@ -36,7 +36,7 @@ pub struct Row {
 pub struct Cell {
     /// The value; `None` where it does not apply.
     pub value: Option<f64>,
-    /// Whether the value was measured. Always false for outputs.
+    /// True if the value was measured. Always false for outputs.
     pub measured: bool,
 }
 
@@ -181,11 +181,7 @@ pub fn fields_markdown() -> String {
             .to_string();
     for field in Field::ALL {
         let info = field.info();
-        let default = match info.default {
-            Some(value) => Show::NumberInput(0).text(value),
-            None if field.is_required() => "required".to_string(),
-            None => "1 / ratio".to_string(),
-        };
+        let default = field.default_text();
         let kind = info.kind.map_or("both", Kind::name);
         let allowed = info.limit.expected();
         let unit = if info.unit == ":1" { "" } else { info.unit };

@@ -72,7 +72,7 @@ impl Column {
         self.inputs.get(&field).map_or(0.0, |input| input.value)
     }
 
-    /// Whether this field has an effect on the column.
+    /// Returns whether this field has an effect on the column.
     pub fn takes(&self, field: Field) -> bool {
         field.applies_to(self.kind) && (field != Field::Ratio || self.compresses)
     }
@@ -134,6 +134,7 @@ pub const COLUMNS_MAX: usize = 16;
 
 /// Error for a value that cannot be set.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetError {
     /// No such column.
     #[error("no column is named {name:?}; there are {known}")]
@@ -148,9 +149,9 @@ pub enum SetError {
     Value {
         /// The field.
         field: &'static str,
-        /// What is allowed.
+        /// Description of the allowed values.
         expected: String,
-        /// What was given.
+        /// The given value.
         found: String,
     },
     /// The field has no effect on the selected columns.

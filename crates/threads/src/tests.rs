@@ -27,7 +27,7 @@ macro_rules! found {
 hold! {
     None;
     pins: a_segment_is_written_after_its_readers, segments_are_counted_apart, growth_keeps_readers;
-    wait: a_change_is_seen, the_second_change_is_seen, a_right_goes_round, what_is_told_outside_the_lock_is_seen;
+    wait: a_change_is_seen, the_second_change_is_seen, a_right_goes_round, what_is_stored_outside_the_lock_is_seen;
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
     slots: one_is_finished;
     frame_cache: frames_are_whole;

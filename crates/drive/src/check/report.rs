@@ -78,7 +78,7 @@ pub struct CopyFound {
     pub copy: usize,
     /// Its place on the backing, in bytes.
     pub position_bytes: u64,
-    /// What was found there.
+    /// State of the copy.
     pub state: CopyState,
 }
 
@@ -107,7 +107,7 @@ pub enum CopyState {
 /// Something that is not as it must be. Displayed on one line: what, where, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong, without the place.
+    /// Description of the fault, without the place.
     pub what: String,
     /// First byte of logical space that is lost by it.
     pub logical_offset_bytes: Option<u64>,

@@ -18,13 +18,13 @@ const ABSENT_A_STEP: u64 = 1024;
 /// Result of a step.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubStep {
-    /// Where the next step begins; `None` after the last.
+    /// First block of the next step; `None` after the last.
     pub next_block: Option<u64>,
     /// Records verified and decompressed.
     pub records_count: u64,
     /// Their size on the medium.
     pub read_bytes: u64,
-    /// What is wrong with them, or with the map on the path to them.
+    /// Faults of the records, or of the map on the path to them.
     pub faults: Vec<Fault>,
 }
 

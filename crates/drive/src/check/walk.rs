@@ -21,7 +21,7 @@ const WINDOW_PARENTS: usize = WINDOW_NODES / NODE_ENTRIES;
 /// Nodes looked up in one critical section.
 const NODES_A_LOOK: usize = 64;
 
-/// What a walk over the map finds.
+/// Finding of a walk over the map.
 pub(super) enum Met {
     /// The effective entry of a leaf for a block.
     Block(u64, Entry),
@@ -41,7 +41,7 @@ struct Found {
 /// All entries of a node.
 type Entries = Box<[Entry; NODE_ENTRIES]>;
 
-/// What memory knows about a node.
+/// Knowledge about a node in memory.
 enum Look {
     Known(Entries),
     /// Its image is needed too.

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::state::batch::Batch;
 use crate::state::batch::Seen;
 
-/// What a write will store, before compression.
+/// Pieces that a write will store, before compression.
 pub(crate) struct Plan {
     offload: Arc<dyn Offload>,
     /// Most blocks in a frame.
@@ -97,7 +97,7 @@ impl Plan {
             let mut next = Vec::with_capacity(pieces.len());
             for piece in pieces {
                 match piece.stage {
-                    Stage::Waiting => piece.settle(done.next(), most, &mut next),
+                    Stage::Waiting => piece.replace_by(done.next(), most, &mut next),
                     _ => next.push(piece),
                 }
             }
@@ -113,7 +113,7 @@ impl Plan {
 impl Piece {
     /// Turns a piece into a record or, if compressing a frame as one saves nothing, into smaller pieces as
     /// [`Batch::add_run`] would make them.
-    fn settle(mut self, done: Option<Done>, most: u64, next: &mut Vec<Piece>) {
+    fn replace_by(mut self, done: Option<Done>, most: u64, next: &mut Vec<Piece>) {
         let blocks = self.bytes.len() / BLOCK_BYTES;
         if let Some(Done { id, payload, .. }) = done
             && id != CodecId::Raw

@@ -136,7 +136,7 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Whether unmapping these blocks changes nothing.
+    /// Returns whether unmapping these blocks changes nothing.
     fn is_absent(&self, from: u64, to: u64, entry: Entry) -> bool {
         if !entry.is_unmapped() {
             return false;

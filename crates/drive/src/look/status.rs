@@ -95,7 +95,7 @@ pub struct Status {
     pub out_of_space: bool,
     /// The file system or volume under the drive has no room. Changes are refused until it has.
     pub backing_full: bool,
-    /// How often it ran out of room since the drive was opened.
+    /// Number of times that it ran out of room since the drive was opened.
     pub backing_full_count: u64,
     pub segments_count: u32,
     pub segments_free_count: u32,

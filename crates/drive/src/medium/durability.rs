@@ -10,7 +10,7 @@ use crate::shared::{Shared, yield_now};
 use crate::state::core::Core;
 use crate::state::log::Log;
 
-/// What a request that waits for durability has to do.
+/// Next step of a request that waits for durability.
 enum Next {
     Done,
     /// Sync, for everything up to this number.

@@ -35,15 +35,15 @@ impl Bounds {
         Bounds { geometry: superblock.geometry, blocks }
     }
 
-    /// Whether these are blocks that the host sees, or the drive's own.
+    /// Returns whether these are blocks that the host sees, or the drive's own.
     pub(crate) fn exists(&self, first: u64, count: u64) -> bool {
         first < MAX_BLOCKS
             && count <= MAX_BLOCKS
             && (first + count <= self.blocks || first >= OWN_FIRST_BLOCK && first + count <= MAX_BLOCKS)
     }
 
-    /// Whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the segments,
-    /// fills and frames only in leaves.
+    /// Returns whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the
+    /// segments, fills and frames only in leaves.
     pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
         if entry.is_unmapped() {
             return true;
@@ -93,6 +93,7 @@ impl<M: Media> Shared<M> {
         let (buf, result) = self.media.read(start, buf).await;
         match result {
             Ok(()) => {
+                assert_eq!(buf.len() as u64, end - start, "a medium returns the buffer that it was given");
                 Self::count(&self.media_read_bytes, end - start);
                 Ok((buf, (position - start) as usize))
             }

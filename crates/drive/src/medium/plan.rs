@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) sources: Vec<Source>,
 }
 
-/// What was read for a plan: the bytes of each run, with its position and its offset in the buffer.
+/// Data read for a plan: the bytes of each run, with its position and its offset in the buffer.
 pub(crate) type Runs = Vec<(u64, IoBuf, usize)>;
 
 /// The part of a buffer that one source fills.

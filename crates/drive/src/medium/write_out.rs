@@ -84,7 +84,7 @@ impl<M: Media> Shared<M> {
         });
         begun.await?;
         let done = Arc::new(OnceLock::new());
-        let (shared, told) = (self.clone(), done.clone());
+        let (shared, outcome) = (self.clone(), done.clone());
         (self.spawner)(Box::pin(async move {
             let len = buf.len() as u64;
             let result = shared.media.write(offset, buf).await;
@@ -97,7 +97,7 @@ impl<M: Media> Shared<M> {
                 }
             }
             let doing = || format!("writing at byte {offset:#x} of the backing");
-            let _ = told.set(result.map_err(|error| Error::not_taken(&doing(), &error)));
+            let _ = outcome.set(result.map_err(|error| Error::not_taken(&doing(), &error)));
             shared.progress.notify(usize::MAX);
         }));
         self.wait_for(|core| match (done.get(), &core.poisoned) {

@@ -1,4 +1,4 @@
-//! Whether there is space for a write: what is occupied, what the map may take, and what a write frees.
+//! Admission of writes by space: what is occupied, what the map may take, and what a write frees.
 
 use layout::{Entry, UNIT_BYTES};
 use space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
@@ -14,7 +14,7 @@ const OVERWRITES_PART: u64 = 4;
 /// Blocks of a long range that are examined individually.
 const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 
-/// What a request takes and frees.
+/// Space that a request takes and frees.
 #[derive(Default)]
 struct Exchange {
     taken: u64,
@@ -36,8 +36,8 @@ impl Core {
         self.limit_units() - kept_for_small(self.limit_units())
     }
 
-    /// Whether the drive is full. What the changed map may take does not count: it is written before anything is
-    /// refused. Otherwise a small drive would alternate between full and not full with each checkpoint.
+    /// Returns whether the drive is full. What the changed map may take does not count: it is written before anything
+    /// is refused. Otherwise a small drive would alternate between full and not full with each checkpoint.
     pub(crate) fn is_full(&self) -> bool {
         let kept = self.map_growth_units() + self.map_churn_units(0);
         let limit = self.segments.limit_units().saturating_sub(kept);
@@ -45,7 +45,7 @@ impl Core {
         room * (UNIT_BYTES as u64) < layout::ATOMIC_WRITE_BYTES as u64
     }
 
-    /// How much the map can grow although nothing is added to it.
+    /// Returns the most by which the map can grow although nothing is added to it.
     fn map_growth_units(&self) -> u64 {
         map_growth_bytes(self.map.live_blocks, self.map_bytes()) / UNIT_BYTES as u64
     }
@@ -81,13 +81,13 @@ impl Core {
         self.limit_units().saturating_sub(self.taken_units())
     }
 
-    /// Whether a batch fits.
+    /// Returns whether a batch fits.
     pub(crate) fn admits(&self, batch: &Batch) -> bool {
         self.fits(batch.data_units(), || self.exchange(batch)).is_some()
     }
 
-    /// Whether `units` more live units fit. What takes no more than it frees (as `exchange` returns) always fits: a
-    /// full drive can be overwritten in place. Returns how much of the room it takes.
+    /// Returns whether `units` more live units fit. What takes no more than it frees (as `exchange` returns) always
+    /// fits: a full drive can be overwritten in place. Returns how much of the room it takes.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> Exchange) -> Option<u64> {
         let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit(units) {

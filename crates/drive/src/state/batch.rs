@@ -43,7 +43,7 @@ impl Item {
         }
     }
 
-    /// Whether it leaves a block of [`Item::blocks`] unchanged.
+    /// Returns whether it leaves a block of [`Item::blocks`] unchanged.
     pub(crate) fn leaves_out(&self, block: u64) -> bool {
         matches!(self, Item::Data { header, .. } if !header.applies_to(block))
     }
@@ -144,7 +144,7 @@ impl Batch {
         (self.data_bytes / UNIT_BYTES) as u64
     }
 
-    /// Whether it only frees space.
+    /// Returns whether it only frees space.
     pub(crate) fn frees(&self) -> bool {
         self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
     }
@@ -372,7 +372,7 @@ impl Batch {
     }
 }
 
-/// How a data record is compressed.
+/// Compression of a data record.
 #[derive(Clone, Copy)]
 struct Coding {
     id: CodecId,

@@ -1,6 +1,6 @@
 //! Purposes for which segments are needed: how urgently a free one is needed, and what cleaning one should gain.
 
-/// How urgently a segment is needed.
+/// Urgency of the need for a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// As each head may take it.
@@ -14,7 +14,7 @@ pub(crate) enum Claim {
     Rescue,
 }
 
-/// What cleaning a victim should gain.
+/// Purpose of cleaning a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
     /// Free segments.

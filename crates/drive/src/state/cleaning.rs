@@ -15,14 +15,14 @@ pub(crate) struct Pass {
     pub(crate) unreadable: bool,
     /// Everything must be moved, because the segment will be gone.
     pub(crate) must_move: bool,
-    /// What stays: live map nodes, until the next checkpoint writes them elsewhere, and records that would only
+    /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that would only
     /// become larger.
     pub(crate) left_units: u64,
     /// Records that need a retired dictionary may be moved as they are.
     pub(crate) as_is: bool,
     /// Retired dictionaries that the remaining records need.
     pub(crate) needed: Vec<u16>,
-    /// How often the number of records handled at once was halved.
+    /// Number of times that the number of records handled at once was halved.
     pub(crate) halved: u32,
 }
 

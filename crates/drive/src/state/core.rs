@@ -39,7 +39,7 @@ pub(crate) enum Stall {
 pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) segments: Segments,
-    /// What the places of checkpoints hold of the segment table.
+    /// Contents of the segment table in the places of checkpoints.
     pub(crate) table: Table,
     pub(crate) log: Log,
     pub(crate) map: Map,
@@ -115,6 +115,11 @@ pub(crate) struct Core {
     pub(crate) planted: Planted,
 }
 
+/// Returns the first rule that does not hold.
+pub(crate) fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
+    rules.iter().find(|(holds, _)| !holds).map(|(_, what)| *what)
+}
+
 impl Core {
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.superblock.geometry
@@ -122,6 +127,27 @@ impl Core {
 
     pub(crate) fn blocks(&self) -> u64 {
         self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
+    }
+
+    /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a broken
+    /// one.
+    pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
+        let sequence = self.log.sequence();
+        let checkpoint = self.in_progress.is_some();
+        let rules = [
+            (self.map.is_frozen() == checkpoint, "the map has a cut without a checkpoint, or none with one"),
+            (
+                self.segments.is_frozen() == checkpoint,
+                "the table has a cut without a checkpoint, or none with one",
+            ),
+            (self.cut_committed <= sequence, "a checkpoint covers a pack that was not sealed"),
+            (self.flushing_up_to <= sequence, "a flush waits for a pack that was not sealed"),
+        ];
+        let broken = first_broken(&rules);
+        broken
+            .or_else(|| self.log.broken_invariant())
+            .or_else(|| self.map.broken_invariant())
+            .or_else(|| self.segments.broken_invariant())
     }
 
     /// Fails if the drive accepts no changes.
@@ -178,7 +204,7 @@ impl Core {
     }
 
     /// Accounts blocks of one leaf, in rising order, whose entries were replaced. A record occupies its whole length
-    /// until its last block dies; the leaf tells whether others live. The counts come from a checkpoint, whose
+    /// until its last block dies; the leaf shows whether others live. The counts come from a checkpoint, whose
     /// checksum proves nothing: they may be wrong.
     pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
         for (i, (block, entry)) in dead.iter().enumerate() {
@@ -234,7 +260,7 @@ impl Core {
         }
     }
 
-    /// Whether the log must know of records that die: see [`Log::dies`].
+    /// Returns whether the log must know of records that die: see [`Log::dies`].
     fn watches_moves(&self) -> bool {
         !self.planted.has(PlantedBug::ApplyStaleMove)
     }
@@ -373,7 +399,7 @@ impl Core {
         }
     }
 
-    /// Whether a block still has the record that it was read from: the same entry, in the same filling of its
+    /// Returns whether a block still has the record that it was read from: the same entry, in the same filling of its
     /// segment. An equal entry alone may be another record that was written to the same place.
     pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
         let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
@@ -389,7 +415,7 @@ impl Core {
         };
     }
 
-    /// Whether changes to the map must wait for a checkpoint.
+    /// Returns whether changes to the map must wait for a checkpoint.
     pub(crate) fn map_pressure(&self) -> bool {
         let budget = self.map.budget_bytes();
         self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
@@ -405,14 +431,14 @@ impl Core {
         self.segments.set_map_need(unwritten, unwritten + cut, upper);
     }
 
-    /// Whether the changed part of the map would take the last free segments.
+    /// Returns whether the changed part of the map would take the last free segments.
     pub(crate) fn lacks_room_for_map(&mut self) -> bool {
         self.update_map_need();
         let need = self.segments.map_need();
         need > 0 && self.segments.free_count() <= need
     }
 
-    /// Whether freed space is discarded in the backing.
+    /// Returns whether freed space is discarded in the backing.
     pub(crate) fn may_discard(&self) -> bool {
         !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
     }

@@ -48,7 +48,7 @@ impl Dictionaries {
         self.active.read().clone()
     }
 
-    /// Whether the catalog on the drive cannot be read.
+    /// Returns whether the catalog on the drive cannot be read.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }

@@ -18,7 +18,8 @@ pub(crate) struct Found {
     pub(crate) payload: Range<usize>,
 }
 
-/// Whether a record with a correct checksum is one that a correct drive writes and that may be moved or followed.
+/// Returns whether a record with a correct checksum is one that a correct drive writes and that may be moved or
+/// followed.
 fn is_sane(record: &Record<'_>) -> bool {
     match record.header.kind {
         RecordKind::Data => record.header.blocks() > 1 || record.payload.len() <= BLOCK_BYTES,

@@ -2,8 +2,8 @@
 //!
 //! Nothing is lost by that. A pack that was not taken for lack of room stays in memory, where its records are read,
 //! and is written again from time to time, the same bytes to the same place. Until all packs are written, changes are
-//! refused, so that what waits stays bounded, and nothing new is durable. Requests that wait for durability are told
-//! after a while that there is no room.
+//! refused, so that what waits stays bounded, and nothing new is durable. Requests that wait for durability fail
+//! after a while for lack of room.
 
 use std::io::{Error, ErrorKind};
 
@@ -12,7 +12,7 @@ use crate::state::log::SealedPack;
 /// Ticks between two attempts to write again.
 const RETRY_TICKS: u64 = 16;
 
-/// Whether a write failed because the backing has no room.
+/// Returns whether a write failed because the backing has no room.
 pub(crate) fn lacks_room(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
@@ -26,22 +26,22 @@ pub(crate) struct FullBacking {
     waiting: Vec<SealedPack>,
     /// Packs that are being written again.
     in_flight: usize,
-    /// How often it ran out of room.
+    /// Number of times that it ran out of room.
     times: u64,
 }
 
 impl FullBacking {
-    /// Whether packs wait.
+    /// Returns whether packs wait.
     pub(crate) fn is_full(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Whether packs have been waiting for this number of ticks and are not being written again just now.
+    /// Returns whether packs have been waiting for this number of ticks and are not being written again just now.
     pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
         self.in_flight == 0 && self.since.is_some_and(|since| now - since >= ticks)
     }
 
-    /// How often the backing ran out of room since the drive was opened.
+    /// Returns the number of times that the backing ran out of room since the drive was opened.
     pub(crate) fn times(&self) -> u64 {
         self.times
     }

@@ -6,7 +6,7 @@ pub(crate) const CLEANED_IN_VAIN_MAX: u32 = 64;
 /// The same for requests, which try harder.
 pub(crate) const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;
 
-/// What cleaning gained since data of the size of a segment changed. On a full drive with a large map it may gain
+/// Gain of cleaning since data of the size of a segment changed. On a full drive with a large map it may gain
 /// nothing: what is moved changes the map, which is written to what was gained.
 #[derive(Default)]
 pub(crate) struct Harvest {

@@ -14,6 +14,7 @@ use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
 use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
+use crate::state::core::first_broken;
 use crate::state::segments::{Claim, Segments, State};
 
 /// Smallest first part of a batch that is divided between two segments.
@@ -51,7 +52,7 @@ struct HeadState {
     leaves: bool,
 }
 
-/// How a batch fits into the log.
+/// Fit of a batch into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// All of it into one pack.
@@ -97,7 +98,7 @@ pub(crate) struct Log {
     vouched: u64,
     /// Before this run's first checkpoint nothing leads to its packs. Until then no pack calls more durable than this
     /// number.
-    tells_most: Option<u64>,
+    durable_max: Option<u64>,
     /// Newest durable checkpoint.
     checkpoint: u64,
     /// Sealed packs not yet on the medium, by position.
@@ -142,7 +143,7 @@ impl Log {
             host_filled: sequence,
             host_sealed: 0,
             vouched: sequence,
-            tells_most: Some(sequence),
+            durable_max: Some(sequence),
             checkpoint,
             in_memory: BTreeMap::new(),
             unwritten_bytes: 0,
@@ -233,7 +234,7 @@ impl Log {
         self.open_pack(Head::Host);
     }
 
-    /// Whether a record of `need` bytes fits at a head without another segment.
+    /// Returns whether a record of `need` bytes fits at a head without another segment.
     pub(crate) fn has_room(&self, head: Head, need: usize) -> bool {
         let open = self.heads[head as usize].open.as_ref();
         open.is_some_and(|open| open.used + need <= open.limit) || open.is_none() && self.fits(head, need)
@@ -331,9 +332,9 @@ impl Log {
     /// A checkpoint is durable that names all promises made before its cut.
     pub(crate) fn checkpoint_durable(&mut self, number: u64, heads: &[HeadPosition; HEADS]) {
         self.checkpoint = number;
-        self.tells_most = None;
-        for (state, told) in self.heads.iter_mut().zip(heads) {
-            if state.next.is_some() && state.next == told.next {
+        self.durable_max = None;
+        for (state, position) in self.heads.iter_mut().zip(heads) {
+            if state.next.is_some() && state.next == position.next {
                 state.announced = true;
             }
         }
@@ -410,7 +411,7 @@ impl Log {
         let Some(mut open) = self.heads[head as usize].open.take() else { return };
         self.cleaning_first &= head != Head::Cleaning;
         self.sequence += 1;
-        let durable = self.durable.min(self.tells_most.unwrap_or(u64::MAX));
+        let durable = self.durable.min(self.durable_max.unwrap_or(u64::MAX));
         self.vouched = durable;
         if open.records > 0 {
             self.filled = self.sequence;
@@ -480,7 +481,7 @@ impl Log {
     }
 
     /// A tick: seals the open packs that got nothing since the last one. If no pack states the present durable number
-    /// yet, an empty one does. With it, recovery can tell damage from a crash also at the end of the log.
+    /// yet, an empty one does. With it, recovery distinguishes damage from a crash also at the end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
         if self.durable > self.vouched
             && self.fits(Head::Host, 0)
@@ -547,8 +548,7 @@ impl Log {
         self.synced.min(gap.map_or(u64::MAX, |gap| gap - 1))
     }
 
-    /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a broken
-    /// one.
+    /// Part of [`Core::broken_invariant`](crate::state::core::Core::broken_invariant).
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
         let rules = [
             (self.written <= self.sequence, "a pack was written before it was sealed"),
@@ -563,7 +563,7 @@ impl Log {
                 "a pack is neither in memory nor written",
             ),
         ];
-        rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
+        first_broken(&rules)
     }
 
     /// Positions of the heads, for a checkpoint. No pack may be open.
@@ -575,8 +575,8 @@ impl Log {
         })
     }
 
-    /// Whether these bytes of map can be written with `free` free segments and still leave one segment. Recovery
-    /// after a crash needs that one for its own checkpoint.
+    /// Returns whether these bytes of map can be written with `free` free segments and still leave one segment.
+    /// Recovery after a crash needs that one for its own checkpoint.
     pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
         let next = u64::from(self.heads[Head::Map as usize].next.is_some());
         let whole = (u64::from(free) + next).checked_sub(1);
@@ -624,7 +624,7 @@ impl Log {
         self.host_filled
     }
 
-    /// Whether a cut covers everything that hosts wrote.
+    /// Returns whether a cut covers everything that hosts wrote.
     pub(crate) fn host_is_behind(&self, cut: u64) -> bool {
         self.host_filled <= cut && self.host_pack() == self.host_sealed()
     }

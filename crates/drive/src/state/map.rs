@@ -13,6 +13,7 @@ use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
 use space::{ancestors_bytes, leaves_max, upper_nodes};
 
+use crate::state::core::first_broken;
 use crate::state::node::{Base, Form, Node, Slot};
 
 /// The newest nodes stay, whatever the budget is: to make progress, requests need all nodes of a path at once.
@@ -29,7 +30,7 @@ pub(crate) struct Missing {
     pub(crate) image: Entry,
 }
 
-/// What is known about a node's image.
+/// Knowledge about a node's image.
 enum Image {
     At(Entry),
     None,
@@ -200,7 +201,7 @@ impl Map {
             Image::At(image) => Err(Missing { id: leaf, image }),
             Image::Behind(missing) => Err(missing),
             Image::None => {
-                self.settle(leaf);
+                self.complete_without_image(leaf);
                 self.lookup(block, count, each)
             }
         }
@@ -229,7 +230,7 @@ impl Map {
             Image::At(image) => Err(Missing { id, image }),
             Image::Behind(missing) => Err(missing),
             Image::None => {
-                self.settle(id);
+                self.complete_without_image(id);
                 Ok(present)
             }
         }
@@ -268,7 +269,7 @@ impl Map {
         true
     }
 
-    /// Whether a leaf is known, without the medium, to be empty.
+    /// Returns whether a leaf is known, without the medium, to be empty.
     pub(crate) fn is_absent(&self, leaf: NodeId) -> bool {
         self.node(leaf).is_none() && matches!(self.image(leaf), Image::None)
     }
@@ -417,7 +418,7 @@ impl Map {
             // The image was read only for its accounting: the leaf itself does not change, and takes no more memory.
             let mapped = (0..).zip(entries.iter()).filter(|(_, e)| !e.is_unmapped());
             mapped.for_each(|(slot, e)| release(slot, *e));
-            node.form.settle();
+            node.form.complete();
         } else {
             for (slot, entry) in node.form.changes() {
                 let old = std::mem::replace(&mut entries[usize::from(slot)], entry);
@@ -479,7 +480,7 @@ impl Map {
         dirty
     }
 
-    /// Whether a node has changes from before the cut that are not written yet.
+    /// Returns whether a node has changes from before the cut that are not written yet.
     pub(crate) fn belongs_to_cut(&self, id: NodeId) -> bool {
         self.frozen.as_ref().is_some_and(|f| f.contains_key(&id))
             || self.node(id).is_some_and(|n| n.dirty && n.round < self.round)
@@ -497,7 +498,7 @@ impl Map {
         self.thaw();
     }
 
-    /// Whether any block still has this record, whose first block is `first`.
+    /// Returns whether any block still has this record, whose first block is `first`.
     pub(crate) fn has_any(&self, first: u64, entry: &Entry) -> bool {
         let Some(node) = self.node(NodeId::leaf_of(first)) else { return false };
         let slot = (first % NODE_ENTRIES as u64) as usize;
@@ -538,20 +539,37 @@ impl Map {
         old
     }
 
-    /// The log holds the state of the node at the cut. It is clean unless it changed since.
-    fn written(&mut self, id: NodeId) {
+    /// The log holds the state of the node at the cut, which is kept no longer. Returns the node if it is dirty and has
+    /// not changed since the cut.
+    fn written_at_cut(&mut self, id: NodeId) -> Option<&mut Node> {
         let round = self.round;
         if let Some(frozen) = &mut self.frozen {
             frozen.remove(&id);
         }
-        if let Some(node) = self.node_mut(id)
-            && node.dirty
-            && node.round < round
-        {
+        self.node_mut(id).filter(|node| node.dirty && node.round < round)
+    }
+
+    /// The log holds the state of the node at the cut. It is clean unless it changed since.
+    fn written(&mut self, id: NodeId) {
+        if let Some(node) = self.written_at_cut(id) {
             node.dirty = false;
             let bytes = node.form.memory_bytes();
             self.dirty_bytes -= bytes;
         }
+    }
+
+    /// Returns whether a checkpoint's cut is kept.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Part of [`Core::broken_invariant`](crate::state::core::Core::broken_invariant).
+    pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
+        first_broken(&[
+            (self.dirty_bytes <= self.memory_bytes, "more of the map is dirty than is in memory"),
+            (self.index.len() + self.vacant.len() == self.nodes.len(), "a node is not in the index"),
+            (self.overlays <= self.index.len() as u64, "there are more overlays than nodes"),
+        ])
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -606,7 +624,7 @@ impl Map {
         }
     }
 
-    /// Whether `image` is the present place of a node's image. Returns what must be loaded to know that.
+    /// Returns whether `image` is the present place of a node's image. Returns what must be loaded to know that.
     pub(crate) fn has_image(&self, id: NodeId, image: Entry) -> Result<bool, Missing> {
         match self.image(id) {
             Image::At(at) => Ok(at == image),

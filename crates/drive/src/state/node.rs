@@ -7,7 +7,7 @@ const PAGE_FROM_PAIRS: usize = 160;
 /// Up to this number of mapped entries a loaded node takes the sparse form: a quarter of a page, with room to grow.
 const SPARSE_UP_TO_PAIRS: usize = 64;
 
-/// What lies under the pairs of a sparse node.
+/// State under the pairs of a sparse node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     /// Nothing: slots without a pair are unmapped.
@@ -29,7 +29,7 @@ pub(crate) enum Form {
     Sparse { pairs: Vec<(u16, Entry)>, base: Base },
 }
 
-/// What a slot holds.
+/// Contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     Known(Entry),
@@ -95,7 +95,7 @@ impl Form {
         }
     }
 
-    /// Whether every slot is known and accounted.
+    /// Returns whether every slot is known and accounted.
     pub(crate) fn is_complete(&self) -> bool {
         self.base() == Base::Empty
     }
@@ -176,7 +176,7 @@ impl Form {
     }
 
     /// There is no image under the changes, or all of it is accounted by now.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn complete(&mut self) {
         match self {
             Form::Page(_) => {}
             Form::Uniform { base, .. } => *base = Base::Empty,

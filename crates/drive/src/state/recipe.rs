@@ -1,10 +1,10 @@
-//! How blocks are compressed: codec, size of frames, dictionary.
+//! Compression of blocks: codec, size of frames, dictionary.
 
 use std::sync::Arc;
 
 use codec::{Dictionary, Policy};
 
-/// How blocks are compressed.
+/// Settings for the compression of blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
     pub(crate) policy: Policy,

@@ -6,7 +6,7 @@ use layout::table::{page_of, page_rows, table_pages};
 /// The rows of one page of the table.
 pub(crate) type Page = Box<[SegmentRow]>;
 
-/// What a checkpoint needs to know of the table in addition to the rows.
+/// Information about the table that a checkpoint needs in addition to the rows.
 #[derive(Debug, Default)]
 pub(crate) struct RowPages {
     /// Pages with a row that changed since the last cut.
@@ -64,6 +64,11 @@ impl RowPages {
         let first = range.start;
         let rows = self.at_cut.as_mut()?[page].get_or_insert_with(|| rows(range));
         rows.get_mut(segment as usize - first)
+    }
+
+    /// Returns whether a cut is kept.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.at_cut.is_some()
     }
 
     /// The checkpoint is complete or given up.

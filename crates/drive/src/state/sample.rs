@@ -24,11 +24,11 @@ struct Reservoir {
     random: Random,
 }
 
-/// splitmix64 (Steele et al. 2014).
+/// Pseudo-random numbers from a seed that the caller of the engine gives: splitmix64 (Steele et al. 2014).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -9,8 +9,10 @@ use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
 pub(crate) use crate::state::claims::{Claim, Gain};
+use crate::state::core::first_broken;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
+use crate::state::sample::Random;
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +91,12 @@ impl Segment {
         self.state
     }
 
-    /// Whether only a checkpoint is missing for it to become free.
+    /// Returns whether only a checkpoint is missing for it to become free.
     fn is_dead(&self) -> bool {
         self.state == State::Sealed && self.live_units == 0
     }
 
-    /// Whether it is out of use for good.
+    /// Returns whether it is out of use for good.
     fn is_set_aside(&self) -> bool {
         matches!(self.state, State::Damaged | State::Bad)
     }
@@ -104,8 +106,8 @@ impl Segment {
         self.live_units.saturating_sub(self.repackable_units)
     }
 
-    /// Whether moving its live contents gains anything. `full` is the capacity of a segment in units, `dense` that of
-    /// one packed densely. The gain is what died there or was never packed densely. Because of this condition
+    /// Returns whether moving its live contents gains anything. `full` is the capacity of a segment in units, `dense`
+    /// that of one packed densely. The gain is what died there or was never packed densely. Because of this condition
     /// cleaning comes to an end.
     fn is_worth_cleaning(&self, full: u64, dense: u64) -> bool {
         let expected = u64::from(self.expected_units());
@@ -162,7 +164,8 @@ pub(crate) struct Segments {
     upper_need: u32,
     /// See [`data_bytes_max`].
     data_bytes_max: u64,
-    entropy: u64,
+    /// Source of generations: different ones in every run.
+    random: Random,
     generations: u64,
     planted: Planted,
 }
@@ -188,7 +191,7 @@ impl Segments {
             map_need: 0,
             upper_need: 0,
             data_bytes_max: 0,
-            entropy,
+            random: Random(entropy),
             generations: 0,
             planted: Planted::default(),
         };
@@ -404,7 +407,7 @@ impl Segments {
         }
         let segment = self.free.pop_first()?;
         self.generations += 1;
-        let generation = mix(self.entropy, self.generations);
+        let generation = self.random.draw() as u32;
         let row = self.row_mut(segment);
         let is_unused = row.state == State::Free && (row.live_units, row.unwritten) == (0, 0);
         assert!(is_unused, "segment {segment} is on the free list and in use: {row:?}");
@@ -444,6 +447,21 @@ impl Segments {
         !done.is_empty()
     }
 
+    /// Returns whether a checkpoint's cut is kept.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.pages.is_frozen()
+    }
+
+    /// Part of [`Core::broken_invariant`](crate::state::core::Core::broken_invariant).
+    pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
+        let lists = self.free.len() + self.waiting.len() + self.set_aside.len();
+        first_broken(&[
+            (lists <= self.table.len(), "a segment is on two lists"),
+            (self.dead.len() <= self.table.len(), "there are more dead segments than segments"),
+            (self.discards as usize <= self.free.len(), "more segments can be discarded than are free"),
+        ])
+    }
+
     /// Number of freed segments that readers still use.
     pub(crate) fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
@@ -471,12 +489,12 @@ impl Segments {
         }
     }
 
-    /// Whether freed space could be discarded.
+    /// Returns whether freed space could be discarded.
     pub(crate) fn has_discard(&self) -> bool {
         self.discards > 0
     }
 
-    /// Whether another checkpoint would let freed space be discarded.
+    /// Returns whether another checkpoint would let freed space be discarded.
     pub(crate) fn keeps_for_fallback(&self) -> bool {
         !self.kept_for_fallback.is_empty()
     }
@@ -497,7 +515,7 @@ impl Segments {
         self.free.len() as u32
     }
 
-    /// Whether the host may get another segment.
+    /// Returns whether the host may get another segment.
     pub(crate) fn host_may_take(&self) -> bool {
         self.free_count() > self.floor(Head::Host)
     }
@@ -527,8 +545,8 @@ impl Segments {
         self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
     }
 
-    /// Whether enough segments are free to write the map and to continue cleaning, whatever a host write adds to
-    /// both.
+    /// Returns whether enough segments are free to write the map and to continue cleaning, whatever a host write adds
+    /// to both.
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
             Claim::Ordinary | Claim::Urgent => self.stock(),
@@ -575,7 +593,9 @@ impl Segments {
         assert!(matches!(state, State::Damaged | State::Bad));
         if !self.get(segment).is_set_aside() {
             self.set_aside.push(segment);
-            self.free.remove(&segment);
+            if self.free.remove(&segment) {
+                self.discards -= u32::from(self.get(segment).discard);
+            }
         }
         self.set_state(segment, state);
     }
@@ -621,7 +641,7 @@ impl Segments {
         self.cleaned.push(segment);
     }
 
-    /// Whether a segment was cleaned since the last checkpoint.
+    /// Returns whether a segment was cleaned since the last checkpoint.
     pub(crate) fn has_cleaned(&self) -> bool {
         !self.cleaned.is_empty()
     }
@@ -703,12 +723,4 @@ impl Segments {
 
 fn rows_of(table: &[Segment], range: Range<usize>) -> Page {
     table[range.start..range.end.min(table.len())].iter().map(Segment::row).collect()
-}
-
-/// Returns a 32-bit number for each filling, different in every run (finaliser of splitmix64, Steele et al. 2014).
-fn mix(entropy: u64, counter: u64) -> u32 {
-    let mut z = entropy.wrapping_add(counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ z >> 31) as u32
 }

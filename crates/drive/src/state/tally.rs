@@ -109,13 +109,13 @@ mod tests {
         tally.add(&header(CodecId::Zstd, 3, true), Some(6));
         tally.add(&header(CodecId::Zstd, 3, false), Some(1));
         tally.add(&header(CodecId::Lz4, 0, false), Some(1));
-        let told: Vec<_> = tally
+        let ways: Vec<_> = tally
             .ways()
             .into_iter()
             .map(|way| (way.codec, way.level, way.dictionary, way.settled, way.share.logical_bytes))
             .collect();
         assert_eq!(
-            told,
+            ways,
             [
                 (CodecId::Lz4, None, Some(0), false, 8192),
                 (CodecId::Zstd, Some(1), Some(3), false, 16_384),

@@ -17,7 +17,7 @@ impl Schedule {
         Schedule { due_blocks: sample_blocks as u64, first_blocks: sample_blocks as u64 }
     }
 
-    /// What was seen is enough: training is due now.
+    /// Makes training due now, because enough data was seen.
     pub(crate) fn now(&mut self) {
         self.due_blocks = 0;
     }

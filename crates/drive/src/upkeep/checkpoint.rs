@@ -139,20 +139,28 @@ impl Core {
         let payload = &mut progress.encode_buffer;
         payload.clear();
         let coding = layout::node::encode_overlay(|| form.changes(), payload);
-        let mut header = RecordHeader {
-            crc: 0,
-            block: id.index,
-            payload_len: payload.len() as u16,
-            kind: RecordKind::Overlay,
-            codec: coding as u8,
-            extra: overlay_extra(progress.number, form.base() == Base::MediaCleared),
-            left_out: 0,
-        };
-        progress.written_bytes += header.record_len() as u64;
-        sum(&mut header, payload);
-        self.log.append(Head::Map, &header, payload);
+        let extra = overlay_extra(progress.number, form.base() == Base::MediaCleared);
+        self.append_to_map(RecordKind::Overlay, id, coding as u8, extra, progress);
         progress.overlay_records += 1;
         self.map.overlay_written(id);
+    }
+
+    /// Appends a record of the map with the encoded payload. Returns its place.
+    fn append_to_map(
+        &mut self,
+        kind: RecordKind,
+        id: NodeId,
+        codec: u8,
+        extra: u16,
+        progress: &mut InProgress,
+    ) -> Entry {
+        let payload = &progress.encode_buffer;
+        let payload_len = payload.len() as u16;
+        let mut header =
+            RecordHeader { crc: 0, block: id.index, payload_len, kind, codec, extra, left_out: 0 };
+        progress.written_bytes += header.record_len() as u64;
+        sum(&mut header, payload);
+        self.log.append(Head::Map, &header, payload)
     }
 
     fn write_node(&mut self, id: NodeId, progress: &mut InProgress) {
@@ -163,18 +171,7 @@ impl Core {
             Entry::UNMAPPED
         } else {
             let coding = layout::node::encode_node(|| form.mapped(), payload);
-            let mut header = RecordHeader {
-                crc: 0,
-                block: id.index,
-                payload_len: payload.len() as u16,
-                kind: RecordKind::Node,
-                codec: coding as u8,
-                extra: u16::from(id.level),
-                left_out: 0,
-            };
-            progress.written_bytes += header.record_len() as u64;
-            sum(&mut header, payload);
-            self.log.append(Head::Map, &header, payload)
+            self.append_to_map(RecordKind::Node, id, coding as u8, id.level.into(), progress)
         };
         let old = self.map.image_written(id, image);
         // Both tables: the one of the cut describes the map with its nodes at the places of this checkpoint.
@@ -282,7 +279,7 @@ impl Core {
         self.review_cleaning();
     }
 
-    /// What the newest checkpoint made unnecessary is no gap in the log any more.
+    /// Forgets gaps in the log that the newest checkpoint made unnecessary.
     fn close_gap(&mut self) {
         self.log.gap_closed(self.cut_committed);
     }

@@ -42,7 +42,7 @@ struct Live {
     fate: Fate,
 }
 
-/// What is done with a live record.
+/// Treatment of a live record.
 enum Fate {
     /// It moves as it is, with this header, which leaves out dead blocks.
     Move(RecordHeader),
@@ -409,7 +409,8 @@ impl Core {
         Cleaned::NoRoom
     }
 
-    /// Whether a segment takes much less to be freed than the current one, which was chosen when there was time.
+    /// Returns whether a segment takes much less to be freed than the current one, which was chosen when there was
+    /// time.
     fn is_sooner_freed(&self, segment: u32, at_hand: u32) -> bool {
         self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
     }
@@ -430,7 +431,7 @@ impl Core {
         }
     }
 
-    /// Whether the changed part of the map leaves no room for what moving these would change.
+    /// Returns whether the changed part of the map leaves no room for what moving these would change.
     fn lacks_room_to_move(&mut self, batch: &[Found], live: &[Live]) -> bool {
         if self.lacks_room_for_map() {
             return true;
@@ -508,7 +509,7 @@ impl Core {
         Ok(node_units)
     }
 
-    /// Whether no block has any of these data records any more. Leaves that changed are in memory.
+    /// Returns whether no block has any of these data records any more. Leaves that changed are in memory.
     pub(crate) fn is_left(&self, found: &[Found], pass: &Pass) -> bool {
         let has = |found: &Found| {
             let blocks = found.header.block..found.header.block + found.header.blocks();
@@ -594,18 +595,18 @@ impl Core {
         })
     }
 
-    /// Whether a data record may move as it is.
+    /// Returns whether a data record may move as it is.
     fn may_move(&self, header: &RecordHeader, pass: &Pass) -> bool {
         self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
     }
 
-    /// Whether records that need these retired dictionaries and would only become larger may be moved. That keeps the
-    /// dictionaries longer, so only if space is short: a record or two must not hold a segment then.
+    /// Returns whether records that need these retired dictionaries and would only become larger may be moved. That
+    /// keeps the dictionaries longer, so only if space is short: a record or two must not hold a segment then.
     fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
         !ids.is_empty() && self.is_short()
     }
 
-    /// Whether a data record needs only dictionaries in use.
+    /// Returns whether a data record needs only dictionaries in use.
     pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
         header.extra == 0 || self.dictionaries.contains(&header.extra)
     }

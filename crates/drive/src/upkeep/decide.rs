@@ -101,8 +101,8 @@ impl Core {
         Wanted::Nothing
     }
 
-    /// Whether the drive looks more than half full, but may not be: what was overwritten or trimmed under leaves that
-    /// are not loaded counts until they are. Without this, nobody would see the room that a host makes.
+    /// Returns whether the drive looks more than half full, but may not be: what was overwritten or trimmed under
+    /// leaves that are not loaded counts until they are. Without this, nobody would see the room that a host makes.
     fn owes_accounts(&self) -> bool {
         let tried = self.accounts_tried == Some(self.log.sequence());
         // Loaded leaves stay in memory until a checkpoint has written them.
@@ -110,8 +110,8 @@ impl Core {
         self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
     }
 
-    /// Whether cleaning comes before another checkpoint. If the map has outgrown its memory, checkpoints follow each
-    /// other, and what they write would take the last segments.
+    /// Returns whether cleaning comes before another checkpoint. If the map has outgrown its memory, checkpoints
+    /// follow each other, and what they write would take the last segments.
     fn cleans_first(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.supply() <= critical
@@ -121,14 +121,15 @@ impl Core {
                 || self.segments.victim(self.log.sequence(), Gain::Segments).is_some())
     }
 
-    /// Whether a checkpoint is needed because the map changed much, or will need segments that are hardly available.
+    /// Returns whether a checkpoint is needed because the map changed much, or will need segments that are hardly
+    /// available.
     fn map_wants_checkpoint(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.map.dirty_bytes() > self.map.budget_bytes() / 2
             || (self.segments.free_count() <= critical && self.segments.map_need() > 0)
     }
 
-    /// Whether little room is left under the limit, and packing frames anew may make some.
+    /// Returns whether little room is left under the limit, and packing frames anew may make some.
     pub(crate) fn wants_room(&self) -> bool {
         // As much as the stock of free segments.
         let count = u64::from(self.segments.count());
@@ -164,7 +165,7 @@ impl Core {
         })
     }
 
-    /// Whether free segments are so few that requests wait for cleaning.
+    /// Returns whether free segments are so few that requests wait for cleaning.
     pub(crate) fn is_short(&self) -> bool {
         self.segments.free_count() <= self.watermarks().0
     }
@@ -365,7 +366,7 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// What background cleaning should gain.
+    /// Returns the purpose of background cleaning.
     fn gain_wanted(&self) -> Gain {
         let is_there = || self.segments.victim(self.log.sequence(), Gain::ROOM).is_some();
         match () {
@@ -375,8 +376,8 @@ impl Core {
         }
     }
 
-    /// Whether host writes must wait for a checkpoint: the changes of the map have outgrown the cache, or the log has
-    /// outgrown what recovery should read.
+    /// Returns whether host writes must wait for a checkpoint: the changes of the map have outgrown the cache, or the
+    /// log has outgrown what recovery should read.
     pub(crate) fn must_checkpoint(&self) -> bool {
         self.map_pressure()
             || self.log.since_checkpoint_bytes() > self.checkpoint_bytes * 4

@@ -1,4 +1,4 @@
-//! Whether cleaning gains anything.
+//! Gain of cleaning.
 
 use crate::state::core::Core;
 use crate::state::harvest::Harvest;
@@ -18,12 +18,12 @@ impl Core {
         }
     }
 
-    /// Whether this number of segments was cleaned without gain.
+    /// Returns whether this number of segments was cleaned without gain.
     pub(crate) fn cleans_in_vain(&self, most: u32) -> bool {
         self.harvest.in_vain >= most && !self.has_changed()
     }
 
-    /// Whether cleaning may gain what it did not gain before.
+    /// Returns whether cleaning may gain what it did not gain before.
     fn has_changed(&self) -> bool {
         let harvest = &self.harvest;
         self.segments_changed() != harvest.changed

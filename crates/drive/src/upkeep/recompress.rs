@@ -62,7 +62,7 @@ pub(crate) enum Pick {
 /// Result of a step of settling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettleStep {
-    /// Where the next step continues; `None`: the end of the drive was reached.
+    /// First block of the next step; `None`: the end of the drive was reached.
     pub next_block: Option<u64>,
     /// Blocks recompressed.
     pub blocks_count: u64,
@@ -250,7 +250,7 @@ pub(crate) struct Made {
     batch: Batch,
     /// Levels: the end of a range of items, and its level.
     levels: Vec<(usize, Option<i8>)>,
-    /// How much less space they take than the present records.
+    /// Difference between the space of the present records and theirs.
     pub(crate) gained_bytes: u64,
 }
 

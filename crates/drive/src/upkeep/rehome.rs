@@ -1,4 +1,4 @@
-//! What the medium did not take is written elsewhere.
+//! Packs that the medium did not take are written elsewhere.
 //!
 //! A pack that cannot be written leaves a gap in the log: an opening now would find the end of the log before it. But
 //! its contents are all in memory. So its segment is not written any more, its live records are appended again as

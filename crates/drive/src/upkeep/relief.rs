@@ -1,4 +1,4 @@
-//! What requests do if they find no space.
+//! Ways out for requests that find no space.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Effort {
     rounds: u32,
     checkpoints: u32,
     cleanings: u32,
-    /// Whether cleaning is the next attempt.
+    /// True if cleaning is the next attempt.
     cleans: bool,
 }
 
@@ -183,7 +183,7 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// How full the drive looks, and how many segments there are for loading leaves, which would show it better.
+/// Fill level of the drive as far as it is known, and number of segments for loading leaves, which would show it better.
 struct Account {
     claimed: u64,
     spare: u32,
@@ -194,12 +194,12 @@ impl Core {
         Account { claimed: self.claimed_units(), spare: self.spare_for_leaves() }
     }
 
-    /// Whether a segment holds frames to pack anew.
+    /// Returns whether a segment holds frames to pack anew.
     fn has_repackable(&self) -> bool {
         self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
     }
 
-    /// How much of the map may be changed, in memory, when cleaning between two checkpoints has to stop. More than
+    /// Returns the bytes of changed map in memory at which cleaning between two checkpoints has to stop. More than
     /// the present changes by as much as the map may take anyway.
     pub(crate) fn dirty_max_of_cleaning(&self) -> u64 {
         self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)

@@ -3,7 +3,7 @@
 //!
 //! A map entry does not say which dictionary its record needs, and there is no list of them. But no new record uses a
 //! retired dictionary unless the catalog says so. Whatever is in a segment that was written since has been examined
-//! since: the place of a record tells whether it is to be tried, and what was tried with success is elsewhere. So
+//! since: the place of a record shows whether it is to be tried, and what was tried with success is elsewhere. So
 //! nothing is settled twice for the same dictionaries.
 
 use codec::Policy;
@@ -71,7 +71,7 @@ impl<M: Media> Drive<M> {
         self.0.dictionaries.catalog().adopted_at
     }
 
-    /// Whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
+    /// Returns whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
     pub fn wants_dictionary_places(&self) -> bool {
         self.0.core().dictionary_places_wanted
     }

@@ -28,7 +28,7 @@ const LEVEL: i8 = 1;
 pub struct Trained {
     /// The new dictionaries, used for new records from now on; none: nothing was kept.
     pub ids: Vec<u16>,
-    /// How much smaller the held-out sample becomes with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing
+    /// Compression ratio of the held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing
     /// could be trained.
     pub gain: f64,
     /// The same for the dictionaries in use before; 1 if there were none.
@@ -42,7 +42,7 @@ pub struct Trained {
 }
 
 impl<M: Media> Drive<M> {
-    /// Whether enough was written since the last training.
+    /// Returns whether enough was written since the last training.
     pub fn training_is_due(&self) -> bool {
         let seen = self.0.sampler.seen_blocks();
         let core = self.0.core();

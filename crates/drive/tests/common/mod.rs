@@ -38,6 +38,14 @@ pub fn create_options(physical: u64, logical: u64) -> CreateOptions {
     }
 }
 
+/// A medium of 64 MiB with a new drive that uses this codec.
+pub fn new_media(codec: codec::Policy) -> Arc<MemoryMedia> {
+    let media = Arc::new(MemoryMedia::new(64 << 20));
+    let create = CreateOptions { codec, ..create_options(64 << 20, 64 << 20) };
+    run(Drive::create(&*media, &create)).expect("create");
+    media
+}
+
 pub fn new_drive(physical: u64, logical: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
     let media = Arc::new(MemoryMedia::new(physical));
     run(Drive::create(&*media, &create_options(physical, logical))).expect("create");

@@ -43,7 +43,7 @@ pub struct Stored {
     pub unreadable_blocks: Vec<u64>,
     /// Number of faults that a deep check finds.
     pub faults: u64,
-    /// Whether new data is refused for lack of space.
+    /// True if new data is refused for lack of space.
     pub full: bool,
 }
 

@@ -136,7 +136,7 @@ impl LoopSource {
         Some(LoopSource { identity, start, len })
     }
 
-    /// Whether the two have bytes in common.
+    /// Returns whether the two have bytes in common.
     pub fn overlaps(&self, other: &LoopSource) -> bool {
         let end = |it: &LoopSource| it.len.map_or(u64::MAX, |len| it.start.saturating_add(len));
         self.identity == other.identity && self.start < end(other) && other.start < end(self)
@@ -163,7 +163,7 @@ struct Source {
     identity: (u64, u64),
     /// Names that may lead to it, the best first. The first is shown to users.
     names: Vec<PathBuf>,
-    /// Whether the kernel reports that its name is gone.
+    /// True if the kernel reports that its name is gone.
     deleted: bool,
     span: Span,
 }

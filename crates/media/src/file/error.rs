@@ -106,7 +106,7 @@ pub enum MediaError {
 }
 
 impl MediaError {
-    /// Whether another open holds the same bytes. The backing is free once that one is closed.
+    /// Returns whether another open holds the same bytes. The backing is free once that one is closed.
     pub fn is_in_use(&self) -> bool {
         matches!(self, MediaError::InUse { .. } | MediaError::InUseBelow { .. })
     }

@@ -78,12 +78,12 @@ impl FileMedia {
         &self.backing.path
     }
 
-    /// Whether I/O bypasses the page cache.
+    /// Returns whether I/O bypasses the page cache.
     pub fn direct(&self) -> bool {
         self.backing.direct
     }
 
-    /// Whether writes are refused.
+    /// Returns whether writes are refused.
     pub fn read_only(&self) -> bool {
         self.backing.read_only
     }
@@ -94,13 +94,13 @@ impl FileMedia {
         self.backing.below.warning()
     }
 
-    /// Whether a write or sync ever failed because a file system, a quota or a thin volume under a sparse
+    /// Returns whether a write or sync ever failed because a file system, a quota or a thin volume under a sparse
     /// backing was full.
     pub fn out_of_space(&self) -> bool {
         self.backing.out_of_space.load(Ordering::Relaxed)
     }
 
-    /// Whether this is a block device rather than a regular file.
+    /// Returns whether this is a block device rather than a regular file.
     pub fn block_device(&self) -> bool {
         self.backing.block_device
     }

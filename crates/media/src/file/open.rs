@@ -15,7 +15,7 @@ use super::error::MediaError;
 use super::lock::{Span, lock};
 use crate::{IoBuf, PAGE_BYTES};
 
-/// Whether I/O bypasses the page cache (`O_DIRECT`).
+/// Choice of direct I/O (`O_DIRECT`), which bypasses the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
     /// Direct if the backing supports it, otherwise through the page cache.
@@ -61,9 +61,9 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
     };
 
     let raw_bytes = match block_device {
-        true => block_size_bytes(&file).map_err(|error| MediaError::from_io(path, "tell its size", error))?,
+        true => block_size_bytes(&file).map_err(|error| MediaError::from_io(path, "get its size", error))?,
         // Read again under the lock: a previous holder may have changed the size.
-        false => file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len(),
+        false => file.metadata().map_err(|error| MediaError::from_io(path, "get its size", error))?.len(),
     };
     let size_bytes = whole_pages(path, raw_bytes)?;
     let direct = set_direct(&file, path, direct)?;
@@ -146,9 +146,9 @@ pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -
     }
     let _growing = backing.growing.lock();
     let raw_bytes = if backing.block_device {
-        block_size_bytes(file).map_err(|error| MediaError::from_io(path, "tell its size", error))?
+        block_size_bytes(file).map_err(|error| MediaError::from_io(path, "get its size", error))?
     } else {
-        let len = file.metadata().map_err(|error| MediaError::from_io(path, "tell its size", error))?.len();
+        let len = file.metadata().map_err(|error| MediaError::from_io(path, "get its size", error))?.len();
         if len < size_bytes {
             if let Err(error) = set_size(file, path, size_bytes, allocation) {
                 // Releases what preallocation took before it failed.
@@ -176,7 +176,7 @@ fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -
     })
 }
 
-/// Whether a file of this type is a block device. Refuses anything that is neither that nor a regular file.
+/// Returns whether a file of this type is a block device. Refuses anything that is neither that nor a regular file.
 fn is_block_device(path: &Path, found: std::fs::FileType) -> Result<bool, MediaError> {
     let found = match found {
         found if found.is_file() => return Ok(false),
@@ -227,7 +227,7 @@ fn set_direct(file: &File, path: &Path, wanted: Direct) -> Result<bool, MediaErr
     }
 }
 
-/// Whether a page can be read with direct I/O.
+/// Returns whether a page can be read with direct I/O.
 fn probe_direct(file: &File) -> Result<bool, Errno> {
     let mut page = IoBuf::pooled(PAGE_BYTES);
     match retry_interrupted(|| rustix::io::pread(file, &mut page[..], 0)) {

@@ -49,7 +49,7 @@ impl State {
             called_durable: self.called_durable,
             vouching_from: self.vouching_from,
             failures: self.failures,
-            failed_syncs_told: self.failed_syncs_told,
+            failed_syncs_reported: self.failed_syncs_reported,
             cache: self.cache,
             tear_bytes: self.tear_bytes,
             ghosts: self.ghosts.clone(),

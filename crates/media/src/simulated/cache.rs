@@ -12,7 +12,7 @@ impl State {
     pub(super) fn fail_sync(&mut self) {
         let touched: BTreeSet<u64> =
             self.unsynced.iter().flat_map(|u| u.pages.iter().map(|&(at, _)| at)).collect();
-        self.settle_unsynced();
+        self.decide_unsynced();
         // A cache may drop a page that it considers clean.
         let drops = self.cache == SimCache::Cached && self.rng.chance(1, 4);
         for at in touched {

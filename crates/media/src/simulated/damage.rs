@@ -20,7 +20,7 @@ pub(super) enum Fate {
 
 impl State {
     /// Decides the fate of each write that no sync covers, in the order of completion.
-    pub(super) fn settle_unsynced(&mut self) {
+    pub(super) fn decide_unsynced(&mut self) {
         // Three special cases are as likely as an independent choice for each write: everything is kept,
         // everything is lost, or the oldest writes are lost and the newer ones kept, which is the case that
         // drives handle worst.
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether faults 9, 10 and 12 may change this page: it is durable, unchanged since, and vouched for.
+    /// Returns whether faults 9, 10 and 12 may change this page: it is durable, unchanged since, and vouched for.
     fn is_fair_game(&self, at: u64) -> bool {
         match (self.live.get(&at), self.durable.get(&at)) {
             (None, None) => true,

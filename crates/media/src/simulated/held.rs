@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Whether the operation in flight at this index is held.
+    /// Returns whether the operation in flight at this index is held.
     pub(super) fn is_held(&self, at: usize) -> bool {
         self.held.contains(&self.in_flight[at].id)
     }

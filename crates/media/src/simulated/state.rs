@@ -112,7 +112,7 @@ pub(super) struct State {
     pub(super) sync_lag: u64,
     /// Largest `syncs` at the issue of a write that is durable by now and may vouch for earlier ones.
     pub(super) vouched: u64,
-    /// Whether fault 10 has struck in the area where it may strike only once.
+    /// True if fault 10 has struck in the area where it may strike only once.
     pub(super) misdirected_below: bool,
     /// Function that reads the numbers of a log in writes.
     pub(super) read_log_numbers: Option<ReadLogNumbers>,
@@ -123,7 +123,7 @@ pub(super) struct State {
     /// Number of failed writes and syncs in this life.
     pub(super) failures: u64,
     /// Number of failed syncs that were reported to the user in this life.
-    pub(super) failed_syncs_told: u64,
+    pub(super) failed_syncs_reported: u64,
     pub(super) cache: SimCache,
     /// Unit in bytes that a power cut leaves old or new; [`TEAR_BYTES`] if 0.
     pub(super) tear_bytes: usize,
@@ -163,7 +163,7 @@ impl State {
         self.next_id
     }
 
-    /// Whether the operation in flight at this index is a sync.
+    /// Returns whether the operation in flight at this index is a sync.
     pub(super) fn is_sync(&self, at: usize) -> bool {
         matches!(self.in_flight[at].request, Request::Sync { .. })
     }

@@ -21,7 +21,7 @@ const ZERO_BYTES_MAX: u64 = 8 << 20;
 const SPARSE_ZERO_BYTES_MAX: u64 = 1 << 30;
 const BLOCK_BYTES: u64 = 4096;
 
-/// How often clients make data durable.
+/// Frequency at which clients make data durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// FUA and flushes among plain writes.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub depth: usize,
     /// Number of requests on each connection.
     pub operations: u64,
-    /// How often they make data durable.
+    /// Frequency at which they make data durable.
     pub style: Style,
 }
 

@@ -71,17 +71,17 @@ impl Shared {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Whether clients should send no more requests.
+    /// Returns whether clients should send no more requests.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Whether a correct server may return an error now.
+    /// Returns whether a correct server may return an error now.
     pub fn is_excused(&self) -> bool {
         self.ending.load(Ordering::SeqCst) || !self.disk.is_powered() || self.has_failed_sync()
     }
 
-    /// Whether a sync failed in this life of the server.
+    /// Returns whether a sync failed in this life of the server.
     pub fn has_failed_sync(&self) -> bool {
         self.disk.counts().failed_syncs > self.failed_before.load(Ordering::SeqCst)
     }

@@ -71,7 +71,7 @@ impl State {
         self.counts.failed_syncs += 1;
         let (lost, left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.journal).into_iter().partition(|(number, _)| *number < covered);
-        self.settle(lost.iter().map(|(_, change)| change));
+        self.decide(lost.iter().map(|(_, change)| change));
         if self.stale == Stale::Hidden {
             for (at, _) in lost.iter().flat_map(|(_, change)| &change.pages) {
                 self.live.set(*at, self.durable.page(*at).cloned());
@@ -84,17 +84,17 @@ impl State {
     }
 
     /// Decides, after a power cut, the fate of everything that is not durable.
-    pub(super) fn settle_everything(&mut self) {
+    pub(super) fn decide_everything(&mut self) {
         let journal = std::mem::take(&mut self.journal);
         let mut in_flight = std::mem::take(&mut self.in_flight);
         for at in (1..in_flight.len()).rev() {
             in_flight.swap(at, self.rng.index(at + 1));
         }
-        self.settle(journal.iter().chain(&in_flight).map(|(_, change)| change));
+        self.decide(journal.iter().chain(&in_flight).map(|(_, change)| change));
         self.live = self.durable.clone();
     }
 
-    fn settle<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) {
+    fn decide<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) {
         let changes: Vec<&Change> = changes.collect();
         let mood = Mood::draw(&mut self.rng, changes.len());
         let piece = if self.rng.chance(1, 4) { PAGE_BYTES } else { SECTOR_BYTES };

@@ -72,7 +72,7 @@ impl Trigger {
         Trigger { when, skip, more, reached: false }
     }
 
-    /// Whether the moment is reached with this event.
+    /// Returns whether the moment is reached with this event.
     pub(super) fn hears(&mut self, event: Event) -> bool {
         if self.reached {
             if event != Event::Arrived {

@@ -27,7 +27,7 @@ impl Story {
     }
 }
 
-/// Whether the output reports only a known problem. If the power is cut while the last checkpoint of a clean
+/// Returns whether the output reports only a known problem. If the power is cut while the last checkpoint of a clean
 /// close is written, or the first one after it, one copy may be present and the other not. No data is lost,
 /// and the drive counts as cleanly closed. `check` therefore reports the missing or torn copy as a fault of
 /// the backing.

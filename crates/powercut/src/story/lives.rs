@@ -27,7 +27,7 @@ enum End {
     FailedSync(u64, After),
 }
 
-/// What follows a failed sync.
+/// Event that follows a failed sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Cut,

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use service::{Change, change};
-use status::{ScrubReport, StatusReport, path_text};
+use status::{ScrubReport, ScrubState, StatusReport, path_text};
 
 use super::{Args, Faults};
 use crate::human;
 use crate::output::print_json;
+use crate::progress;
 
 /// Interval between progress requests to the server.
 const POLL: Duration = Duration::from_millis(250);
@@ -31,11 +31,8 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
         );
     }
     let mut report = ask(path, &Change::StartScrub { bytes_per_second: args.rate.0 })?;
-    let bar = ProgressBar::new(report.total_bytes);
-    bar.set_style(ProgressStyle::with_template(
-        "{bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
-    )?);
-    while report.state == status::ScrubState::Running {
+    let bar = progress::bar(report.total_bytes, progress::BYTES);
+    while report.state == ScrubState::Running {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);
         std::thread::sleep(POLL);
@@ -45,7 +42,7 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
             )?;
     }
     bar.finish_and_clear();
-    tell(args, &report)
+    report_end(args, &report)
 }
 
 fn ask(path: &Path, what: &Change) -> Result<ScrubReport> {
@@ -57,7 +54,7 @@ fn ask(path: &Path, what: &Change) -> Result<ScrubReport> {
     }
 }
 
-fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
+fn report_end(args: &Args, report: &ScrubReport) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let path = args.path.display();
     let mut print = || {
@@ -76,10 +73,10 @@ fn tell(args: &Args, report: &ScrubReport) -> Result<()> {
         1 => "1 fault".to_string(),
         count => format!("{count} faults"),
     };
-    match (report.state.as_str(), report.faults_count) {
-        ("finished", 0) if args.json => printed,
-        ("finished", 0) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
-        ("finished", _) => {
+    match (report.state, report.faults_count) {
+        (ScrubState::Finished, 0) if args.json => printed,
+        (ScrubState::Finished, 0) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
+        (ScrubState::Finished, _) => {
             let why = format!("{path}: {faults}; copy off what can be read, and make the drive anew");
             Err(Faults(why).into())
         }

@@ -46,13 +46,13 @@ fn line_of(text: &[u8], at: usize) -> usize {
 type ParseError = (Option<usize>, Option<String>, String);
 
 fn parse(text: &str) -> Result<File, ParseError> {
-    let told = |error: &toml::de::Error, field: Option<String>| {
+    let parse_error = |error: &toml::de::Error, field: Option<String>| {
         (error.span().map(|span| span.start), field, error.message().to_string())
     };
-    let deserializer = toml::Deserializer::parse(text).map_err(|error| told(&error, None))?;
+    let deserializer = toml::Deserializer::parse(text).map_err(|error| parse_error(&error, None))?;
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let path = error.path().to_string();
         let field = (path != "." && path != "?").then_some(path);
-        told(error.inner(), field)
+        parse_error(error.inner(), field)
     })
 }

@@ -168,7 +168,7 @@ fn the_command_line_beats_the_file() {
 }
 
 #[test]
-fn a_peer_has_half_of_the_connections_unless_told_otherwise() {
+fn a_peer_has_half_of_the_connections_by_default() {
     let limits = |text: &str| {
         let nbd =
             load(&format!("[server]\n{text}\n[[drive]]\npath = \"/a\"\n")).expect("good").server.nbd_config();
@@ -212,7 +212,7 @@ fn paths_choose_drives_and_the_file_says_how() {
 }
 
 #[test]
-fn paths_alone_are_told_apart() {
+fn drives_given_by_path_get_distinct_names() {
     let paths = vec![PathBuf::from("/srv/a/drive"), PathBuf::from("/srv/b/drive")];
     let source = Source { file: None, overrides: Overrides { paths, ..Overrides::default() } };
     let names: Vec<String> =
@@ -221,7 +221,7 @@ fn paths_alone_are_told_apart() {
 }
 
 #[test]
-fn names_given_in_the_file_stay_when_paths_are_told_apart() {
+fn names_given_in_the_file_stay_when_paths_get_distinct_names() {
     let paths = ["/srv/two", "/srv/a/drive", "/srv/b/drive"].map(PathBuf::from).to_vec();
     let config = load_with(ALL, Overrides { paths, ..Overrides::default() }).expect("three drives");
     assert_eq!(config.names(), ["second", "/srv/a/drive", "/srv/b/drive"]);

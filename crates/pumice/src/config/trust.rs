@@ -43,7 +43,7 @@ pub(super) fn check_writers(path: &Path, other: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Whether users other than the owner and the group can read a file.
+/// Returns whether users other than the owner and the group can read a file.
 pub(super) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & READABLE_BY_OTHERS != 0)
 }

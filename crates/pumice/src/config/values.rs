@@ -7,12 +7,14 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use media::Direct;
 use nbd::Address;
-use serde::de::{Deserializer, Unexpected, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
 use service::{IoChoice, WarnAt};
 
+use super::in_file::{FromToml, Refused, Toml, deserialize_from_toml};
 use crate::logging;
 use crate::size::{Size, SizeError};
+
+pub(crate) use super::in_file::InFile;
 
 /// Lower limit of `map-cache`: four map nodes and the changes above them.
 const MAP_CACHE_MIN: Size = Size(64 << 10);
@@ -28,23 +30,9 @@ const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
 /// Upper limit of `threads`.
 const THREADS_MAX: u16 = 1024;
 
-fn told<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
+/// Replaces an error by its message.
+fn message_of<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
-}
-
-/// Adds a value of the configuration file to an error that names only what was expected. On the command line clap does
-/// that.
-fn in_file(value: impl std::fmt::Debug, error: String) -> String {
-    if error.starts_with("expected ") { format!("invalid value {value:?}: {error}") } else { error }
-}
-
-/// Form of a value in the configuration file.
-pub(crate) trait InFile {
-    const FORM: &'static str;
-}
-
-impl InFile for bool {
-    const FORM: &'static str = "true or false";
 }
 
 /// Parser for an option with a fixed set of words, which shells can complete.
@@ -74,21 +62,15 @@ macro_rules! text_value {
             const FORM: &'static str = $expected;
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                struct Text;
-                impl Visitor<'_> for Text {
-                    type Value = $name;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str($expected)
-                    }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
-                        text.parse().map_err(|error| E::custom(in_file(text, error)))
-                    }
+        impl FromToml for $name {
+            fn from_toml(value: Toml<'_>) -> Result<$name, Refused> {
+                match value {
+                    Toml::Text(text) => Ok(text.parse()?),
+                    _ => Err(Refused::Type),
                 }
-                deserializer.deserialize_str(Text)
             }
         }
+        deserialize_from_toml!($name);
     };
 }
 
@@ -111,7 +93,7 @@ text_value!(Io, IoChoice, "\"auto\", \"uring\" or \"plain\"", |text| match text 
 });
 default_value!(Io, IoChoice::Auto);
 
-text_value!(Offload, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| told(text.parse()));
+text_value!(Offload, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| message_of(text.parse()));
 default_value!(Offload, offload::Choice::default());
 
 text_value!(DirectIo, Direct, "\"auto\", \"on\" or \"off\"", |text| match text {
@@ -128,7 +110,7 @@ text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
 default_value!(LogFormat, logging::Format::default());
 
 text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\" or \"unix:SOCKET\"", |text| {
-    match told(text.parse())? {
+    match message_of(text.parse())? {
         admin::HttpAddress::Unix(path) if !path.is_absolute() => {
             Err(format!("{text:?}: the path must begin with /"))
         }
@@ -154,10 +136,10 @@ text_value!(
     Client,
     nbd::ClientName,
     "a DNS name in the certificate of a client, or \"sha256:FINGERPRINT\"",
-    |text| { told(text.parse()) }
+    |text| { message_of(text.parse()) }
 );
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
-    match told(text.parse())? {
+    match message_of(text.parse())? {
         Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),
         address => Ok(address),
     }
@@ -243,26 +225,19 @@ macro_rules! size_value {
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                struct SizeVisitor;
-                impl Visitor<'_> for SizeVisitor {
-                    type Value = $name;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str($name::FORM)
+        impl FromToml for $name {
+            fn from_toml(value: Toml<'_>) -> Result<$name, Refused> {
+                match value {
+                    Toml::Text(text) => Ok(text.parse()?),
+                    Toml::Integer(bytes) => {
+                        let bytes = u64::try_from(bytes).map_err(|_| Refused::Value)?;
+                        Ok($name::check(Size(bytes))?)
                     }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
-                        text.parse().map_err(|error| E::custom(in_file(text, error)))
-                    }
-                    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<$name, E> {
-                        let size = u64::try_from(bytes);
-                        let size = size.map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
-                        $name::check(Size(size)).map_err(|error| E::custom(in_file(bytes, error)))
-                    }
+                    _ => Err(Refused::Type),
                 }
-                deserializer.deserialize_any(SizeVisitor)
             }
         }
+        deserialize_from_toml!($name);
     };
 }
 
@@ -286,33 +261,23 @@ impl InFile for Levels {
 impl FromStr for Levels {
     type Err = String;
     fn from_str(text: &str) -> Result<Levels, String> {
-        told(text.parse()).map(Levels)
+        message_of(text.parse()).map(Levels)
     }
 }
 
-impl<'de> Deserialize<'de> for Levels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Levels, D::Error> {
-        struct LevelsVisitor;
-        impl<'de> Visitor<'de> for LevelsVisitor {
-            type Value = Levels;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(Levels::FORM)
+impl FromToml for Levels {
+    fn from_toml(value: Toml<'_>) -> Result<Levels, Refused> {
+        match value {
+            Toml::Text(text) => Ok(text.parse()?),
+            Toml::Integers(levels) => {
+                let levels: Vec<String> = levels.iter().map(i64::to_string).collect();
+                Ok(levels.join(",").parse()?)
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Levels, E> {
-                text.parse().map_err(|error| E::custom(in_file(text, error)))
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Levels, A::Error> {
-                let mut levels: Vec<i64> = Vec::new();
-                while let Some(level) = list.next_element()? {
-                    levels.push(level);
-                }
-                let text: Vec<String> = levels.iter().map(i64::to_string).collect();
-                text.join(",").parse().map_err(|error| de::Error::custom(in_file(levels, error)))
-            }
+            _ => Err(Refused::Type),
         }
-        deserializer.deserialize_any(LevelsVisitor)
     }
 }
+deserialize_from_toml!(Levels);
 
 /// Defines a percentage: a number, on the command line with an optional percent sign.
 macro_rules! percentage {
@@ -335,24 +300,16 @@ macro_rules! percentage {
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                struct PercentVisitor;
-                impl Visitor<'_> for PercentVisitor {
-                    type Value = $name;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str($name::FORM)
-                    }
-                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$name, E> {
-                        number.to_string().parse().map_err(|error| E::custom(in_file(number, error)))
-                    }
-                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
-                        number.to_string().parse().map_err(|error| E::custom(in_file(number, error)))
-                    }
+        impl FromToml for $name {
+            fn from_toml(value: Toml<'_>) -> Result<$name, Refused> {
+                match value {
+                    Toml::Integer(percent) => Ok(percent.to_string().parse()?),
+                    Toml::Float(percent) => Ok(percent.to_string().parse()?),
+                    _ => Err(Refused::Type),
                 }
-                deserializer.deserialize_any(PercentVisitor)
             }
         }
+        deserialize_from_toml!($name);
     };
 }
 
@@ -387,22 +344,19 @@ macro_rules! count {
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                struct CountVisitor;
-                impl Visitor<'_> for CountVisitor {
-                    type Value = $name;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        write!(f, "a number from 1 to {}", $max)
-                    }
-                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
-                        $name::check(number)
-                            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
-                    }
+        impl FromToml for $name {
+            fn from_toml(value: Toml<'_>) -> Result<$name, Refused> {
+                match value {
+                    Toml::Integer(number) => $name::check(number).ok_or(Refused::Value),
+                    _ => Err(Refused::Type),
                 }
-                deserializer.deserialize_any(CountVisitor)
+            }
+
+            fn expecting(f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "a number from 1 to {}", $max)
             }
         }
+        deserialize_from_toml!($name);
     };
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::server::{Server, path_text};
 use super::tools::{command, installed, kill, run};
-use super::{Outcome, copy_all, files, human, say, sources, total_bytes};
+use super::{Outcome, copy_all, files, say, sources, total_bytes};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Duration of writing the image again before the server is killed.
@@ -49,19 +49,12 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     server.kill();
     kill(&mut again);
 
-    let server = Server::start(folder)?;
-    let ready_after = server.ready_after;
-    let recovery = server.status()?.recovery;
-    say(&format!(
-        "Restarted: {} of log rolled forward, serving after {:.2} s",
-        human::bytes(recovery.log_bytes),
-        ready_after.as_secs_f64()
-    ));
+    let server = Server::restart(folder)?;
     let back = folder.join("back");
     run("nbdcopy", &[&uri, path_text(&back)?], LIMIT)?;
     std::fs::create_dir(&tree)?;
     run("tar", &["-xf", path_text(&back)?, "-C", tree_text], LIMIT)?;
     copied.iter().try_for_each(|one: &files::Copied| one.verify(&tree))?;
     say(&format!("Every one of the {} files is as it was written", copied.len()));
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, ready_after, server })
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, server })
 }

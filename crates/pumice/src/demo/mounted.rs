@@ -10,6 +10,7 @@ use super::disk::Disk;
 use super::server::Server;
 use super::tools::run;
 use super::{Outcome, copy_all, files, human, say, sources, total_bytes};
+use crate::progress;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Duration of writing files before the server is killed.
@@ -49,17 +50,10 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     drop(writer.join());
     drop(disk);
 
-    let server = Server::start(folder)?;
-    let ready_after = server.ready_after;
-    let recovery = server.status()?.recovery;
-    say(&format!(
-        "Restarted: {} of log rolled forward, serving after {:.2} s",
-        human::bytes(recovery.log_bytes),
-        ready_after.as_secs_f64()
-    ));
+    let server = Server::restart(folder)?;
     let mut disk = Disk::attach(folder, &Server::socket(folder))?;
     disk.mount(&point)?;
-    let bar = super::bar(bytes);
+    let bar = progress::bar(bytes, progress::BYTES);
     for one in &copied {
         one.verify(&flushed)?;
         bar.inc(one.bytes());
@@ -70,7 +64,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     run("e2fsck", &["-f", "-n", disk.device()], LIMIT).context("the filesystem is damaged")?;
     say("e2fsck finds nothing wrong");
     drop(disk);
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, ready_after, server })
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, server })
 }
 
 /// Makes all data of a filesystem durable.

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use service::ask_status;
 use status::StatusReport;
 
+use super::say;
 use super::tools::{command, kill, run, terminate, wait_until};
+use crate::human;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -54,6 +56,17 @@ impl Server {
             Ok(open.then_some(()))
         })?;
         server.ready_after = since.elapsed();
+        Ok(server)
+    }
+
+    /// Starts a server again after a kill, and prints what recovery took.
+    pub(super) fn restart(folder: &Path) -> Result<Server> {
+        let server = Server::start(folder)?;
+        say(&format!(
+            "Restarted: {} of log rolled forward, serving after {:.2} s",
+            human::bytes(server.status()?.recovery.log_bytes),
+            server.ready_after.as_secs_f64()
+        ));
         Ok(server)
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn check_interrupted() -> Result<()> {
     Ok(())
 }
 
-/// Whether a program is installed.
+/// Returns whether a program is installed.
 pub(crate) fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(Into::into);

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use service::{Mount, mounts};
+
 use super::Patient;
 use super::finding::Finding;
-use super::mounts::{Mount, mounts};
 use super::root::numbered;
 use super::{partitions, trim};
 
@@ -23,7 +24,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
         return ["trim-above", "trim-gap", "partition-above"].map(unknown).to_vec();
     };
     let devices = devices(patient, &sockets(patient, pid));
-    let all = mounts(&patient.root);
+    let all = mounts(patient.root.directory());
     let mounted: Vec<(String, Vec<Above>)> = devices
         .into_iter()
         .map(|device| {
@@ -60,11 +61,10 @@ fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
 /// Returns the block devices that clients have attached to an export at one of the sockets.
 fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     let block = |word: &'static str| patient.root.names("sys/block", move |name| numbered(name, word));
-    let tells_of = |command: &str, what: &str| command.contains(what);
+    let names = |command: &str, what: &str| command.contains(what);
     let commands = commands(patient);
-    let connects = |command: &str| {
-        sockets.iter().any(|socket| tells_of(command, socket)) && names_export(patient, command)
-    };
+    let connects =
+        |command: &str| sockets.iter().any(|socket| names(command, socket)) && names_export(patient, command);
     let mut found = Vec::new();
     for device in block("nbd") {
         // The client process that holds the connection.
@@ -80,7 +80,7 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
         let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
         let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         let makes = |command: &String| {
-            connects(command) && (tells_of(command, &file) || folder != "/" && tells_of(command, &folder))
+            connects(command) && (names(command, &file) || folder != "/" && names(command, &folder))
         };
         if commands.iter().any(makes) {
             found.push(device);
@@ -89,7 +89,8 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     found
 }
 
-/// Whether a command line may refer to this drive's export. Clients name an export where a socket offers several.
+/// Returns whether a command line may refer to this drive's export. Clients name an export where a socket offers
+/// several.
 fn names_export(patient: &Patient, command: &str) -> bool {
     let name = patient.path.file_name().unwrap_or_default().to_string_lossy();
     let own = format!("{}.nbd", patient.path.display());

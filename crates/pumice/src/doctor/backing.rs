@@ -8,10 +8,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use media::{Allocation, Direct, FileMedia, MediaError};
 use rustix::fs::{FallocateFlags, IFlags};
+use service::{Mount, mount_of, mounts};
 
 use super::disks::queue_of;
 use super::finding::Finding;
-use super::mounts::{Mount, mount_of, mounts};
 use super::{Patient, Target};
 use crate::free_space::free_bytes;
 use crate::human;
@@ -22,7 +22,7 @@ const TRIAL_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
-    let mounts = mounts(&patient.root);
+    let mounts = mounts(patient.root.directory());
     let mount = mount_of(&mounts, patient.place());
     let mut findings = Vec::new();
     if patient.target != Target::BlockDevice {
@@ -83,7 +83,7 @@ fn filesystem(patient: &Patient, mount: Option<&Mount>) -> Finding {
     }
 }
 
-/// Whether the file, or the directory of a file to be created, has a flag.
+/// Returns whether the file, or the directory of a file to be created, has a flag.
 fn has_flag(patient: &Patient, flag: IFlags) -> bool {
     let flags = File::open(patient.place()).and_then(|file| Ok(rustix::fs::ioctl_getflags(&file)?));
     flags.is_ok_and(|flags| flags.contains(flag))
@@ -112,7 +112,7 @@ fn promised_space(patient: &Patient) -> Finding {
         Err(error) => return Finding::unknown(check, format!("not available: {error}"), "see df"),
     };
     let missing = size.saturating_sub(taken);
-    let told = format!(
+    let found = format!(
         "{} of {} not taken from the filesystem yet, {} free there",
         human::bytes(missing),
         human::bytes(size),
@@ -123,13 +123,13 @@ fn promised_space(patient: &Patient) -> Finding {
     } else if missing > free {
         Finding::fail(
             check,
-            told,
+            found,
             "the filesystem can run full under the drive, which refuses writes then: free some, or make it smaller",
         )
     } else if patient.target == Target::New {
-        Finding::ok(check, format!("{told}; use pumice create --preallocate to allocate it now"))
+        Finding::ok(check, format!("{found}; use pumice create --preallocate to allocate it now"))
     } else {
-        Finding::warn(check, told, "others may take it first: fallocate --length SIZE FILE reserves it")
+        Finding::warn(check, found, "others may take it first: fallocate --length SIZE FILE reserves it")
     }
 }
 
@@ -219,9 +219,9 @@ fn on_trial<T>(
     direct: Direct,
     act: impl FnOnce(&mut File) -> io::Result<T>,
 ) -> Result<T, Trial> {
-    let told = |error: io::Error| Trial::Other(format!("{}: {error}", patient.directory().display()));
+    let failed = |error: io::Error| Trial::Other(format!("{}: {error}", patient.directory().display()));
     let folder =
-        tempfile::Builder::new().prefix(".pumice-doctor-").tempdir_in(patient.directory()).map_err(told)?;
+        tempfile::Builder::new().prefix(".pumice-doctor-").tempdir_in(patient.directory()).map_err(failed)?;
     let path = folder.path().join("trial");
     // Created and opened in the same way as the file of a drive.
     let made = FileMedia::create(&path, TRIAL_BYTES, Allocation::Sparse, direct);
@@ -229,6 +229,6 @@ fn on_trial<T>(
         MediaError::DirectRefused { .. } => Trial::Direct,
         error => Trial::Other(error.to_string()),
     })?);
-    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(told)?;
-    act(&mut file).map_err(told)
+    let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+    act(&mut file).map_err(failed)
 }

@@ -94,15 +94,15 @@ fn temperature(patient: &Patient) -> Finding {
         ),
         Some((celsius, device)) => {
             let limit = device.temperature_limit_celsius;
-            let told = format!("{} is at {celsius:.0} °C", device.name);
+            let found = format!("{} is at {celsius:.0} °C", device.name);
             match limit {
                 Some(limit) if celsius >= limit => Finding::warn(
                     check,
-                    format!("{told}, its limit is {limit:.0} °C"),
+                    format!("{found}, its limit is {limit:.0} °C"),
                     "see to ventilation: it slows down",
                 ),
-                Some(limit) => Finding::ok(check, format!("{told}, its limit is {limit:.0} °C")),
-                None => Finding::ok(check, told),
+                Some(limit) => Finding::ok(check, format!("{found}, its limit is {limit:.0} °C")),
+                None => Finding::ok(check, found),
             }
         }
     }
@@ -129,15 +129,15 @@ fn pcie_links(patient: &Patient) -> Vec<Finding> {
         let (Some(lanes), Some(rate)) = (width("current_link_width"), speed("current_link_speed")) else {
             return Finding::unknown(check, format!("{} does not report a link", name(disk)), advice);
         };
-        let told = format!("{} has a link of {lanes} lanes at {rate} GT/s", name(disk));
+        let found = format!("{} has a link of {lanes} lanes at {rate} GT/s", name(disk));
         let (lanes_max, rate_max) = (width("max_link_width"), speed("max_link_speed"));
         if lanes_max.is_none_or(|most| lanes >= most) && rate_max.is_none_or(|most| rate >= most) {
-            return Finding::ok(check, told);
+            return Finding::ok(check, found);
         }
         let (lanes_max, rate_max) = (lanes_max.unwrap_or(lanes), rate_max.unwrap_or(rate));
         Finding::warn(
             check,
-            format!("{told}, the disk can do {lanes_max} at {rate_max} GT/s"),
+            format!("{found}, the disk can do {lanes_max} at {rate_max} GT/s"),
             "the slot or the board limits it, or the link was trained badly: another slot, seat the disk anew",
         )
     };

@@ -1,6 +1,6 @@
 //! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
-use status::StatusReport;
+use status::{DriveState, StatusReport};
 
 use super::finding::Finding;
 use super::{Patient, Target};
@@ -23,13 +23,13 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
 fn state(status: &StatusReport) -> Finding {
     let errors = &status.errors;
     let why = status.state_reason.as_deref().unwrap_or("no reason is known");
-    match status.state.as_str() {
-        "poisoned" => Finding::fail(
+    match status.state {
+        DriveState::Poisoned => Finding::fail(
             "drive",
             format!("poisoned: {why}"),
             "look after the backing, then restart the server",
         ),
-        "damaged" => Finding::fail(
+        DriveState::Damaged => Finding::fail(
             "drive",
             format!("damaged: {why}"),
             "copy the readable data; run pumice check for details",

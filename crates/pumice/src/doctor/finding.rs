@@ -1,7 +1,5 @@
 //! Result of a check.
 
-use std::fmt;
-
 use serde_json::{Value, json};
 
 /// Verdict of a check.
@@ -59,6 +57,15 @@ impl Finding {
         Finding { check, verdict: Verdict::Unknown, found: found.into(), advice: Some(advice.into()) }
     }
 
+    /// Returns the cells of its line.
+    pub(super) fn cells(&self) -> [String; 3] {
+        let found = match &self.advice {
+            Some(advice) => format!("{}; {advice}", self.found),
+            None => self.found.clone(),
+        };
+        [self.verdict.name().to_string(), self.check.to_string(), found]
+    }
+
     pub(super) fn json(&self) -> Value {
         json!({
             "check": self.check,
@@ -66,15 +73,5 @@ impl Finding {
             "found": self.found,
             "advice": self.advice,
         })
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<8} {:<17} {}", self.verdict.name(), self.check, self.found)?;
-        match &self.advice {
-            Some(advice) => write!(f, "; {advice}"),
-            None => Ok(()),
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::mounts::{Mount, mounts};
+use service::{Mount, mounts};
+
 use super::root::Root;
 
 /// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if there is no
@@ -57,7 +58,7 @@ fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<Path
         Some(controller) => Path::new("sys/fs/cgroup").join(controller),
         None => PathBuf::from("sys/fs/cgroup"),
     };
-    let top = mounts(root).into_iter().find(is_hierarchy).map_or_else(usual, |mount| mount.point);
+    let top = mounts(root.directory()).into_iter().find(is_hierarchy).map_or_else(usual, |mount| mount.point);
     Path::new(&group).ancestors().map(|group| top.join(group)).collect()
 }
 

@@ -85,7 +85,7 @@ fn memory(patient: &Patient) -> Finding {
         available = available.min(limit);
         whose = if served { "server's control group" } else { "control group of this shell" };
     }
-    let told = format!(
+    let found = format!(
         "a server with this drive takes up to {} (map cache {}), the {whose} has {}, {} available",
         human::bytes(need),
         human::bytes(cache),
@@ -93,11 +93,11 @@ fn memory(patient: &Patient) -> Finding {
         human::bytes(available)
     );
     if need > total {
-        Finding::fail(check, told, "give it more memory, or --map-cache less")
+        Finding::fail(check, found, "give it more memory, or --map-cache less")
     } else if need > available {
-        Finding::warn(check, told, "other processes use memory: it may be killed when memory runs out")
+        Finding::warn(check, found, "other processes use memory: it may be killed when memory runs out")
     } else {
-        Finding::ok(check, told)
+        Finding::ok(check, found)
     }
 }
 
@@ -123,18 +123,18 @@ fn map_cache(patient: &Patient) -> Finding {
         Some(_) => status.map_cache.budget_bytes,
         None => drive::DEFAULT_MAP_BUDGET_BYTES,
     };
-    let told = format!(
+    let found = format!(
         "the map of the {} in use takes up to {}, its cache holds {}",
         human::bytes(status.logical_used_bytes),
         human::bytes(whole),
         human::bytes(cache)
     );
     if whole <= cache {
-        Finding::ok(check, told)
+        Finding::ok(check, found)
     } else {
         Finding::warn(
             check,
-            told,
+            found,
             format!(
                 "random reads may cost a second read: --map-cache {}M holds all",
                 whole.div_ceil(1 << 20)

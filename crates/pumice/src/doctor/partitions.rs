@@ -12,8 +12,8 @@ const FRAME_BYTES: u64 = 32 << 10;
 pub(super) fn checks(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
     let check = "partition-above";
     if devices.is_empty() {
-        let told = "no block device of this machine is seen to be this drive";
-        return vec![Finding::unknown(check, told, NOT_SEEN)];
+        let found = "no block device of this machine is seen to be this drive";
+        return vec![Finding::unknown(check, found, NOT_SEEN)];
     }
     devices.iter().map(|(device, _)| partitions(patient, device)).collect()
 }

@@ -52,7 +52,7 @@ fn affinity(patient: &Patient) -> Finding {
             format!("invalid list {allowed:?} or {online:?}: expected numbers and ranges of processors");
         return Finding::unknown(check, found, advice);
     };
-    let told = match usable {
+    let found = match usable {
         usable if usable >= all => format!("{whose} may run on all {all} processors"),
         usable => format!("{whose} is pinned to {usable} of {all} processors ({allowed})"),
     };
@@ -60,20 +60,20 @@ fn affinity(patient: &Patient) -> Finding {
     if let Some(quota) = quota.filter(|quota| *quota < PROCESSORS_MIN as f64) {
         return Finding::warn(
             check,
-            format!("{told}; its control group gets the time of {quota:.1}"),
+            format!("{found}; its control group gets the time of {quota:.1}"),
             "it is stopped for the rest of each period, in the middle of requests: CPUQuota=, cpu.max",
         );
     }
     if usable < PROCESSORS_MIN && all >= PROCESSORS_MIN {
         return Finding::warn(
             check,
-            told,
+            found,
             "compression and background work wait for requests: CPUAffinity= in its unit, or taskset",
         );
     }
     match quota {
-        Some(quota) => Finding::ok(check, format!("{told}; its control group gets the time of {quota:.1}")),
-        None => Finding::ok(check, told),
+        Some(quota) => Finding::ok(check, format!("{found}; its control group gets the time of {quota:.1}")),
+        None => Finding::ok(check, found),
     }
 }
 
@@ -97,16 +97,16 @@ fn frequency(patient: &Patient) -> Finding {
     let (Some(low), Some(high)) = (smallest(&now), largest(&now)) else {
         return Finding::unknown(check, "not reported by the kernel", "see lscpu --extended, turbostat");
     };
-    let mut told = format!("{low:.0} to {high:.0} MHz now on {} processors", now.len());
+    let mut found = format!("{low:.0} to {high:.0} MHz now on {} processors", now.len());
     let Some(can) = largest(&megahertz("cpuinfo_max_freq")) else {
-        return Finding::ok(check, told);
+        return Finding::ok(check, found);
     };
-    told += &format!(", {can:.0} MHz at most");
+    found += &format!(", {can:.0} MHz at most");
     let may = smallest(&megahertz("scaling_max_freq")).unwrap_or(can);
     if may < can * FREQUENCY_SHARE_MIN {
         return Finding::warn(
             check,
-            format!("{told}, limited to {may:.0} MHz"),
+            format!("{found}, limited to {may:.0} MHz"),
             format!("cpupower frequency-set --max {can:.0}MHz"),
         );
     }
@@ -116,11 +116,11 @@ fn frequency(patient: &Patient) -> Finding {
     if all.iter().all(fast) && high < can * FREQUENCY_NOW_SHARE_MIN {
         return Finding::warn(
             check,
-            format!("{told}, although the governor is performance"),
+            format!("{found}, although the governor is performance"),
             "look for a limit of power or temperature: turbostat, the firmware's profile",
         );
     }
-    Finding::ok(check, told)
+    Finding::ok(check, found)
 }
 
 fn governor(patient: &Patient) -> Finding {

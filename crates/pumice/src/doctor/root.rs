@@ -42,7 +42,7 @@ impl Root {
     }
 }
 
-/// Whether a name consists of a word and a number: `cpu3`, `loop0`.
+/// Returns whether a name consists of a word and a number: `cpu3`, `loop0`.
 pub(crate) fn numbered(name: &str, word: &str) -> bool {
     name.strip_prefix(word).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }

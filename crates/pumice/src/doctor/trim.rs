@@ -1,9 +1,10 @@
 //! Checks that space deleted above the drive is freed on the drive.
 
+use service::Mount;
+
 use super::Patient;
 use super::above::{Above, NOT_SEEN};
 use super::finding::Finding;
-use super::mounts::Mount;
 use crate::human;
 
 /// Link that exists if systemd runs `fstrim` every week.
@@ -20,8 +21,8 @@ pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<
     let mut findings = Vec::new();
     for (device, mounted) in devices {
         if mounted.is_empty() {
-            let told = format!("/dev/{device} is this drive, and not mounted");
-            findings.push(Finding::unknown(check, told, advice));
+            let found = format!("/dev/{device} is this drive, and not mounted");
+            findings.push(Finding::unknown(check, found, advice));
         }
         findings.extend(mounted.iter().map(|(device, mount)| trim(patient, device, mount)));
     }
@@ -66,13 +67,13 @@ pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Findin
     }
     let held = status.logical_used_bytes;
     let gap = held.saturating_sub(used);
-    let told = format!("the drive holds {}, filesystems use {}", human::bytes(held), human::bytes(used));
+    let found = format!("the drive holds {}, filesystems use {}", human::bytes(held), human::bytes(used));
     if gap < GAP_MIN_BYTES || gap < held / GAP_SHARE {
-        return Finding::ok(check, told);
+        return Finding::ok(check, found);
     }
     Finding::warn(
         check,
-        format!("{told}: {} freed and not trimmed", human::bytes(gap)),
+        format!("{found}: {} freed and not trimmed", human::bytes(gap)),
         "run fstrim on them now; trim-above shows whether it happens by itself",
     )
 }

@@ -4,7 +4,7 @@ use ::scan::Interval;
 use ::scan::report::{Part, Report};
 use report::{Bar, BarChart, Page};
 
-use super::sections::{PARTS_SHOWN, head, layout_name, ratio, sections};
+use super::sections::{PARTS_SHOWN, Topic, head, layout_name, ratio, sections};
 
 /// Larger ratios are drawn as this value, so that a part full of zeros does not flatten all other bars.
 const RATIO_DRAWN_MAX: f64 = 20.0;
@@ -26,12 +26,12 @@ pub(super) fn render(found: &Report) -> String {
             page = page.paragraph(&section.text);
         }
         page = page.table(&section.table);
-        page = match section.title.as_str() {
-            "By codec" => page.chart(&codecs(found).draw()).chart(&speeds(found).draw()),
-            "By rival layout" => page.chart(&layouts(found).draw()),
-            "By type" => page.chart(&parts("Stored bytes by type", &found.by_type).draw()),
-            "By directory" => page.chart(&parts("Stored bytes by directory", &found.by_directory).draw()),
-            _ => page,
+        page = match section.topic {
+            Topic::Codecs => page.chart(&codecs(found).draw()).chart(&speeds(found).draw()),
+            Topic::Layouts => page.chart(&layouts(found).draw()),
+            Topic::Types => page.chart(&parts("Stored bytes by type", &found.by_type).draw()),
+            Topic::Directories => page.chart(&parts("Stored bytes by directory", &found.by_directory).draw()),
+            Topic::Other => page,
         };
     }
     page.heading("How this was measured").list(method(found)).to_html()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::scan::Progress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
 /// Time before anything is shown.
 const QUIET: Duration = Duration::from_secs(2);
@@ -42,9 +42,7 @@ impl Bar {
         } else {
             "{spinner} {msg} {bytes} read, {bytes_per_sec}"
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        crate::progress::set_style(bar, template);
         bar.set_position(self.done.load(Ordering::Relaxed));
     }
 

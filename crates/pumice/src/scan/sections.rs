@@ -11,8 +11,19 @@ pub(super) const PARTS_SHOWN: usize = 10;
 /// Number of problem files shown.
 const TROUBLES_SHOWN: usize = 5;
 
+/// Subject of a section. Those with a name have charts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Topic {
+    Codecs,
+    Layouts,
+    Types,
+    Directories,
+    Other,
+}
+
 /// A title, an optional sentence, and a table.
 pub(super) struct Section {
+    pub(super) topic: Topic,
     pub(super) title: String,
     pub(super) text: String,
     pub(super) table: Table,
@@ -98,9 +109,9 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
         sections.extend(drive(report));
         sections.extend([blocks(report), codecs(report)]);
         sections.extend(layouts(report));
-        sections.extend(parts("By type", "type", &report.by_type, 1));
-        sections.extend(parts("By directory", "directory", &report.by_directory, 2));
-        sections.extend(parts("Of the largest files", "file", &report.largest_files, 2));
+        sections.extend(parts(Topic::Types, "By type", "type", &report.by_type, 1));
+        sections.extend(parts(Topic::Directories, "By directory", "directory", &report.by_directory, 2));
+        sections.extend(parts(Topic::Other, "Of the largest files", "file", &report.largest_files, 2));
     }
     sections.extend(left_out(report));
     sections.extend(troubles(report));
@@ -128,6 +139,7 @@ fn drive(report: &Report) -> Option<Section> {
     row("  of it fixed", human::bytes(drive.physical_fixed_bytes));
     row("ratio of that drive", ratio_interval(&drive.ratio_of_size));
     Some(Section {
+        topic: Topic::Other,
         title: format!("On a Pumice drive, codec {}", drive.codec),
         text: "Written in large pieces, neighbours compressed together; record headers and map counted."
             .to_string(),
@@ -144,7 +156,7 @@ fn blocks(report: &Report) -> Section {
     ] {
         table.row([name.to_string(), share(interval)]);
     }
-    Section { title: "Blocks".to_string(), text: String::new(), table }
+    Section { topic: Topic::Other, title: "Blocks".to_string(), text: String::new(), table }
 }
 
 fn codecs(report: &Report) -> Section {
@@ -163,6 +175,7 @@ fn codecs(report: &Report) -> Section {
         ]);
     }
     Section {
+        topic: Topic::Codecs,
         title: "By codec".to_string(),
         text: "Each block of 4 KiB by itself, packed to 16 bytes; MB/s of one core of this machine."
             .to_string(),
@@ -188,10 +201,10 @@ fn layouts(report: &Report) -> Option<Section> {
     }
     let text =
         "What other ways to lay out the same data make of it; their metadata is not counted.".to_string();
-    Some(Section { title: "By rival layout".to_string(), text, table })
+    Some(Section { topic: Topic::Layouts, title: "By rival layout".to_string(), text, table })
 }
 
-fn parts(title: &str, column: &str, parts: &[Part], least: usize) -> Option<Section> {
+fn parts(topic: Topic, title: &str, column: &str, parts: &[Part], least: usize) -> Option<Section> {
     if parts.len() < least {
         return None;
     }
@@ -207,7 +220,7 @@ fn parts(title: &str, column: &str, parts: &[Part], least: usize) -> Option<Sect
     let more = parts.len().saturating_sub(PARTS_SHOWN);
     let rest = if more > 0 { format!(" {more} more are in --json.") } else { String::new() };
     let text = format!("Most stored bytes first, by the drive's codec.{rest}");
-    Some(Section { title: title.to_string(), text, table })
+    Some(Section { topic, title: title.to_string(), text, table })
 }
 
 fn left_out(report: &Report) -> Option<Section> {
@@ -224,7 +237,7 @@ fn left_out(report: &Report) -> Option<Section> {
             table.row([what.to_string(), count.to_string()]);
         }
     }
-    let section = Section { title: "Left out".to_string(), text: String::new(), table };
+    let section = Section { topic: Topic::Other, title: "Left out".to_string(), text: String::new(), table };
     (!section.table.is_empty()).then_some(section)
 }
 
@@ -240,7 +253,7 @@ fn troubles(report: &Report) -> Vec<Section> {
         }
         let more = count.saturating_sub(TROUBLES_SHOWN as u64);
         let text = if more > 0 { format!("{more} more are in --json.") } else { String::new() };
-        Section { title: format!("{title}: {count}"), text, table }
+        Section { topic: Topic::Other, title: format!("{title}: {count}"), text, table }
     };
     lists.into_iter().filter(|(count, ..)| *count > 0).map(section).collect()
 }
@@ -252,7 +265,7 @@ pub(super) fn text(report: &Report) -> String {
     for section in sections(report) {
         let gap = if section.text.is_empty() { "" } else { ". " };
         out.push_str(&format!("\n{}{gap}{}\n", section.title, section.text));
-        section.table.to_text().lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+        out.push_str(&section.table.to_indented_text(3));
     }
     out
 }

@@ -404,7 +404,7 @@ impl Daemon {
     }
 }
 
-/// Whether a drive could not be opened because another process uses it.
+/// Returns whether a drive could not be opened because another process uses it.
 fn is_in_use(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ServiceError::Media(error)) if error.is_in_use())
 }

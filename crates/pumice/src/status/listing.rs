@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_told_by_number_and_name() {
+    fn warnings_have_number_and_name() {
         let drive = StatusReport {
             state: DriveState::Poisoned,
             critical_warning: CriticalWarning {

@@ -1,119 +1,131 @@
 //! A status report as text.
 
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use status::{DriveState, LatencyReport, LiveKind, NoTime, StatusReport, TimeToFull, shown};
+use report::Table;
+use status::{
+    DriveState, LatencyReport, LiveKind, NoTime, ServerReport, StatusReport, TimeToFull, shown,
+    unix_seconds_now,
+};
 
 use super::listing;
 use crate::human;
 
-/// Width of the name column.
-const NAME_WIDTH: usize = 26;
-/// Width of names in the listing. Its values then line up with those of the groups.
-const LISTING_WIDTH: usize = 28;
+/// Spaces before each line but the first.
+const INDENT: u16 = 2;
 
-struct Table(String);
+/// Names and values, in groups.
+struct Values(Table);
 
-impl Table {
-    fn group(&mut self, name: &str) {
-        let _ = writeln!(self.0, "  {name}");
+impl Values {
+    fn new() -> Values {
+        Values(Table::new::<String>([]))
     }
 
-    fn row(&mut self, name: &str, value: &str) {
-        let _ = writeln!(self.0, "    {name:<NAME_WIDTH$} {value}");
+    fn group(&mut self, name: &str) {
+        self.0.row([name]);
+    }
+
+    fn row(&mut self, name: &str, value: impl Into<String>) {
+        self.0.row([format!("  {name}"), value.into()]);
     }
 
     fn bytes(&mut self, name: &str, bytes: u64) {
-        self.row(name, &format!("{:>12}  {bytes:>16}", human::bytes(bytes)));
+        self.row(name, format!("{} ({bytes})", human::bytes(bytes)));
     }
 
     fn count(&mut self, name: &str, count: u64) {
-        self.row(name, &format!("{count:>12}"));
+        self.row(name, count.to_string());
     }
 
-    fn text(&mut self, name: &str, text: &str) {
-        self.row(name, &format!("{text:>12}"));
+    fn into_text(self) -> String {
+        self.0.to_indented_text(INDENT)
     }
 }
 
 /// Formats a status as aligned lines: a summary, or with `all` everything, in groups.
 pub(super) fn render(drive: &StatusReport, all: bool) -> String {
-    let mut table = Table(String::new());
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let full = super::out_of_space(drive);
-    let _ = writeln!(table.0, "{}  {}{full}{reason}", shown(&drive.path), drive.state);
+    let mut out = format!("{}  {}{full}{reason}\n", shown(&drive.path), drive.state);
     if drive.state == DriveState::Down {
         let pid = drive.server.as_ref().map_or(0, |server| server.pid);
         let _ = writeln!(
-            table.0,
+            out,
             "  The server (process {pid}) could not open the drive. A reload (SIGHUP) tries again."
         );
-        return table.0;
+        return out;
     }
     for copy in &drive.copies {
         let _ = writeln!(
-            table.0,
+            out,
             "  warning: a copy of this drive (same id) is served from {} by process {}; serve only one of them",
             shown(&copy.path),
             copy.pid
         );
     }
     for note in &drive.notes {
-        let _ = writeln!(table.0, "  note: {note}");
+        let _ = writeln!(out, "  note: {note}");
     }
+    let mut table = Values::new();
     for (word, value) in if all { listing::lines(drive) } else { listing::summary(drive) } {
-        let _ = writeln!(table.0, "  {:<LISTING_WIDTH$} {value}", format!("{word}:"));
+        table.0.row([format!("{word}:"), value]);
     }
     if !all {
-        return table.0;
+        return out + &table.into_text();
     }
     space(&mut table, drive);
     compression(&mut table, drive);
     traffic(&mut table, drive);
     inside(&mut table, drive);
     identity(&mut table, drive);
-    if let Some(server) = &drive.server {
-        table.group("Server");
-        table.text("up", &human::duration(server.uptime_seconds));
-        table.count("process", server.pid.into());
-        table.count("threads", server.threads as u64);
-        for uri in &server.nbd_uris {
-            table.text("NBD", uri);
+    let Some(server) = &drive.server else { return out + &table.into_text() };
+    serving(&mut table, server);
+    out += &table.into_text();
+    out += &latencies(&server.latency_recent).to_indented_text(INDENT);
+    if !server.events.recent.is_empty() {
+        let mut table = Values::new();
+        table.group("Events");
+        for event in &server.events.recent {
+            table.row(&ago(event.unix_seconds), &event.message);
         }
-        table.text("I/O", server.io_backend.as_str());
-        table.text("page cache", if server.direct_io { "bypassed" } else { "used" });
-        if let Some(rate) = server.throttle_bytes_per_second {
-            table.text("writes slowed down to", &format!("{}/s", human::bytes(rate)));
-        }
-        if let Some(offload) = &server.offload {
-            table.text("compressed by", &offload.name);
-            table.count("  jobs of all drives by it", offload.device_jobs_count);
-            table.bytes("  bytes into it", offload.device_input_bytes);
-            table.bytes("  bytes out of it", offload.device_output_bytes);
-            table.count("  jobs in software", offload.software_jobs_count);
-            table.bytes("  bytes in software", offload.software_input_bytes);
-        }
-        let requests = &server.requests;
-        table.count("requests in flight", requests.in_flight_count);
-        table.count("reads", requests.reads_count);
-        table.count("writes", requests.writes_count);
-        table.count("flushes", requests.flushes_count);
-        table.count("trims", requests.trims_count);
-        table.count("failed", requests.errors_count);
-        table.count("  out of space", requests.no_space_count);
-        latencies(&mut table, &server.latency_recent);
-        if !server.events.recent.is_empty() {
-            table.group("Events");
-            for event in &server.events.recent {
-                table.row(&ago(event.unix_seconds), &event.message);
-            }
-        }
+        out += &table.into_text();
     }
-    table.0
+    out
 }
 
-fn space(table: &mut Table, drive: &StatusReport) {
+fn serving(table: &mut Values, server: &ServerReport) {
+    table.group("Server");
+    table.row("up", human::duration(server.uptime_seconds));
+    table.count("process", server.pid.into());
+    table.count("threads", server.threads as u64);
+    for uri in &server.nbd_uris {
+        table.row("NBD", uri);
+    }
+    table.row("I/O", server.io_backend.as_str());
+    table.row("page cache", if server.direct_io { "bypassed" } else { "used" });
+    if let Some(rate) = server.throttle_bytes_per_second {
+        table.row("writes slowed down to", format!("{}/s", human::bytes(rate)));
+    }
+    if let Some(offload) = &server.offload {
+        table.row("compressed by", &offload.name);
+        table.count("  jobs of all drives by it", offload.device_jobs_count);
+        table.bytes("  bytes into it", offload.device_input_bytes);
+        table.bytes("  bytes out of it", offload.device_output_bytes);
+        table.count("  jobs in software", offload.software_jobs_count);
+        table.bytes("  bytes in software", offload.software_input_bytes);
+    }
+    let requests = &server.requests;
+    table.count("requests in flight", requests.in_flight_count);
+    table.count("reads", requests.reads_count);
+    table.count("writes", requests.writes_count);
+    table.count("flushes", requests.flushes_count);
+    table.count("trims", requests.trims_count);
+    table.count("failed", requests.errors_count);
+    table.count("  out of space", requests.no_space_count);
+}
+
+fn space(table: &mut Values, drive: &StatusReport) {
     table.group("Space");
     table.bytes("logical capacity", drive.logical_capacity_bytes);
     table.bytes("logical used", drive.logical_used_bytes);
@@ -127,18 +139,18 @@ fn space(table: &mut Table, drive: &StatusReport) {
     table.bytes("physical free", drive.physical_free_bytes);
     table.bytes("physical reserve", drive.physical_reserve_bytes);
     table.bytes("physical fixed", drive.physical_fixed_bytes);
-    table.text("freed space", if drive.keep_allocated { "kept" } else { "discarded" });
+    table.row("freed space", if drive.keep_allocated { "kept" } else { "discarded" });
     let ratio = match drive.compression_ratio {
         0.0 => "-".to_string(),
         ratio => format!("{ratio:.2}:1"),
     };
-    table.text("compression ratio", &ratio);
-    table.text("time to full", &time_to_full(&drive.time_to_full));
+    table.row("compression ratio", ratio);
+    table.row("time to full", time_to_full(&drive.time_to_full));
 }
 
-fn compression(table: &mut Table, drive: &StatusReport) {
+fn compression(table: &mut Values, drive: &StatusReport) {
     table.group("Compression");
-    table.text("codec", &drive.codec);
+    table.row("codec", &drive.codec);
     for dictionary in &drive.compression.dictionaries {
         let used = if dictionary.in_use { "for new data" } else { "for old data" };
         let memory = dictionary
@@ -150,7 +162,7 @@ fn compression(table: &mut Table, drive: &StatusReport) {
         });
         table.row(
             &format!("dictionary {}", dictionary.id),
-            &format!("{:>12}  {used}, {memory}{needs}", human::bytes(dictionary.bytes)),
+            format!("{}, {used}, {memory}{needs}", human::bytes(dictionary.bytes)),
         );
     }
     for live in drive.compression.live.iter().filter(|live| live.logical_bytes > 0) {
@@ -162,8 +174,8 @@ fn compression(table: &mut Table, drive: &StatusReport) {
         let ratio = live.logical_bytes as f64 / live.physical_bytes.max(1) as f64;
         table.row(
             &name,
-            &format!(
-                "{:>12}  in {}, {ratio:.2}:1",
+            format!(
+                "{} in {}, {ratio:.2}:1",
                 human::bytes(live.logical_bytes),
                 human::bytes(live.physical_bytes)
             ),
@@ -181,8 +193,8 @@ fn compression(table: &mut Table, drive: &StatusReport) {
         let who = if by.settled { "settled" } else { "written" };
         table.row(
             &format!("{who} by {}{level}", by.codec),
-            &format!(
-                "{:>12}  in {}{dictionary}, {share:.0} % of all since it was opened",
+            format!(
+                "{} in {}{dictionary}, {share:.0} % of all since it was opened",
                 human::bytes(by.logical_bytes),
                 human::bytes(by.physical_bytes)
             ),
@@ -192,16 +204,16 @@ fn compression(table: &mut Table, drive: &StatusReport) {
     let to_gain = to_gain.map_or("unknown".to_string(), |bytes| format!("about {}", human::bytes(bytes)));
     table.row(
         "not settled",
-        &format!("{:>12}  to gain: {to_gain}", human::bytes(drive.compression.unsettled_bytes)),
+        format!("{}, to gain: {to_gain}", human::bytes(drive.compression.unsettled_bytes)),
     );
     let Some(server) = &drive.server else { return };
     let settling = &server.settling;
     if let Some(training) = &server.training {
-        table.row("last training", &format!("{:>12}  {}", ago(training.unix_seconds), training.outcome));
+        table.row("last training", format!("{}: {}", ago(training.unix_seconds), training.outcome));
     }
     let at_most = format!("at most {} % of a processor", settling.background_cpu_percent);
-    table.row("settling", &format!("{:>12}  {at_most}", settling.state));
-    table.text("  processor time", &human::duration(settling.cpu_seconds));
+    table.row("settling", format!("{}, {at_most}", settling.state));
+    table.row("  processor time", human::duration(settling.cpu_seconds));
     table.bytes("settled", settling.settled_bytes);
     table.bytes("  of it again", settling.again_bytes);
     table.bytes("  before", settling.before_bytes);
@@ -216,20 +228,19 @@ fn needing(drive: &StatusReport, id: u16) -> Option<u64> {
 
 /// Formats the time elapsed since a moment.
 pub(super) fn ago(unix_seconds: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    format!("{} ago", human::duration(now.saturating_sub(unix_seconds) as f64))
+    format!("{} ago", human::duration(unix_seconds_now().saturating_sub(unix_seconds) as f64))
 }
 
 /// Formats the time to full with its range, or the reason why there is none.
-pub(super) fn time_to_full(told: &TimeToFull) -> String {
-    let range = |told: &TimeToFull| {
-        let latest = told.latest_seconds.map_or("never".to_string(), human::duration);
-        told.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))
+pub(super) fn time_to_full(time: &TimeToFull) -> String {
+    let range = |time: &TimeToFull| {
+        let latest = time.latest_seconds.map_or("never".to_string(), human::duration);
+        time.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))
     };
-    let reason = match told.reason {
+    let reason = match time.reason {
         None => {
-            let seconds = told.seconds.map_or("unknown".to_string(), human::duration);
-            return range(told).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
+            let seconds = time.seconds.map_or("unknown".to_string(), human::duration);
+            return range(time).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
         }
         Some(NoTime::Full) => "none: it is full",
         Some(NoTime::NotGrowing) => "not growing",
@@ -238,38 +249,27 @@ pub(super) fn time_to_full(told: &TimeToFull) -> String {
         Some(NoTime::NotServed) => "known while it is served",
         Some(NoTime::Unknown) => "unknown",
     };
-    match (told.seconds, range(told)) {
+    match (time.seconds, range(time)) {
         (None, Some(range)) => format!("{reason} now; {range} as it grew before"),
         (Some(_), _) | (None, None) => reason.to_string(),
     }
 }
 
-/// Writes a table of latencies by kind of request.
-fn latencies(table: &mut Table, latency: &LatencyReport) {
-    let window = human::duration(latency.window_seconds);
-    let _ = writeln!(
-        table.0,
-        "  {:<29}{:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        format!("Latency, last {window}"),
-        "requests",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max"
-    );
+/// Returns a table of latencies by kind of request.
+fn latencies(latency: &LatencyReport) -> Table {
+    let window = format!("Latency, last {}", human::duration(latency.window_seconds));
+    let mut table =
+        Table::new([window.as_str(), "requests", "p50", "p90", "p99", "p99.9", "max"]).right_from(1);
     for (name, kind) in latency.kinds() {
-        let _ = write!(table.0, "    {name:<27}{:>10}", kind.count);
-        for seconds in
-            [kind.p50_seconds, kind.p90_seconds, kind.p99_seconds, kind.p999_seconds, kind.max_seconds]
-        {
-            let _ = write!(table.0, " {:>8}", seconds.map_or("-".to_string(), human::latency));
-        }
-        table.0.push('\n');
+        let percentiles =
+            [kind.p50_seconds, kind.p90_seconds, kind.p99_seconds, kind.p999_seconds, kind.max_seconds];
+        let shown = percentiles.map(|seconds| seconds.map_or("-".to_string(), human::latency));
+        table.row([format!("  {name}"), kind.count.to_string()].into_iter().chain(shown));
     }
+    table
 }
 
-fn traffic(table: &mut Table, drive: &StatusReport) {
+fn traffic(table: &mut Values, drive: &StatusReport) {
     table.group("Traffic over the drive's life");
     table.bytes("host written", drive.host_written_bytes);
     table.bytes("host read", drive.host_read_bytes);
@@ -280,10 +280,10 @@ fn traffic(table: &mut Table, drive: &StatusReport) {
     table.bytes("  of it map", drive.cleaning.map_written_bytes);
     table.bytes("physical read", drive.physical_read_bytes);
     let waf = if drive.host_written_bytes == 0 { "-".to_string() } else { format!("{:.2}", drive.waf) };
-    table.text("write amplification", &waf);
+    table.row("write amplification", waf);
 }
 
-fn inside(table: &mut Table, drive: &StatusReport) {
+fn inside(table: &mut Values, drive: &StatusReport) {
     let (cleaning, cache, errors) = (&drive.cleaning, &drive.map_cache, &drive.errors);
     table.group("Inside");
     table.count("segments", cleaning.segments_count.into());
@@ -297,7 +297,7 @@ fn inside(table: &mut Table, drive: &StatusReport) {
     table.bytes("map memory budget", cache.budget_bytes);
     let asked = cache.hits_count + cache.loads_count;
     if asked > 0 {
-        table.text("map cache hits", &format!("{:.2} %", 100.0 * cache.hits_count as f64 / asked as f64));
+        table.row("map cache hits", format!("{:.2} %", 100.0 * cache.hits_count as f64 / asked as f64));
     }
     let opened = match (drive.recovery.clean, drive.recovery.packs_count) {
         (true, _) => "clean".to_string(),
@@ -305,7 +305,7 @@ fn inside(table: &mut Table, drive: &StatusReport) {
             format!("recovered {packs} packs, {}", human::bytes(drive.recovery.log_bytes))
         }
     };
-    table.text("last opening", &opened);
+    table.row("last opening", opened);
     table.count("openings after a crash", errors.unclean_opens_count);
     table.count("read errors", errors.read_errors_count);
     table.count("write errors", errors.write_errors_count);
@@ -313,14 +313,14 @@ fn inside(table: &mut Table, drive: &StatusReport) {
     table.count("copies not taken", errors.copies_not_taken_count.into());
     table.count("reads a copy served", errors.corrected_reads_count);
     table.count("openings", drive.opens_count);
-    table.text("open for writing", &human::duration(drive.power_on_seconds as f64));
+    table.row("open for writing", human::duration(drive.power_on_seconds as f64));
 }
 
-fn identity(table: &mut Table, drive: &StatusReport) {
+fn identity(table: &mut Values, drive: &StatusReport) {
     table.group("Identity");
-    table.text("id", &drive.uuid);
+    table.row("id", &drive.uuid);
     table.count("format version", drive.format_version.into());
     table.count("sector bytes", drive.sector_bytes.into());
     table.bytes("segment", drive.segment_bytes.into());
-    table.text("write cache", if drive.write_cache { "on" } else { "off" });
+    table.row("write cache", if drive.write_cache { "on" } else { "off" });
 }

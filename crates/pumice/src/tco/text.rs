@@ -48,11 +48,7 @@ pub(crate) fn fields() -> String {
     let mut table = Table::new(["field", "unit", "allowed", "default", "what"]);
     for field in Field::ALL {
         let info = field.info();
-        let default = match info.default {
-            Some(value) => Show::NumberInput(0).text(value),
-            None if field.is_required() => "required".to_string(),
-            None => "1 / ratio".to_string(),
-        };
+        let default = field.default_text();
         let kind = info.kind.map_or(String::new(), |kind| format!(" ({} columns)", kind.name()));
         let what = format!("{}{kind}", info.what);
         table.row([
@@ -239,7 +235,7 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
 fn sources(scenario: &Scenario) -> Vec<String> {
     let mut lines = Vec::new();
     for field in Field::ALL {
-        let told = scenario.columns.iter().filter_map(|column| {
+        let given = scenario.columns.iter().filter_map(|column| {
             let own = matches!(
                 column.input(*field).map(|input| &input.origin),
                 Some(Origin::Column | Origin::Common | Origin::Default)
@@ -247,14 +243,14 @@ fn sources(scenario: &Scenario) -> Vec<String> {
             let source = column.sources.get(field).filter(|_| own && field.applies_to(column.kind))?;
             Some((column.name.as_str(), source.as_str()))
         });
-        let told: Vec<(&str, &str)> = told.collect();
+        let given: Vec<(&str, &str)> = given.collect();
         let name = field.info().name;
         let shared =
-            told.len() == scenario.columns.len() && told.iter().all(|(_, source)| *source == told[0].1);
+            given.len() == scenario.columns.len() && given.iter().all(|(_, source)| *source == given[0].1);
         if shared {
-            lines.push(format!("{name}: {}", told[0].1));
+            lines.push(format!("{name}: {}", given[0].1));
         } else {
-            lines.extend(told.iter().map(|(column, source)| format!("{name}, {column}: {source}")));
+            lines.extend(given.iter().map(|(column, source)| format!("{name}, {column}: {source}")));
         }
     }
     lines

@@ -21,7 +21,7 @@ fn check(drive: &Drive, name: &str) -> (String, String) {
 }
 
 #[test]
-fn the_filesystem_above_is_found_and_its_mount_options_are_told() -> Outcome {
+fn the_filesystem_above_is_found_and_its_mount_options_are_shown() -> Outcome {
     if let Some(why) = Disk::missing() {
         eprintln!("skipped: {why}");
         return Ok(());

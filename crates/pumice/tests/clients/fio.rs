@@ -2,7 +2,7 @@
 
 use crate::common::{Drive, Server, needs, succeed};
 
-/// Whether fio has an nbd engine. Prints a message if not.
+/// Returns whether fio has an nbd engine. Prints a message if not.
 fn usable() -> bool {
     if !needs(&["fio"]) {
         return false;

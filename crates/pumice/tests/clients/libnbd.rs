@@ -13,7 +13,7 @@ const ILLEGAL_REQUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nbd/test
 
 const VERSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/versions.py");
 
-/// Whether Python has the bindings. Prints a message if not.
+/// Returns whether Python has the bindings. Prints a message if not.
 fn usable() -> bool {
     let found = needs(&[PYTHON]) && in_time(PYTHON, &["-c", "import nbd"]).code == Some(0);
     if !found {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes blocks that tell their own number and version, until the server is gone; or verifies them.
+"""Writes blocks that hold their own number and version, until the server is gone; or verifies them.
 
 usage: versions.py write|verify SOCKET STATE REGION
 

@@ -42,9 +42,9 @@ fn a_line_for_each_drive_that_is_served() {
     let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let _server = drive.serve_paths(&[&drive.path(), &second], &[]);
-    let mut told: Vec<String> = lines(&drive, &["--no-header"]);
-    told.sort_by_key(|line| line.split('\t').next_back().map(str::to_string));
-    let paths: Vec<&str> = told.iter().filter_map(|line| line.split('\t').nth(6)).collect();
+    let mut printed: Vec<String> = lines(&drive, &["--no-header"]);
+    printed.sort_by_key(|line| line.split('\t').next_back().map(str::to_string));
+    let paths: Vec<&str> = printed.iter().filter_map(|line| line.split('\t').nth(6)).collect();
     assert_eq!(paths, [text(&drive.path()), text(&second)]);
 }
 

@@ -113,7 +113,7 @@ fn a_lost_copy_of_the_superblock_is_a_fault() -> Outcome {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_as_far_as_it_goes() -> Outcome {
+fn what_cannot_be_opened_is_described_as_far_as_it_goes() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let file = std::fs::File::options().write(true).open(drive.path())?;
     // Both copies of the only checkpoint.

@@ -73,14 +73,14 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     let plain = number(&drive.status()["compression_ratio"]);
     assert_eq!(drive.status()["server"]["settling"]["state"], "off");
 
-    let told = json(&drive, &["train", &path, "--json"]);
+    let answer = json(&drive, &["train", &path, "--json"]);
     assert_eq!(
-        (&told["training"]["dictionary_ids"][0], &told["training"]["asked"]),
+        (&answer["training"]["dictionary_ids"][0], &answer["training"]["asked"]),
         (&1.into(), &true.into())
     );
-    assert!(number(&told["training"]["gain"]) >= 1.03, "{told}");
+    assert!(number(&answer["training"]["gain"]) >= 1.03, "{answer}");
     assert_eq!(
-        (&told["dictionaries"][0]["id"], &told["dictionaries"][0]["in_use"]),
+        (&answer["dictionaries"][0]["id"], &answer["dictionaries"][0]["in_use"]),
         (&1.into(), &true.into())
     );
     let counted = || {
@@ -105,18 +105,18 @@ fn a_dictionary_and_settling_compress_better_and_a_kill_loses_nothing() {
     let with_dictionary = number(&drive.status()["compression_ratio"]);
     assert!(with_dictionary > plain * 1.03, "{plain} {with_dictionary}");
 
-    let told = json(&drive, &["settle", &path, "--json"]);
-    assert_eq!(told["settle"]["state"], "finished", "{told}");
-    assert_eq!(told["settle"]["position_bytes"], told["settle"]["total_bytes"]);
-    assert!(number(&told["settle"]["settled_bytes"]) >= f64::from(23 << 20), "{told}");
-    let settled = number(&told["compression_ratio"]);
-    assert!(settled > with_dictionary && number(&told["compression_ratio_before"]) < settled, "{told}");
+    let answer = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(answer["settle"]["state"], "finished", "{answer}");
+    assert_eq!(answer["settle"]["position_bytes"], answer["settle"]["total_bytes"]);
+    assert!(number(&answer["settle"]["settled_bytes"]) >= f64::from(23 << 20), "{answer}");
+    let settled = number(&answer["compression_ratio"]);
+    assert!(settled > with_dictionary && number(&answer["compression_ratio_before"]) < settled, "{answer}");
     holds(&drive, &server, &contents);
     assert!(live("settled") >= f64::from(23 << 20) && live("fresh") < f64::from(1 << 20));
     let status = drive.status();
     assert_ne!(status["compression"]["to_gain_bytes"], Value::Null);
     let settling = &status["server"]["settling"];
-    assert_eq!(settling["settled_bytes"], told["settle"]["settled_bytes"]);
+    assert_eq!(settling["settled_bytes"], answer["settle"]["settled_bytes"]);
     assert!(number(&settling["cpu_seconds"]) > 0.0, "{settling}");
     // All of it is settled.
     let run = drive.pumice(&["settle", &path]);
@@ -154,8 +154,11 @@ fn a_drive_that_nobody_serves_is_settled_too() {
     let after = number(&drive.status()["compression_ratio"]);
     assert!(after > before * 1.05, "{before} {after}");
     assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
-    let told = json(&drive, &["settle", &path, "--json"]);
-    assert_eq!((&told["settle"]["settled_bytes"], &told["settle"]["state"]), (&0.into(), &"finished".into()));
+    let answer = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(
+        (&answer["settle"]["settled_bytes"], &answer["settle"]["state"]),
+        (&0.into(), &"finished".into())
+    );
     let server = drive.serve(&[]);
     holds(&drive, &server, &contents);
 }
@@ -174,16 +177,20 @@ fn a_drive_is_trained_on_what_it_holds() {
     let contents = log_lines(6, 8 << 20);
     write(&drive, &server, "data", &contents);
     assert!(server.stop().success());
-    let told = json(&drive, &["train", &path, "--json"]);
-    let training = &told["training"];
-    assert_eq!((&training["sample"], &training["dictionary_ids"][0]), (&"live".into(), &1.into()), "{told}");
-    assert_eq!(training["sample_blocks_count"], 1024, "{told}");
-    assert_eq!(told["dictionaries"][0]["in_use"], true);
+    let answer = json(&drive, &["train", &path, "--json"]);
+    let training = &answer["training"];
+    assert_eq!(
+        (&training["sample"], &training["dictionary_ids"][0]),
+        (&"live".into(), &1.into()),
+        "{answer}"
+    );
+    assert_eq!(training["sample_blocks_count"], 1024, "{answer}");
+    assert_eq!(answer["dictionaries"][0]["in_use"], true);
     // The server uses the dictionary, and its first training finds no better one.
     let server = drive.serve(&["--background-cpu", "0"]);
-    let told = json(&drive, &["train", &path, "--json"]);
-    assert_eq!(told["training"]["sample"], "live");
-    assert_eq!(told["training"]["dictionary_ids"], Value::Array(Vec::new()), "{told}");
+    let answer = json(&drive, &["train", &path, "--json"]);
+    assert_eq!(answer["training"]["sample"], "live");
+    assert_eq!(answer["training"]["dictionary_ids"], Value::Array(Vec::new()), "{answer}");
     let plain = number(&drive.status()["compression_ratio"]);
     write(&drive, &server, "data", &contents);
     assert!(number(&drive.status()["compression_ratio"]) > plain * 1.03);
@@ -215,16 +222,16 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     let contents: Vec<u8> =
         draws.chunks_exact(2).flat_map(|pair| sentences[draw(pair)].iter().copied()).take(3 << 20).collect();
     write(&drive, &server, "data", &contents);
-    let told = json(&drive, &["settle", &path, "--json"]);
-    assert_eq!(told["settle"]["state"], "finished", "{told}");
-    let before = number(&told["compression_ratio"]);
-    let told = json(&drive, &["train", &path, "--json"]);
-    assert_eq!(told["training"]["dictionary_ids"][0], 1, "{told}");
-    let told = json(&drive, &["settle", &path, "--json"]);
-    assert_eq!(told["settle"]["state"], "finished", "{told}");
+    let answer = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(answer["settle"]["state"], "finished", "{answer}");
+    let before = number(&answer["compression_ratio"]);
+    let answer = json(&drive, &["train", &path, "--json"]);
+    assert_eq!(answer["training"]["dictionary_ids"][0], 1, "{answer}");
+    let answer = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(answer["settle"]["state"], "finished", "{answer}");
     // Cleaning may have recompressed a part between the two.
-    assert!(number(&told["settle"]["settled_bytes"]) > f64::from(1 << 20), "{told}");
-    assert!(number(&told["compression_ratio"]) > before * 1.03, "{before} {told}");
+    assert!(number(&answer["settle"]["settled_bytes"]) > f64::from(1 << 20), "{answer}");
+    assert!(number(&answer["compression_ratio"]) > before * 1.03, "{before} {answer}");
     assert!(number(&drive.status()["server"]["settling"]["again_bytes"]) > f64::from(1 << 20));
     let run = drive.pumice(&["settle", &path]);
     assert!(run.code == Some(0) && run.stdout.contains("0 B settled"), "{run:?}");
@@ -352,8 +359,8 @@ fn the_codec_changes_for_new_data_served_or_not() {
     assert_eq!(drive.status()["codec"], "zstd:3");
     holds(&drive, &server, &contents);
     assert!(server.stop().success());
-    let told = json(&drive, &["set-codec", &path, "lz4", "--json"]);
-    assert_eq!((&told["codec_before"], &told["codec"]), (&"zstd:3".into(), &"lz4".into()));
+    let answer = json(&drive, &["set-codec", &path, "lz4", "--json"]);
+    assert_eq!((&answer["codec_before"], &answer["codec"]), (&"zstd:3".into(), &"lz4".into()));
     assert_eq!(drive.status()["codec"], "lz4");
     let server = drive.serve(&[]);
     holds(&drive, &server, &contents);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, Server, fails, needs, succeed};
+use crate::common::{Drive, Outcome, fails, needs, succeed};
 
 /// Creates another drive beside the first.
 fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
@@ -46,15 +46,6 @@ fn served(drive: &Drive) -> Vec<String> {
 
 fn set_mode(path: &str, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
-}
-
-/// Replaces the configuration, reloads it and waits until that is done.
-fn reload(drive: &Drive, server: &Server, config: &str) {
-    let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
-    let before = over(&drive.log());
-    drive.write_config(config);
-    server.ask_to_reload();
-    wait_until("the reload", || over(&drive.log()) > before);
 }
 
 #[test]
@@ -116,7 +107,7 @@ fn a_bad_file_is_refused_with_its_line() {
 #[test]
 fn what_other_users_can_change_is_refused() {
     let drive = Drive::create(&["--size", "64M"]);
-    let (file, program) = (drive.file("pumice.toml"), drive.file("tell"));
+    let (file, program) = (drive.file("pumice.toml"), drive.file("notify"));
     let plain = table(&drive.path(), "");
     let hooked = table(&drive.path(), &format!("on-event = \"{program} now\""));
     std::fs::write(&program, "#!/bin/sh\n").expect("a program");
@@ -149,7 +140,7 @@ fn a_drive_that_cannot_be_opened_does_not_keep_the_others_and_comes_with_a_reloa
     let said = drive.log();
     assert!(said.contains("not served: ") && said.contains("/later"), "{said}");
     create(&drive, "later", "32M");
-    reload(&drive, &server, &config);
+    drive.reload(&server, &config);
     assert_eq!(served(&drive), ["drive", "later"]);
     UnixStream::connect(drive.file("later.nbd")).expect("its socket");
     assert!(server.stop().success());
@@ -185,7 +176,7 @@ fn a_reload_with_a_bad_file_changes_nothing_and_says_so_once() {
     ];
     for (config, what) in cases {
         let before = drive.log().lines().count();
-        reload(&drive, &server, &config);
+        drive.reload(&server, &config);
         let log = drive.log();
         let said: Vec<&str> = log.lines().skip(before).collect();
         assert_eq!(said.len(), 1, "{said:?}");
@@ -203,14 +194,14 @@ fn a_removed_drive_is_closed_properly_and_its_socket_goes() {
     let second = create(&drive, "second", "32M");
     let server = drive.serve_config(&(table(&drive.path(), "") + &table(&second, "")), 2);
     let idle = UnixStream::connect(drive.file("drive.nbd")).expect("a client");
-    reload(&drive, &server, &table(&second, ""));
+    drive.reload(&server, &table(&second, ""));
     assert_eq!(served(&drive), ["second"]);
     wait_until("the socket is gone", || !drive.folder().join("drive.nbd").exists());
     assert_eq!(drive.status()["state"], "idle");
     assert_eq!(drive.status()["recovery"]["clean"], true);
     drop(idle);
     // Adds the drive again.
-    reload(&drive, &server, &(table(&drive.path(), "") + &table(&second, "")));
+    drive.reload(&server, &(table(&drive.path(), "") + &table(&second, "")));
     assert_eq!(served(&drive), ["drive", "second"]);
     UnixStream::connect(drive.file("drive.nbd")).expect("its socket");
     assert!(server.stop().success());
@@ -232,12 +223,12 @@ fn addresses_and_names_change_while_it_runs() {
     };
     assert_eq!(size("one", "a"), (64 << 20).to_string());
     // The drives swap names and move to another socket.
-    reload(&drive, &server, &(socket(&drive, "two") + &names("b", "a")));
+    drive.reload(&server, &(socket(&drive, "two") + &names("b", "a")));
     assert_eq!(size("two", "a"), (32 << 20).to_string());
     assert_eq!(size("two", "b"), (64 << 20).to_string());
     wait_until("the old socket is gone", || !drive.folder().join("one").exists());
     // Without a common address, each drive has its own.
-    reload(&drive, &server, &names("b", "a"));
+    drive.reload(&server, &names("b", "a"));
     assert_eq!(size("second.nbd", ""), (32 << 20).to_string());
     assert!(server.stop().success());
 }
@@ -257,12 +248,12 @@ fn the_http_port_comes_and_goes_and_knows_drives_that_come_later() -> Outcome {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    reload(&drive, &server, &(http.clone() + &table(&drive.path(), "")));
+    drive.reload(&server, &(http.clone() + &table(&drive.path(), "")));
     let answer = metrics()?;
     assert!(answer.contains("/drive\"") && !answer.contains("/second\""), "{answer}");
-    reload(&drive, &server, &(http + &table(&drive.path(), "") + &table(&second, "")));
+    drive.reload(&server, &(http + &table(&drive.path(), "") + &table(&second, "")));
     assert!(metrics()?.contains("/second\""));
-    reload(&drive, &server, &table(&drive.path(), ""));
+    drive.reload(&server, &table(&drive.path(), ""));
     assert!(metrics().is_err());
     assert!(server.stop().success());
     Ok(())
@@ -291,14 +282,14 @@ fn what_can_change_at_once_does_and_the_rest_waits_for_its_clients() {
     let mut line = String::new();
     let stdout = client.stdout.take().expect("piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).expect("connected");
-    reload(&drive, &server, &changed);
+    drive.reload(&server, &changed);
     assert_eq!(drive.status()["map_cache"]["budget_bytes"], 5 << 20);
     assert_eq!(drive.status()["write_cache"], true);
     assert!(drive.log().contains("write-cache changed: takes effect when"), "{}", drive.log());
     drop(client.stdin.take());
     assert!(client.wait().expect("ended").success(), "the client was not disturbed");
     wait_until("nobody is connected", || {
-        reload(&drive, &server, &changed);
+        drive.reload(&server, &changed);
         drive.status()["write_cache"] == false
     });
     assert_eq!(drive.status()["map_cache"]["budget_bytes"], 5 << 20);
@@ -307,7 +298,7 @@ fn what_can_change_at_once_does_and_the_rest_waits_for_its_clients() {
 }
 
 #[test]
-fn what_needs_a_restart_is_told_and_stays() {
+fn what_needs_a_restart_is_reported_and_stays() {
     let drive = Drive::create(&["--size", "64M"]);
     let server = drive.serve_config(&table(&drive.path(), ""), 1);
     let admin = format!("unix:{}", drive.file("admin"));
@@ -315,7 +306,7 @@ fn what_needs_a_restart_is_told_and_stays() {
     let config =
         config + "handshake-timeout = 9\nstall-timeout = 9\nidle-timeout = 9\nrequest-memory = \"64M\"\n";
     for _ in 0..2 {
-        reload(&drive, &server, &(config.clone() + &table(&drive.path(), "")));
+        drive.reload(&server, &(config.clone() + &table(&drive.path(), "")));
     }
     let log = drive.log();
     let limits = ["handshake-timeout", "stall-timeout", "idle-timeout", "request-memory"];
@@ -358,7 +349,7 @@ fn a_reload_opens_no_drive_to_anyone_on_the_network() {
     // Settings that need a restart do not help.
     for public in [public.clone(), public + "tls-anonymous = true\n"] {
         let before = drive.log().len();
-        reload(&drive, &server, &(public + &tls + &drives));
+        drive.reload(&server, &(public + &tls + &drives));
         let log = drive.log();
         assert!(
             log[before..].contains("nothing changed: ") && log[before..].contains("--tls-anonymous"),
@@ -369,7 +360,7 @@ fn a_reload_opens_no_drive_to_anyone_on_the_network() {
 }
 
 #[test]
-fn the_service_manager_is_told() -> Outcome {
+fn the_service_manager_is_notified() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let socket = std::os::unix::net::UnixDatagram::bind(drive.folder().join("notify"))?;
     socket.set_read_timeout(Some(std::time::Duration::from_secs(60)))?;

@@ -54,6 +54,21 @@ fn unix(drive: &Drive) -> Outcome<UnixStream> {
     Ok(stream)
 }
 
+/// Returns connections that send nothing.
+fn silent_clients(drive: &Drive, count: usize) -> Outcome<Vec<UnixStream>> {
+    (0..count).map(|_| unix(drive)).collect()
+}
+
+/// Returns clients that have read something.
+fn reading_clients(drive: &Drive, count: usize) -> Outcome<Vec<Client<UnixStream>>> {
+    let one = || {
+        let mut client = Client::connect(unix(drive)?)?;
+        client.read()?;
+        Ok(client)
+    };
+    (0..count).map(|_| one()).collect()
+}
+
 #[test]
 fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
     const DESCRIPTORS: usize = 64;
@@ -74,21 +89,13 @@ fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
     let mut first = Client::connect(unix(&drive)?)?;
     first.read()?;
     // As many connections as the server can have, and as many again in the accept queue.
-    let mut silent = Vec::new();
-    for _ in 0..2 * DESCRIPTORS {
-        silent.push(unix(&drive)?);
-    }
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        let mut client = Client::connect(unix(&drive)?)?;
-        client.read()?;
-        clients.push(client);
-    }
+    let silent = silent_clients(&drive, 2 * DESCRIPTORS)?;
+    let mut clients = reading_clients(&drive, 4)?;
     first.read()?;
     let log = drive.log();
-    let told = log.lines().filter(|line| line.contains("cannot accept a client")).count();
+    let lines = log.lines().filter(|line| line.contains("cannot accept a client")).count();
     // The server logs one line in ten seconds. The test may take a minute for each response.
-    assert!((1..=30).contains(&told), "{told} lines: {log}");
+    assert!((1..=30).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("ulimit -n"), "{log}");
     assert!(log.lines().count() < 50, "{log}");
     drop(silent);
@@ -101,17 +108,9 @@ fn silent_clients_do_not_use_up_the_descriptors() -> Outcome {
 fn silent_clients_do_not_use_up_the_places() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let server = drive.serve(&["--max-connections", "8"]);
-    let mut silent = Vec::new();
-    for _ in 0..40 {
-        silent.push(unix(&drive)?);
-    }
-    let mut clients = Vec::new();
+    let _silent = silent_clients(&drive, 40)?;
     // A user of a Unix socket can have half of the connections.
-    for _ in 0..4 {
-        let mut client = Client::connect(unix(&drive)?)?;
-        client.read()?;
-        clients.push(client);
-    }
+    let mut clients = reading_clients(&drive, 4)?;
     assert!(Client::connect(unix(&drive)?).is_err(), "a fifth of the same user");
     clients.iter_mut().try_for_each(Client::read)?;
     let log = drive.log();

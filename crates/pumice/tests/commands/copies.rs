@@ -50,9 +50,9 @@ fn a_copy_served_by_another_server_is_a_warning_while_it_is_served() -> Outcome 
     let first = drive.serve(&[]);
     assert_eq!(copies(&drive, &drive.path()), json!([]));
     let second = drive.serve_paths(&[&copy], &[]);
-    let told = |of: &Path, pid: u32| json!([{"path": text(of), "pid": pid}]);
-    wait_until("the second knows", || copies(&drive, &copy) == told(&drive.path(), first.pid()));
-    wait_until("the first knows", || copies(&drive, &drive.path()) == told(&copy, second.pid()));
+    let copy_of = |of: &Path, pid: u32| json!([{"path": text(of), "pid": pid}]);
+    wait_until("the second knows", || copies(&drive, &copy) == copy_of(&drive.path(), first.pid()));
+    wait_until("the first knows", || copies(&drive, &drive.path()) == copy_of(&copy, second.pid()));
     second.kill();
     wait_until("it is gone", || copies(&drive, &drive.path()) == json!([]));
     assert!(drive.log().contains("not served any more"), "{}", drive.log());

@@ -47,7 +47,7 @@ fn endurance_is_kept() {
     let drive = Drive::create(&["--size", "64M", "--endurance", "600TB"]);
     assert_eq!(drive.status()["wear"]["endurance_bytes"], 600_000_000_000_000_u64);
     let drive = Drive::create(&["--size", "64M"]);
-    assert!(drive.status()["wear"]["endurance_bytes"].is_null(), "not told, not invented");
+    assert!(drive.status()["wear"]["endurance_bytes"].is_null(), "not given, not invented");
 }
 
 #[test]

@@ -21,9 +21,9 @@ fn statuses(drive: &Drive) -> Vec<Value> {
 #[test]
 fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
-    let told = drive.file("told");
+    let events = drive.file("events");
     let hook = format!(
-        "on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE $PUMICE_ID:$PUMICE_USED_PERCENT:$PUMICE_MESSAGE\" >> {told}'"
+        "on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE $PUMICE_ID:$PUMICE_USED_PERCENT:$PUMICE_MESSAGE\" >> {events}'"
     );
     let server = drive.serve_config(&config(&drive, &hook), 1);
     let (up, down) = (text(&drive.path()), drive.file("later"));
@@ -54,7 +54,7 @@ fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
     let log = drive.log();
     let line = log.lines().find(|line| line.contains("open-failed")).unwrap_or_default();
     assert!(line.contains("ERROR") && line.contains(&down) && line.contains("not served: "), "{log}");
-    let hooked = || std::fs::read_to_string(&told).unwrap_or_default();
+    let hooked = || std::fs::read_to_string(&events).unwrap_or_default();
     wait_until("the command", || hooked().contains("open-failed"));
     assert!(hooked().contains(&format!("open-failed {down} ::not served: ")), "{}", hooked());
 
@@ -125,13 +125,13 @@ fn a_drive_that_cannot_be_opened_is_unhealthy_and_a_metric() {
 #[test]
 fn without_any_drive_the_command_is_run_before_the_server_ends() {
     let drive = Drive::create(&["--size", "64M"]);
-    let told = drive.file("told");
-    let hook = format!("on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE\" >> {told}'");
+    let events = drive.file("events");
+    let hook = format!("on-event = 'echo \"$PUMICE_EVENT $PUMICE_DRIVE\" >> {events}'");
     drive.write_config(&format!("[server]\n{hook}\n[[drive]]\npath = \"{}\"\n", drive.file("none")));
     let run = drive.pumice(&["serve", "--config", &drive.file("pumice.toml")]);
     assert_eq!(run.code, Some(1), "{run:?}");
-    let told = std::fs::read_to_string(told).expect("the command ran");
-    assert_eq!(told, format!("open-failed {}\n", drive.file("none")));
+    let events = std::fs::read_to_string(events).expect("the command ran");
+    assert_eq!(events, format!("open-failed {}\n", drive.file("none")));
 }
 
 /// Opens a file as a backing, as another process would.
@@ -155,7 +155,7 @@ fn a_drive_that_was_in_use_comes_without_a_reload() {
     wait_until("the drive is up", || statuses(&drive).iter().all(|drive| drive["state"] == "online"));
     wait_until("its address", || std::os::unix::net::UnixStream::connect(drive.file("later.nbd")).is_ok());
     let log = drive.log();
-    assert_eq!(log.matches("open-failed").count(), 1, "told once: {log}");
+    assert_eq!(log.matches("open-failed").count(), 1, "reported once: {log}");
     assert!(server.stop().success());
 }
 

@@ -35,7 +35,7 @@ fn a_drive_that_fills_and_is_trimmed_tells_each_level_once() {
         return;
     }
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
-    let (random, out) = (random_file(&drive, 30), drive.file("told"));
+    let (random, out) = (random_file(&drive, 30), drive.file("events"));
     let command = format!(r#"echo "$PUMICE_EVENT $PUMICE_LEVEL_PERCENT $PUMICE_DRIVE" >> {out}"#);
     let server = drive.serve(&["--warn-at", "10,50", "--on-event", &command, "--log-format", "json"]);
     let write = format!("write -s {random} 0 30M");
@@ -47,7 +47,7 @@ fn a_drive_that_fills_and_is_trimmed_tells_each_level_once() {
     wait(&drive, |status| count(status, "space-warning-over") == Some(2));
     assert!(server.stop().success());
     let path = text(&drive.path());
-    let told = std::fs::read_to_string(out).expect("the command ran");
+    let events = std::fs::read_to_string(out).expect("the command ran");
     let wanted = [
         "opened ",
         "space-warning 10",
@@ -56,7 +56,7 @@ fn a_drive_that_fills_and_is_trimmed_tells_each_level_once() {
         "space-warning-over 10",
         "closed ",
     ];
-    assert_eq!(told.lines().collect::<Vec<_>>(), wanted.map(|event| format!("{event} {path}")));
+    assert_eq!(events.lines().collect::<Vec<_>>(), wanted.map(|event| format!("{event} {path}")));
     // The log has the same events, as one JSON object per line.
     let log = std::fs::read_to_string(drive.file("log")).expect("a log");
     let lines: Vec<serde_json::Value> = log
@@ -75,7 +75,7 @@ fn a_full_drive_says_so() {
         return;
     }
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
-    let (random, out) = (random_file(&drive, 60), drive.file("told"));
+    let (random, out) = (random_file(&drive, 60), drive.file("events"));
     let command = format!(r#"[ "$PUMICE_EVENT" != out-of-space ] || echo "$PUMICE_MESSAGE" > {out}"#);
     let server = drive.serve(&["--on-event", &command]);
     for mib in 0..60 {
@@ -91,8 +91,8 @@ fn a_full_drive_says_so() {
     assert_eq!(count(&status, "space-warning"), Some(3));
     assert!(status["server"]["latency"]["write"]["count"].as_u64() >= Some(1));
     assert!(server.stop().success());
-    let told = std::fs::read_to_string(out).expect("the command ran");
-    assert!(told.starts_with("out of physical space"), "{told}");
+    let events = std::fs::read_to_string(out).expect("the command ran");
+    assert!(events.starts_with("out of physical space"), "{events}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::common::Drive;
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Server};
 
 /// Read timeout of a client.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -46,15 +46,6 @@ fn table(path: &Path, more: &str) -> String {
     format!("[[drive]]\npath = \"{}\"\n{more}\n", path.display())
 }
 
-/// Replaces the configuration, reloads it and waits until that is done.
-fn reload(drive: &Drive, server: &Server, config: &str) {
-    let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
-    let before = over(&drive.log());
-    drive.write_config(config);
-    server.ask_to_reload();
-    wait_until("the reload", || over(&drive.log()) > before);
-}
-
 #[test]
 fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     let drive = Drive::create(&["--size", SECOND]);
@@ -67,7 +58,7 @@ fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     assert_eq!(size(&socket, "drive"), Some(SECOND_BYTES));
     assert_eq!(size(&socket, ""), None, "another drive in its place");
     create(&drive, "first", FIRST);
-    reload(&drive, &server, &config);
+    drive.reload(&server, &config);
     assert_eq!(size(&socket, ""), Some(FIRST_BYTES));
     // The first drive goes down again: a reload with other settings reopens it, which fails.
     let away = drive.folder().join("away");
@@ -75,22 +66,22 @@ fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     let changed = server_table.clone() + &table(&first, "write-cache = false") + &table(&second, "");
     // A drive is reopened only while it has no client.
     wait_until("it is down", || {
-        reload(&drive, &server, &changed);
+        drive.reload(&server, &changed);
         size(&socket, "first").is_none()
     });
     assert_eq!((size(&socket, ""), size(&socket, "drive")), (None, Some(SECOND_BYTES)));
     std::fs::rename(&away, &first).expect("renamed");
-    reload(&drive, &server, &changed);
+    drive.reload(&server, &changed);
     assert_eq!((size(&socket, ""), size(&socket, "first")), (Some(FIRST_BYTES), Some(FIRST_BYTES)));
     // The order in the file decides which drive is first. A change is logged.
-    reload(&drive, &server, &(server_table + &table(&second, "") + &table(&first, "write-cache = false")));
+    drive.reload(&server, &(server_table + &table(&second, "") + &table(&first, "write-cache = false")));
     assert_eq!(size(&socket, ""), Some(SECOND_BYTES));
     assert!(drive.log().contains("clients that ask for no name get another drive"), "{}", drive.log());
     assert!(server.stop().success());
 }
 
 #[test]
-fn addresses_of_several_drives_are_told_with_names() {
+fn addresses_of_several_drives_are_printed_with_names() {
     let drive = Drive::create(&["--size", SECOND]);
     let second = create(&drive, "second", FIRST);
     let nbd = format!("unix:{}", drive.file("all"));
@@ -113,27 +104,27 @@ fn an_address_passes_from_drive_to_drive() {
     let server = drive.serve_config(&table(&drive.path(), &at(&one)), 1);
     assert_eq!(size(&one, ""), Some(SECOND_BYTES));
     // The address moves to a drive that replaces the first.
-    reload(&drive, &server, &table(&other, &at(&one)));
+    drive.reload(&server, &table(&other, &at(&one)));
     assert_eq!(size(&one, ""), Some(FIRST_BYTES), "{}", drive.log());
     // The address moves to a drive that is added.
-    reload(&drive, &server, &(table(&drive.path(), &at(&one)) + &table(&other, &at(&two))));
+    drive.reload(&server, &(table(&drive.path(), &at(&one)) + &table(&other, &at(&two))));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
     // The drives swap their addresses.
-    reload(&drive, &server, &(table(&drive.path(), &at(&two)) + &table(&other, &at(&one))));
+    drive.reload(&server, &(table(&drive.path(), &at(&two)) + &table(&other, &at(&one))));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(FIRST_BYTES), Some(SECOND_BYTES)), "{}", drive.log());
     // The address moves to the server, and back.
     let both = table(&drive.path(), "") + &table(&other, &at(&two));
-    reload(&drive, &server, &(format!("[server]\n{}\n", at(&one)) + &both));
+    drive.reload(&server, &(format!("[server]\n{}\n", at(&one)) + &both));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), Some(FIRST_BYTES)), "{}", drive.log());
     assert_eq!(size(&one, "other"), Some(FIRST_BYTES));
-    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    drive.reload(&server, &table(&drive.path(), &at(&one)));
     assert_eq!((size(&one, ""), size(&one, "other")), (Some(SECOND_BYTES), None), "{}", drive.log());
     assert!(!two.exists());
     let log = drive.log();
     assert!(!log.contains("not listening") && !log.contains("not taken"), "{log}");
     // The address is dropped, and used again at the next reload.
-    reload(&drive, &server, &table(&drive.path(), &at(&two)));
-    reload(&drive, &server, &table(&drive.path(), &at(&one)));
+    drive.reload(&server, &table(&drive.path(), &at(&two)));
+    drive.reload(&server, &table(&drive.path(), &at(&one)));
     assert_eq!((size(&one, ""), size(&two, "")), (Some(SECOND_BYTES), None), "{}", drive.log());
     assert!(server.stop().success());
 }
@@ -149,7 +140,7 @@ fn a_new_drive_whose_address_is_taken_changes_nothing() {
     for (more, says) in
         [("", "another server is listening"), (&format!("nbd = [\"{default}\"]"), "two drives")]
     {
-        reload(&drive, &server, &(config.clone() + &table(&other, more)));
+        drive.reload(&server, &(config.clone() + &table(&other, more)));
         let log = drive.log();
         let last = log.lines().last().unwrap_or_default();
         assert!(last.contains("nothing changed: ") && last.contains(says), "{log}");

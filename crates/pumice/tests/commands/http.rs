@@ -31,8 +31,8 @@ fn metrics_of_a_drive_that_is_used() {
     assert_eq!(value("pumice_request_duration_seconds_bucket", ",kind=\"write\",le=\"+Inf\""), writes);
     let base = server.http().trim_end_matches("metrics");
     assert_eq!(get(&format!("{base}healthz")), "ok\n");
-    let told: serde_json::Value = serde_json::from_str(&get(&format!("{base}status"))).expect("JSON");
-    assert_eq!(told["drives"][0]["uuid"], drive.status()["uuid"]);
+    let status: serde_json::Value = serde_json::from_str(&get(&format!("{base}status"))).expect("JSON");
+    assert_eq!(status["drives"][0]["uuid"], drive.status()["uuid"]);
     if needs(&["promtool"]) {
         let command = format!("curl --silent --max-time 20 {} | promtool check metrics", server.http());
         assert_eq!(succeed("sh", &["-c", &command]), "", "what promtool has to say");
@@ -136,7 +136,7 @@ fn metrics_at_a_unix_socket() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told() {
+fn a_port_that_is_taken_is_reported() {
     let drive = Drive::create(&["--size", "64M"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();

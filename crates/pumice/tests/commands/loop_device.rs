@@ -39,7 +39,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whether mount namespaces can be created. Prints a message if not.
+/// Returns whether mount namespaces can be created. Prints a message if not.
 fn may_unshare() -> bool {
     let may = needs(&["unshare"]) && in_time("unshare", &["--mount", "true"]).code == Some(0);
     if !may {

@@ -72,7 +72,7 @@ fn a_path_that_is_not_text_is_shown_escaped_and_hides_no_other_drive() {
 }
 
 #[test]
-fn drives_whose_names_differ_in_such_a_byte_only_are_told_apart() {
+fn drives_whose_names_differ_in_such_a_byte_only_are_distinct() {
     let drive = Drive::create(&["--size", "64M"]);
     let paths = [b"dr\xfe".as_slice(), b"dr\xff"].map(|name| drive.folder().join(OsStr::from_bytes(name)));
     for path in &paths {

@@ -305,7 +305,7 @@ fn the_demo_leaves_nothing_where_it_cannot_run() -> Outcome {
 }
 
 #[test]
-fn a_filesystem_too_small_for_the_demo_is_told_before() -> Outcome {
+fn a_filesystem_too_small_for_the_demo_is_refused_before() -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = text(folder.path());
     let mounted = in_time("mount", &["-t", "tmpfs", "-o", "size=20M", "tmpfs", &path]);

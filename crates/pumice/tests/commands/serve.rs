@@ -327,8 +327,8 @@ fn a_limit_on_the_size_of_files_ends_no_server() -> Outcome {
     Ok(())
 }
 
-/// Whether a server greets clients at the socket. Before its drives are open, a client can connect but gets no
-/// greeting.
+/// Returns whether a server greets clients at the socket. Before its drives are open, a client can connect but gets
+/// no greeting.
 fn greets(socket: &str) -> bool {
     let mut greeting = [0; 8];
     UnixStream::connect(socket).is_ok_and(|mut client| client.read_exact(&mut greeting).is_ok())

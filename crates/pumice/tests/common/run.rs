@@ -51,7 +51,7 @@ pub(crate) fn pumice<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
     in_time("env", &all)
 }
 
-/// Whether programs are installed. Prints the first missing one in a line that `make test` counts.
+/// Returns whether programs are installed. Prints the first missing one in a line that `make test` counts.
 pub(crate) fn needs(programs: &[&str]) -> bool {
     for program in programs {
         let known = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();

@@ -90,6 +90,15 @@ impl Drive {
         std::fs::write(self.file("pumice.toml"), config).expect("written");
     }
 
+    /// Replaces the configuration, reloads it and waits until that is done.
+    pub(crate) fn reload(&self, server: &Server, config: &str) {
+        let over = |log: &str| log.matches("file=").count() + log.matches("configuration not taken").count();
+        let before = over(&self.log());
+        self.write_config(config);
+        server.ask_to_reload();
+        wait_until("the reload", || over(&self.log()) > before);
+    }
+
     /// Returns the log of the servers so far. A thread of the server writes it, so it is read until it stops growing.
     pub(crate) fn log(&self) -> String {
         let read = || std::fs::read_to_string(self.folder().join("log")).unwrap_or_default();

@@ -44,12 +44,12 @@ fn an_image_copied_to_a_drive() {
     let predicted = json(&[&path, "--full"]);
     let used = number(&status, "/physical_used_bytes");
     for report in [&predicted, &export] {
-        let told = number(report, "/predicted_drive/physical_used_bytes/estimate");
-        assert!((told / used - 1.0).abs() < 0.01, "predicted {told}, is {used}");
+        let predicted = number(report, "/predicted_drive/physical_used_bytes/estimate");
+        assert!((predicted / used - 1.0).abs() < 0.01, "predicted {predicted}, is {used}");
     }
-    let (told, is) =
+    let (predicted, is) =
         (number(&predicted, "/predicted_drive/ratio/estimate"), number(&status, "/compression_ratio"));
-    assert!((told / is - 1.0).abs() < 0.01, "predicted {told}, is {is}");
+    assert!((predicted / is - 1.0).abs() < 0.01, "predicted {predicted}, is {is}");
     let sampled = json(&[&path, "--precision", "5"]);
     assert_eq!(sampled["mode"], "sample");
     let [low, high] =

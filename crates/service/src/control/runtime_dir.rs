@@ -64,7 +64,7 @@ fn make_private(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this is a directory of this user or of root, and not writable by others.
+/// Returns whether this is a directory of this user or of root, and not writable by others.
 fn is_own(dir: &Path) -> bool {
     is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
 }
@@ -82,7 +82,7 @@ pub(crate) fn trusted(dir: &Path) -> bool {
             && dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0)))
 }
 
-/// Whether this is a directory of the right owner, and not writable by others.
+/// Returns whether this is a directory of the right owner, and not writable by others.
 fn is_of(dir: &Path, right: impl FnOnce(u32) -> bool) -> bool {
     std::fs::symlink_metadata(dir)
         .is_ok_and(|metadata| metadata.is_dir() && right(metadata.uid()) && metadata.mode() & 0o022 == 0)

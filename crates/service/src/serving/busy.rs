@@ -37,7 +37,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Whether writes should be compressed faster, according to the busiest worker.
+/// Demand for faster compression of writes, according to the busiest worker.
 pub(crate) struct Hurry {
     shares: Vec<Share>,
     hurried: bool,

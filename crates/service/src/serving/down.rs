@@ -40,7 +40,7 @@ impl DownDrive {
         &self.path
     }
 
-    /// Whether it is watched as these settings say.
+    /// Returns whether it is watched as these settings say.
     pub(crate) fn is_watched_by(&self, settings: &MonitorSettings) -> bool {
         self.settings == *settings
     }
@@ -63,7 +63,7 @@ impl DownDrive {
         memory.reason = reason.to_string();
         memory.events.add(&event);
         if let Some(hook) = &memory.hook {
-            hook.sender().tell(&event);
+            hook.sender().send(&event);
         }
     }
 

@@ -4,7 +4,7 @@ use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Features, Geometry, PAGE_BYTES, Superblock};
 use media::{AnyMedia, IoBuf, Media};
 
-/// Whether the space of freed segments stays allocated in the backing, according to the newest copy of the
+/// Returns whether the space of freed segments stays allocated in the backing, according to the newest copy of the
 /// superblock. Features never change while a drive is open. False if no copy can be read.
 pub(crate) async fn keeps_allocated(media: &AnyMedia) -> bool {
     let mut newest: Option<Superblock> = None;

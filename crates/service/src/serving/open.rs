@@ -17,7 +17,7 @@ use crate::serving::features::keeps_allocated;
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::report::idle_report;
 
-/// How long opening a backing that is in use is retried, and at which interval.
+/// Time for which opening a backing that is in use is retried, and interval.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
@@ -32,9 +32,9 @@ pub struct OpenSettings {
     pub read_only: bool,
     /// Opens a drive with a damaged log as it was before the damage. Only with `read_only`.
     pub accept_damage: bool,
-    /// Whether I/O bypasses the page cache.
+    /// True if I/O bypasses the page cache.
     pub direct: Direct,
-    /// How a served drive is monitored.
+    /// Monitoring of a served drive.
     pub monitor: MonitorSettings,
     /// Slows writes down before the drive is full.
     pub throttle: Option<ThrottleSettings>,
@@ -68,7 +68,7 @@ impl OpenSettings {
     }
 }
 
-/// How long flushes wait for room on a full backing: ten seconds of ticks.
+/// Longest wait of flushes for room on a full backing: ten seconds of ticks.
 const FULL_BACKING_PATIENCE_TICKS: u64 = 1000;
 
 /// Helpers of a served drive.

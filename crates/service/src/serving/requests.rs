@@ -130,7 +130,7 @@ impl Requests {
     }
 }
 
-/// What a front end is told of an error of the engine.
+/// Error that a front end gets for an error of the engine.
 fn device_error(error: drive::Error) -> DeviceError {
     match error {
         drive::Error::Invalid(what) => DeviceError::Invalid(what),

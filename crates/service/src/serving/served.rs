@@ -18,8 +18,8 @@ use crate::serving::open::{Helpers, OpenSettings, open};
 use crate::serving::requests::Requests;
 use crate::serving::workers::Workers;
 use crate::upkeep::background::Background;
-use crate::upkeep::compute::Meter;
-use crate::upkeep::improve::Improver;
+use crate::upkeep::compute::{Meter, thread_time};
+use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::offload_report;
@@ -84,14 +84,14 @@ impl ServedDrive {
         };
         let throttling = (settings.throttle, gate.throttle.clone());
         let background = Background::start(workers, index, name, &drive, throttling, gate.pacer.clone());
-        let improver = Improver::start(
-            workers,
-            index,
+        let improved = improve::Shared::new(
             (drive.clone(), path.clone()),
             requests,
-            (meter, monitor.teller()),
+            (meter, monitor.event_sink()),
             settings.background_cpu_percent,
+            thread_time,
         );
+        let improver = Improver::start(workers, index, improved);
         Ok(Arc::new(ServedDrive {
             improver,
             scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),

@@ -24,7 +24,7 @@ use thread_priority::{
 /// time slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
 
-/// How long the end of a server waits for the end of the thread.
+/// Longest wait for the end of the thread when a server ends.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -106,7 +106,7 @@ impl Meter {
         Duration::from_nanos(self.busy_nanoseconds.load(Ordering::Relaxed))
     }
 
-    /// Whether work waits for the thread or is being done by it.
+    /// Returns whether work waits for the thread or is being done by it.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) > 0
     }

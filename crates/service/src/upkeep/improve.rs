@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use drive::{Drive, Error, Settle, SettleStep, Trained};
 use layout::BLOCK_BYTES;
@@ -19,6 +19,7 @@ use media::{AnyMedia, Media};
 use parking_lot::Mutex;
 use status::{
     EventKind, RunState, SettleRunReport, SettlingReport, SettlingState, SurveyReport, TrainingReport, shown,
+    unix_seconds_now,
 };
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -26,10 +27,10 @@ use tokio::time::Instant;
 
 use crate::serving::requests::Requests;
 use crate::serving::workers::Workers;
-use crate::upkeep::compute::{Meter, thread_time};
+use crate::upkeep::compute::Meter;
 use crate::upkeep::pause::{rest, rest_after};
 use crate::watch::compression::training_report;
-use crate::watch::events::Tell;
+use crate::watch::events::EventSink;
 
 /// Interval of looking for something to do.
 const LOOK: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const REST: Duration = Duration::from_secs(60);
 /// Interval of looking for dictionaries that nothing needs any more.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
-/// How often a user's run checks whether there is room again.
+/// Interval at which a user's run checks whether there is room again, and longest wait.
 const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,7 +61,7 @@ pub(crate) struct Shared<M: Media> {
     pub(crate) path: PathBuf,
     pub(crate) requests: Arc<Requests>,
     pub(crate) meter: Arc<Meter>,
-    pub(crate) events: Tell,
+    pub(crate) events: EventSink,
     /// Returns the processor time of the current thread.
     thread_time: fn() -> Duration,
     /// Bits of a number from 0 to 100.
@@ -80,22 +81,9 @@ struct Memory {
     worker_time: Duration,
 }
 
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 impl Improver {
     /// Starts the task on worker `index`.
-    pub(crate) fn start(
-        workers: &Workers,
-        index: usize,
-        (drive, path): (Drive<AnyMedia>, PathBuf),
-        requests: Arc<Requests>,
-        (meter, events): (Arc<Meter>, Tell),
-        background_cpu_percent: f64,
-    ) -> Improver {
-        let shared =
-            Shared::new((drive, path), requests, (meter, events), background_cpu_percent, thread_time);
+    pub(crate) fn start(workers: &Workers, index: usize, shared: Arc<Shared<AnyMedia>>) -> Improver {
         let (stop, stopped) = watch::channel(false);
         let task = workers.spawn_on(index, improve(shared.clone(), stopped));
         Improver { shared, stop, task: tokio::sync::Mutex::new(Some(task)) }
@@ -216,7 +204,7 @@ impl<M: Media> Shared<M> {
     pub(crate) fn new(
         (drive, path): (Drive<M>, PathBuf),
         requests: Arc<Requests>,
-        (meter, events): (Arc<Meter>, Tell),
+        (meter, events): (Arc<Meter>, EventSink),
         background_cpu_percent: f64,
         thread_time: fn() -> Duration,
     ) -> Arc<Shared<M>> {
@@ -290,7 +278,7 @@ impl<M: Media> Shared<M> {
             }
             memory.settling.run = Some(SettleRunReport {
                 state: RunState::Running,
-                started_unix_seconds: unix_seconds(),
+                started_unix_seconds: unix_seconds_now(),
                 total_bytes: self.drive.logical_capacity_bytes(),
                 ..SettleRunReport::default()
             });
@@ -305,7 +293,7 @@ impl<M: Media> Shared<M> {
     async fn train(&self, asked: bool) -> Result<Trained, Error> {
         let trained = self.timed(self.drive.train()).await;
         if let Ok(trained) = &trained {
-            self.memory.lock().training = Some(training_report(trained, asked, unix_seconds()));
+            self.memory.lock().training = Some(training_report(trained, asked, unix_seconds_now()));
             match trained.ids.len() {
                 0 => {
                     tracing::info!(drive = %shown(&self.path), outcome = trained.outcome, "no new dictionary");
@@ -350,7 +338,7 @@ impl<M: Media> Shared<M> {
         let Some(run) = memory.run() else { return };
         run.state = state;
         run.reason = reason;
-        run.finished_unix_seconds = Some(unix_seconds());
+        run.finished_unix_seconds = Some(unix_seconds_now());
         tracing::info!(
             drive = %shown(&self.path),
             %state,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use drive::{Drive, Spawner};
 use media::AnyMedia;
 use parking_lot::Mutex;
-use status::{ScrubReport, ScrubState, shown};
+use status::{ScrubReport, ScrubState, shown, unix_seconds_now};
 use tokio::sync::watch;
 
 use crate::upkeep::pause::rest_unless_stopped;
@@ -25,10 +25,6 @@ pub(crate) struct Scrubber {
     /// Stops the running one.
     stop: Mutex<watch::Sender<bool>>,
     spawner: Spawner,
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Scrubber {
@@ -52,7 +48,7 @@ impl Scrubber {
         let status = self.drive.status();
         *report = Some(ScrubReport {
             state: ScrubState::Running,
-            started_unix_seconds: unix_seconds(),
+            started_unix_seconds: unix_seconds_now(),
             finished_unix_seconds: None,
             bytes_per_second,
             // Approximately the live records: the map's own are few.
@@ -71,7 +67,7 @@ impl Scrubber {
         if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == ScrubState::Running)
         {
             report.state = ScrubState::Stopped;
-            report.finished_unix_seconds = Some(unix_seconds());
+            report.finished_unix_seconds = Some(unix_seconds_now());
         }
     }
 }
@@ -117,7 +113,7 @@ async fn scrub(
     }
     if let Some(report) = report.lock().as_mut() {
         report.state = state;
-        report.finished_unix_seconds = Some(unix_seconds());
+        report.finished_unix_seconds = Some(unix_seconds_now());
         tracing::info!(
             drive = %shown(&path),
             %state,

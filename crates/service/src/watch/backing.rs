@@ -1,5 +1,6 @@
 //! Devices under a drive: temperature, power, wear. What the machine does not report stays unknown.
 
+mod mounts;
 mod smart;
 mod topology;
 
@@ -7,37 +8,30 @@ use std::path::{Path, PathBuf};
 
 use status::{BackingReport, DeviceReport};
 
+pub use mounts::{Mount, mount_of, mounts, unescape};
 pub(crate) use smart::Smartctl;
 
 /// Sources of information.
 #[derive(Clone, Debug)]
 pub(crate) struct Prober {
-    /// `/sys`.
-    sysfs: PathBuf,
-    /// `/proc/self/mountinfo`: the devices of filesystems that have device numbers of their own (btrfs).
-    mountinfo: PathBuf,
     smartctl: Option<Smartctl>,
 }
 
 impl Prober {
     /// For this machine, with `smartctl` if it is installed.
     pub(crate) fn new() -> Prober {
-        Prober {
-            sysfs: PathBuf::from("/sys"),
-            mountinfo: PathBuf::from("/proc/self/mountinfo"),
-            smartctl: Smartctl::find(),
-        }
+        Prober { smartctl: Smartctl::find() }
     }
 
     /// Without programs that may take a while.
     pub(crate) fn sysfs_only() -> Prober {
-        Prober { smartctl: None, ..Prober::new() }
+        Prober { smartctl: None }
     }
 
     /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not for
     /// threads that carry requests.
     pub(crate) fn look(&self, path: &Path) -> BackingReport {
-        let topology = topology::Topology { sysfs: &self.sysfs, mountinfo: &self.mountinfo };
+        let topology = topology::Topology { root: Path::new("/") };
         let (kind, disks) = topology.disks_under(path);
         let devices = disks.iter().map(|disk| {
             let mut device = topology::describe(disk);
@@ -52,8 +46,7 @@ impl Prober {
 
 /// Returns the sysfs directories of the disks under a file, directory or block device. `root` stands for `/`.
 pub fn disks_under(root: &Path, path: &Path) -> Vec<PathBuf> {
-    let (sysfs, mountinfo) = (root.join("sys"), root.join("proc/self/mountinfo"));
-    topology::Topology { sysfs: &sysfs, mountinfo: &mountinfo }.disks_under(path).1
+    topology::Topology { root }.disks_under(path).1
 }
 
 /// Returns what sysfs reports about the devices under a file, directory or block device. `root` stands for `/`.

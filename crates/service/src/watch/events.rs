@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use status::{EventCount, EventKind, EventsReport, RecentEvent};
+use status::{EventCount, EventKind, EventsReport, RecentEvent, unix_seconds};
 
 use crate::watch::error_counts::{ErrorCounts, Rising};
 
@@ -20,7 +20,7 @@ const QUIET: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 16;
 
 /// Receives events from other parts of the service: a kind, and one line for people.
-pub(crate) type Tell = Box<dyn Fn(EventKind, String) + Send + Sync>;
+pub(crate) type EventSink = Box<dyn Fn(EventKind, String) + Send + Sync>;
 
 /// Levels of physical space in use that cause an event, in percent, ascending. As text: `80,90,95`, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub(crate) struct Seen {
     /// Too little space is left for the next write.
     pub(crate) out_of_space: bool,
     pub(crate) backing_full: bool,
-    /// How often the backing was full so far.
+    /// Number of times that the backing was full so far.
     pub(crate) backing_full_count: u64,
     /// Requests refused for lack of space so far.
     pub(crate) no_space_count: u64,
@@ -172,7 +172,7 @@ impl Watcher {
 
     fn look_at_levels(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let levels = &self.warn_at.0;
-        let told = |level: u8, kind, how: &str| {
+        let of_level = |level: u8, kind, how: &str| {
             let message = format!("physical space in use is {how} {level} %: {:.2} %", seen.used_percent);
             Event { level_percent: Some(level), ..seen.event(kind, message) }
         };
@@ -180,13 +180,13 @@ impl Watcher {
             && seen.used_percent >= f64::from(*level)
         {
             self.reached += 1;
-            events.push(told(*level, EventKind::SpaceWarning, "at or above"));
+            events.push(of_level(*level, EventKind::SpaceWarning, "at or above"));
         }
         while let Some(level) = self.reached.checked_sub(1).and_then(|highest| levels.get(highest))
             && seen.used_percent < f64::from(*level) - HYSTERESIS_PERCENT
         {
             self.reached -= 1;
-            events.push(told(*level, EventKind::SpaceWarningOver, "below"));
+            events.push(of_level(*level, EventKind::SpaceWarningOver, "below"));
         }
     }
 
@@ -283,11 +283,6 @@ impl EventLog {
     }
 }
 
-/// Seconds since 1970; 0 for earlier times.
-pub(crate) fn unix_seconds(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,16 +292,16 @@ mod tests {
     }
 
     /// Kinds and levels of the events of an observation.
-    fn told(watcher: &mut Watcher, seen: &Seen) -> Vec<(EventKind, Option<u8>)> {
+    fn kinds(watcher: &mut Watcher, seen: &Seen) -> Vec<(EventKind, Option<u8>)> {
         watcher.look(seen).into_iter().map(|event| (event.kind, event.level_percent)).collect()
     }
 
     fn at_use(watcher: &mut Watcher, used_percent: f64) -> Vec<(EventKind, Option<u8>)> {
-        told(watcher, &Seen { used_percent, ..Seen::default() })
+        kinds(watcher, &Seen { used_percent, ..Seen::default() })
     }
 
     #[test]
-    fn levels_are_told_once_each_on_the_way_up() {
+    fn levels_are_reported_once_each_on_the_way_up() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let warning = |level| (EventKind::SpaceWarning, Some(level));
         assert_eq!(at_use(&mut watcher, 79.9), []);
@@ -317,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn wavering_around_a_level_is_told_once() {
+    fn wavering_around_a_level_is_reported_once() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         assert_eq!(at_use(&mut watcher, 80.5).len(), 1);
         for used in [79.5, 80.5, 78.0, 81.0] {
@@ -336,64 +331,64 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_once_until_they_stop() {
+    fn refusals_are_reported_once_until_they_stop() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let out = [(EventKind::OutOfSpace, None)];
         let refused = |seconds, no_space_count| Seen { no_space_count, ..seen(seconds) };
-        assert_eq!(told(&mut watcher, &refused(1, 3)), out);
-        assert_eq!(told(&mut watcher, &refused(5, 4)), []);
-        assert_eq!(told(&mut watcher, &refused(14, 4)), [], "too early to say");
-        assert_eq!(told(&mut watcher, &refused(15, 4)), [(EventKind::SpaceBack, None)]);
-        assert_eq!(told(&mut watcher, &refused(16, 4)), []);
+        assert_eq!(kinds(&mut watcher, &refused(1, 3)), out);
+        assert_eq!(kinds(&mut watcher, &refused(5, 4)), []);
+        assert_eq!(kinds(&mut watcher, &refused(14, 4)), [], "too early to say");
+        assert_eq!(kinds(&mut watcher, &refused(15, 4)), [(EventKind::SpaceBack, None)]);
+        assert_eq!(kinds(&mut watcher, &refused(16, 4)), []);
         let full = |seconds| Seen { out_of_space: true, ..refused(seconds, 4) };
-        assert_eq!(told(&mut watcher, &full(17)), out, "also before anybody was refused");
-        assert_eq!(told(&mut watcher, &full(100)), []);
-        assert_eq!(told(&mut watcher, &refused(111, 4)), [(EventKind::SpaceBack, None)]);
+        assert_eq!(kinds(&mut watcher, &full(17)), out, "also before anybody was refused");
+        assert_eq!(kinds(&mut watcher, &full(100)), []);
+        assert_eq!(kinds(&mut watcher, &refused(111, 4)), [(EventKind::SpaceBack, None)]);
     }
 
     #[test]
-    fn poison_is_told_once_with_its_reason() {
+    fn poison_is_reported_once_with_its_reason() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let poisoned = Seen { poisoned: Some("a sync failed".into()), ..seen(1) };
         let events = watcher.look(&poisoned);
         assert_eq!(events.len(), 1);
         assert!(events[0].message.contains("a sync failed"), "{events:?}");
-        assert_eq!(told(&mut watcher, &poisoned), []);
+        assert_eq!(kinds(&mut watcher, &poisoned), []);
     }
 
     #[test]
-    fn corrupt_records_are_told_together_once_a_minute() {
+    fn corrupt_records_are_reported_together_once_a_minute() {
         let known = ErrorCounts { corrupt_records: 7, ..ErrorCounts::default() };
         let mut watcher = Watcher::new(WarnAt::default(), known);
         let corrupt = |seconds, corrupt_records| {
             let errors = ErrorCounts { corrupt_records, ..known };
             Seen { errors, ..seen(seconds) }
         };
-        assert_eq!(told(&mut watcher, &corrupt(1, 7)), [], "known from before");
+        assert_eq!(kinds(&mut watcher, &corrupt(1, 7)), [], "known from before");
         let events = watcher.look(&corrupt(2, 8));
         assert!(events[0].message.starts_with("1 "), "{events:?}");
-        assert_eq!(told(&mut watcher, &corrupt(3, 500)), []);
+        assert_eq!(kinds(&mut watcher, &corrupt(3, 500)), []);
         let events = watcher.look(&corrupt(62, 501));
         assert!(events[0].message.starts_with("493 "), "{events:?}");
     }
 
     #[test]
-    fn segments_set_aside_are_told_once_each_by_what_is_wrong_with_them() {
+    fn segments_set_aside_are_reported_once_each_by_what_is_wrong_with_them() {
         let known = ErrorCounts { bad_segments: 2, damaged_segments: 1, ..ErrorCounts::default() };
         let mut watcher = Watcher::new(WarnAt::default(), known);
         let aside = |seconds, bad_segments, damaged_segments| Seen {
             errors: ErrorCounts { bad_segments, damaged_segments, ..known },
             ..seen(seconds)
         };
-        assert_eq!(told(&mut watcher, &aside(1, 2, 1)), [], "known from before");
+        assert_eq!(kinds(&mut watcher, &aside(1, 2, 1)), [], "known from before");
         let events = watcher.look(&aside(2, 3, 1));
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].kind, EventKind::BadSegment);
         assert!(events[0].message.contains("1 new, 3 in all"), "{events:?}");
-        assert_eq!(told(&mut watcher, &aside(3, 3, 2)), [(EventKind::DamagedSegment, None)]);
-        assert_eq!(told(&mut watcher, &aside(4, 3, 2)), []);
+        assert_eq!(kinds(&mut watcher, &aside(3, 3, 2)), [(EventKind::DamagedSegment, None)]);
+        assert_eq!(kinds(&mut watcher, &aside(4, 3, 2)), []);
         // A medium that breaks down: one event per minute.
-        assert_eq!(told(&mut watcher, &aside(5, 9, 2)), []);
+        assert_eq!(kinds(&mut watcher, &aside(5, 9, 2)), []);
         let events = watcher.look(&aside(62, 10, 2));
         assert!(events[0].message.contains("7 new, 10 in all"), "{events:?}");
     }

@@ -84,7 +84,7 @@ impl Growth {
         else {
             return TimeToFull::unknown(NoTime::SeenTooShort);
         };
-        let told = TimeToFull {
+        let time = TimeToFull {
             growth_bytes_per_second: Some(rate),
             window_seconds: Some(seconds),
             ..TimeToFull::default()
@@ -93,7 +93,7 @@ impl Growth {
         let fastest = rates.iter().map(|(_, rate, ..)| *rate).fold(f64::MIN, f64::max);
         let slowest = rates.iter().map(|(_, rate, ..)| *rate).fold(f64::MAX, f64::min);
         let range =
-            TimeToFull { soonest_seconds: after(fastest), latest_seconds: after(slowest), ..told.clone() };
+            TimeToFull { soonest_seconds: after(fastest), latest_seconds: after(slowest), ..time.clone() };
         if rate <= 0.0 {
             return TimeToFull { reason: Some(NoTime::NotGrowing), latest_seconds: None, ..range };
         }
@@ -102,7 +102,7 @@ impl Growth {
             let ratio = written / (now.physical_used_bytes as f64 - then.physical_used_bytes as f64);
             let left = limits.logical_capacity_bytes.saturating_sub(now.logical_used_bytes) as f64;
             if left / ratio <= room {
-                return TimeToFull { reason: Some(NoTime::CapacityFirst), ..told };
+                return TimeToFull { reason: Some(NoTime::CapacityFirst), ..time };
             }
         }
         TimeToFull { seconds: after(rate), ..range }
@@ -132,12 +132,12 @@ mod tests {
     fn steady_growth_is_one_time() {
         // 1 MiB a second.
         let (growth, now) = seen(3600, |s| s << 20, |s| s << 21);
-        let told = growth.predict(&now, LIMITS);
+        let time = growth.predict(&now, LIMITS);
         let wanted = (100 * GIB - (3600 << 20)) as f64 / f64::from(1 << 20);
-        assert_eq!(told.seconds, Some(wanted));
-        assert_eq!((told.soonest_seconds, told.latest_seconds), (Some(wanted), Some(wanted)));
-        assert_eq!(told.growth_bytes_per_second, Some(f64::from(1 << 20)));
-        assert_eq!((told.window_seconds, told.reason), (Some(300.0), None));
+        assert_eq!(time.seconds, Some(wanted));
+        assert_eq!((time.soonest_seconds, time.latest_seconds), (Some(wanted), Some(wanted)));
+        assert_eq!(time.growth_bytes_per_second, Some(f64::from(1 << 20)));
+        assert_eq!((time.window_seconds, time.reason), (Some(300.0), None));
     }
 
     #[test]
@@ -145,16 +145,16 @@ mod tests {
         // An hour at 1 MiB a second, its last minute at 5 MiB a second.
         let used = |s: u64| (s << 20) + (s.saturating_sub(3540) << 22);
         let (growth, now) = seen(3600, used, |s| s << 22);
-        let told = growth.predict(&now, LIMITS);
+        let time = growth.predict(&now, LIMITS);
         let room = (100 * GIB - used(3600)) as f64;
-        assert_eq!(told.soonest_seconds, Some(room / f64::from(5 << 20)));
+        assert_eq!(time.soonest_seconds, Some(room / f64::from(5 << 20)));
         // The last five minutes: 540 MiB; the hour: 3840.
-        assert_eq!(told.seconds, Some(room / (540.0 * f64::from(1 << 20) / 300.0)));
-        assert_eq!(told.latest_seconds, Some(room / (3840.0 * f64::from(1 << 20) / 3600.0)));
+        assert_eq!(time.seconds, Some(room / (540.0 * f64::from(1 << 20) / 300.0)));
+        assert_eq!(time.latest_seconds, Some(room / (3840.0 * f64::from(1 << 20) / 3600.0)));
     }
 
     #[test]
-    fn nothing_is_told_of_less_than_a_minute() {
+    fn nothing_is_predicted_in_less_than_a_minute() {
         let (growth, now) = seen(50, |s| s << 20, |s| s << 20);
         assert_eq!(growth.predict(&now, LIMITS), TimeToFull::unknown(NoTime::SeenTooShort));
         let (growth, now) = seen(60, |s| s << 20, |s| s << 20);
@@ -164,33 +164,33 @@ mod tests {
     #[test]
     fn a_drive_that_shrinks_is_not_going_to_be_full() {
         let (growth, now) = seen(600, |s| (1000 - s) << 20, |_| 0);
-        let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.soonest_seconds, told.latest_seconds), (None, None, None));
-        assert_eq!(told.reason, Some(NoTime::NotGrowing));
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.seconds, time.soonest_seconds, time.latest_seconds), (None, None, None));
+        assert_eq!(time.reason, Some(NoTime::NotGrowing));
     }
 
     #[test]
     fn one_that_stands_still_now_may_fill_as_it_did_before() {
         let (growth, now) = seen(3600, |s| s.min(3000) << 20, |s| s << 20);
-        let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason), (None, Some(NoTime::NotGrowing)));
-        assert!(told.soonest_seconds.is_some(), "{told:?}");
-        assert_eq!(told.latest_seconds, None);
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.seconds, time.reason), (None, Some(NoTime::NotGrowing)));
+        assert!(time.soonest_seconds.is_some(), "{time:?}");
+        assert_eq!(time.latest_seconds, None);
     }
 
     #[test]
     fn full_is_now() {
         let (growth, now) = seen(600, |_| 100 * GIB, |_| 0);
-        let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason), (Some(0.0), Some(NoTime::Full)));
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.seconds, time.reason), (Some(0.0), Some(NoTime::Full)));
     }
 
     #[test]
     fn data_that_compresses_well_fills_the_capacity_first() {
         // 20:1 on a drive that promises ten times its size.
         let (growth, now) = seen(600, |s| s << 20, |s| (s << 20) * 20);
-        let told = growth.predict(&now, LIMITS);
-        assert_eq!((told.seconds, told.reason), (None, Some(NoTime::CapacityFirst)));
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.seconds, time.reason), (None, Some(NoTime::CapacityFirst)));
         // Overwritten with data that compresses worse: the capacity sets no limit.
         let (growth, now) = seen(600, |s| s << 20, |_| 50 * GIB);
         assert!(growth.predict(&now, LIMITS).seconds.is_some());

@@ -9,18 +9,18 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use status::{EventKind, shown};
+use status::{EventKind, shown, unix_seconds};
 use tokio::process::Command;
 use tokio::sync::{Mutex, MutexGuard, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::watch::events::{Event, unix_seconds};
+use crate::watch::events::Event;
 
 /// A command that takes longer is killed, with everything that it started.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Events that wait for their command. More are dropped, and the log reports that.
 const QUEUE: usize = 64;
-/// How long a closing drive waits for commands that are still to be run.
+/// Longest wait of a closing drive for commands that are still to be run.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One command at a time in this process.
@@ -58,7 +58,7 @@ pub(crate) struct Sender(mpsc::Sender<Event>);
 
 impl Sender {
     /// Runs the command for an event, after those before it.
-    pub(crate) fn tell(&self, event: &Event) {
+    pub(crate) fn send(&self, event: &Event) {
         if self.0.try_send(event.clone()).is_err() {
             tracing::warn!(
                 event = event.kind.as_str(),
@@ -70,7 +70,7 @@ impl Sender {
 
 /// The command, and the drive that is passed to it.
 #[derive(Clone)]
-struct Told {
+struct Settings {
     command: String,
     drive: PathBuf,
     id: String,
@@ -80,16 +80,16 @@ struct Told {
 impl Hook {
     /// Starts on the current runtime.
     pub(crate) fn start(command: String, drive: PathBuf, id: String) -> Hook {
-        Hook::start_with(Told { command, drive, id, timeout: TIMEOUT })
+        Hook::start_with(Settings { command, drive, id, timeout: TIMEOUT })
     }
 
-    fn start_with(told: Told) -> Hook {
+    fn start_with(settings: Settings) -> Hook {
         let (events, mut queue) = mpsc::channel::<Event>(QUEUE);
         let running = tokio::spawn(async move {
             while let Some(event) = queue.recv().await {
                 let _turn = TURN.lock().await;
-                if let Err(why) = run(&told, &event).await {
-                    let (drive, event) = (shown(&told.drive), event.kind.as_str());
+                if let Err(why) = run(&settings, &event).await {
+                    let (drive, event) = (shown(&settings.drive), event.kind.as_str());
                     tracing::warn!(%drive, event, %why, "the command of --on-event failed");
                 }
             }
@@ -113,16 +113,16 @@ impl Hook {
     }
 }
 
-/// Whether the command gets a variable of the server's environment, which may hold secrets.
+/// Returns whether the command gets a variable of the server's environment, which may hold secrets.
 fn is_passed_on(name: &str) -> bool {
     const ORDINARY: [&str; 7] = ["HOME", "LANG", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
     ORDINARY.contains(&name) || name.starts_with("LC_") || name.starts_with("PUMICE_")
 }
 
 /// Returns the environment of the command.
-fn environment(told: &Told, event: &Event) -> Vec<(OsString, OsString)> {
+fn environment(settings: &Settings, event: &Event) -> Vec<(OsString, OsString)> {
     let passed_on = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on));
-    let of_event = describe(told, event).into_iter().map(|(name, value)| (name.into(), value));
+    let of_event = describe(settings, event).into_iter().map(|(name, value)| (name.into(), value));
     let of_account = ACCOUNT.get().into_iter().flat_map(|(user, home)| {
         [("USER", user), ("LOGNAME", user), ("HOME", home)].map(|(name, value)| (name.into(), value.clone()))
     });
@@ -131,14 +131,14 @@ fn environment(told: &Told, event: &Event) -> Vec<(OsString, OsString)> {
 }
 
 /// Returns the variables that describe an event.
-fn describe(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
+fn describe(settings: &Settings, event: &Event) -> Vec<(&'static str, OsString)> {
     let level = event.level_percent.map(|level| level.to_string()).unwrap_or_default();
     // Nothing is known about a drive that is not open.
     let known = |text: String| if event.kind == EventKind::OpenFailed { String::new() } else { text };
     vec![
         ("PUMICE_EVENT", event.kind.as_str().into()),
-        ("PUMICE_DRIVE", told.drive.clone().into()),
-        ("PUMICE_ID", told.id.clone().into()),
+        ("PUMICE_DRIVE", settings.drive.clone().into()),
+        ("PUMICE_ID", settings.id.clone().into()),
         ("PUMICE_TIME", unix_seconds(event.at).to_string().into()),
         ("PUMICE_MESSAGE", event.message.clone().into()),
         ("PUMICE_USED_PERCENT", known(format!("{:.2}", event.used_percent)).into()),
@@ -147,12 +147,12 @@ fn describe(told: &Told, event: &Event) -> Vec<(&'static str, OsString)> {
     ]
 }
 
-async fn run(told: &Told, event: &Event) -> Result<(), String> {
+async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
     let mut child = Command::new("/bin/sh")
         .arg("-c")
-        .arg(&told.command)
+        .arg(&settings.command)
         .env_clear()
-        .envs(environment(told, event))
+        .envs(environment(settings, event))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -162,7 +162,7 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
         .spawn()
         .map_err(|error| format!("cannot run /bin/sh: {error}"))?;
     let group = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-    match tokio::time::timeout(told.timeout, child.wait()).await {
+    match tokio::time::timeout(settings.timeout, child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(status.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -172,7 +172,7 @@ async fn run(told: &Told, event: &Event) -> Result<(), String> {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.wait().await;
-            Err(format!("not done after {} s: killed", told.timeout.as_secs_f64()))
+            Err(format!("not done after {} s: killed", settings.timeout.as_secs_f64()))
         }
     }
 }
@@ -195,8 +195,8 @@ mod tests {
         }
     }
 
-    fn told(command: &str, drive: &str) -> Told {
-        Told { command: command.into(), drive: drive.into(), id: "some-id".into(), timeout: TIMEOUT }
+    fn settings(command: &str, drive: &str) -> Settings {
+        Settings { command: command.into(), drive: drive.into(), id: "some-id".into(), timeout: TIMEOUT }
     }
 
     fn block_on<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
@@ -210,7 +210,7 @@ mod tests {
         let names = ["EVENT", "ID", "TIME", "USED_PERCENT", "LEVEL_PERCENT", "AVAILABLE_BYTES", "MESSAGE"];
         let variables = names.map(|name| format!("$PUMICE_{name}")).join("|");
         let command = format!("echo \"{variables}\" > {out}");
-        block_on(run(&told(&command, "/srv/d"), &event(EventKind::SpaceWarning, "a message")))??;
+        block_on(run(&settings(&command, "/srv/d"), &event(EventKind::SpaceWarning, "a message")))??;
         assert_eq!(std::fs::read_to_string(out)?, "space-warning|some-id|1000|90.46|90|4711|a message\n");
         Ok(())
     }
@@ -222,7 +222,7 @@ mod tests {
         let hostile = format!("/srv/$(touch {0})`touch {0}`; touch {0} #'\"", trap.display());
         let command = format!("printf %s \"$PUMICE_DRIVE\" > {}", out.display());
         let hostile_event = event(EventKind::Poisoned, &hostile);
-        block_on(run(&told(&command, &hostile), &hostile_event))??;
+        block_on(run(&settings(&command, &hostile), &hostile_event))??;
         assert_eq!(std::fs::read_to_string(out)?, hostile);
         assert!(!trap.exists(), "part of a name was run");
         Ok(())
@@ -233,8 +233,9 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let pid_file = dir.path().join("pid");
         let hangs = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
-        let told = Told { timeout: Duration::from_millis(500), ..told(&hangs, "/srv/d") };
-        let why = block_on(run(&told, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
+        let settings = Settings { timeout: Duration::from_millis(500), ..settings(&hangs, "/srv/d") };
+        let why =
+            block_on(run(&settings, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
         assert!(why.contains("killed"), "{why}");
         let pid: i32 = std::fs::read_to_string(pid_file)?.trim().parse()?;
         // It may take a moment until its end is noticed.
@@ -254,8 +255,8 @@ mod tests {
         let out = dir.path().join("out");
         let command = format!("echo \"$PUMICE_MESSAGE\" >> {}; exit 3", out.display());
         block_on(async {
-            let hook = Hook::start_with(told(&command, "/srv/d"));
-            (0..10).for_each(|n| hook.events.tell(&event(EventKind::SpaceWarning, &n.to_string())));
+            let hook = Hook::start_with(settings(&command, "/srv/d"));
+            (0..10).for_each(|n| hook.events.send(&event(EventKind::SpaceWarning, &n.to_string())));
             hook.finish().await;
         })?;
         let lines: Vec<String> = (0..10).map(|n| format!("{n}\n")).collect();
@@ -269,9 +270,9 @@ mod tests {
         let out = dir.path().join("out");
         let command = format!("echo x >> {}", out.display());
         block_on(async {
-            let hook = Hook::start_with(told(&command, "/srv/d"));
+            let hook = Hook::start_with(settings(&command, "/srv/d"));
             // Nothing runs before this task waits.
-            (0..QUEUE + 50).for_each(|_| hook.events.tell(&event(EventKind::SpaceWarning, "")));
+            (0..QUEUE + 50).for_each(|_| hook.events.send(&event(EventKind::SpaceWarning, "")));
             hook.finish().await;
         })?;
         assert_eq!(std::fs::read_to_string(out)?.lines().count(), QUEUE);

@@ -18,7 +18,7 @@ use crate::serving::requests::Requests;
 use crate::watch::backing::Prober;
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
-use crate::watch::events::{Event, EventLog, Seen, Tell, WarnAt, Watcher};
+use crate::watch::events::{Event, EventLog, EventSink, Seen, WarnAt, Watcher};
 use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
@@ -71,7 +71,7 @@ struct Memory {
     /// Time already added to the drive's own counter.
     powered: Duration,
     /// Events reported by others since the last look.
-    told: Vec<(EventKind, String)>,
+    reported: Vec<(EventKind, String)>,
 }
 
 impl Monitor {
@@ -104,7 +104,7 @@ impl Monitor {
                 },
                 copies: Vec::new(),
                 powered: Duration::ZERO,
-                told: Vec::new(),
+                reported: Vec::new(),
             }),
         });
         let (stop, stopped) = watch::channel(false);
@@ -126,7 +126,7 @@ impl Monitor {
                  hold what cannot be read)"
             );
         }
-        monitor.tell(&[watched.seen(&status).event(EventKind::Opened, opened)]).await;
+        monitor.emit(&[watched.seen(&status).event(EventKind::Opened, opened)]).await;
         let events = {
             let hook = monitor.hook.lock().await;
             let sender = hook.as_ref().map(Hook::sender);
@@ -138,14 +138,14 @@ impl Monitor {
 
     /// Returns a function with which others report events: a kind, and one line for people, without any data stored
     /// on the drive.
-    pub(crate) fn teller(&self) -> Tell {
+    pub(crate) fn event_sink(&self) -> EventSink {
         let watched = self.watched.clone();
-        Box::new(move |kind, message| watched.memory.lock().told.push((kind, message)))
+        Box::new(move |kind, message| watched.memory.lock().reported.push((kind, message)))
     }
 
-    async fn tell(&self, events: &[Event]) {
+    async fn emit(&self, events: &[Event]) {
         let hook = self.hook.lock().await;
-        self.watched.tell(events, hook.as_ref().map(Hook::sender).as_ref());
+        self.watched.emit(events, hook.as_ref().map(Hook::sender).as_ref());
     }
 
     /// Ends monitoring, after a last look.
@@ -156,7 +156,7 @@ impl Monitor {
             let _ = looking.await;
         }
         let events = self.watched.look();
-        self.tell(&events).await;
+        self.emit(&events).await;
         self.watched.count_powered();
     }
 
@@ -167,7 +167,7 @@ impl Monitor {
             Err(error) => format!("not closed properly, it recovers at its next opening: {error}"),
         };
         let seen = self.watched.seen(&self.watched.drive.status());
-        self.tell(&[seen.event(EventKind::Closed, message)]).await;
+        self.emit(&[seen.event(EventKind::Closed, message)]).await;
         if let Some(hook) = self.hook.lock().await.take() {
             hook.finish().await;
         }
@@ -218,17 +218,17 @@ impl Watched {
         let seen = self.seen(&self.drive.status());
         let mut memory = self.memory.lock();
         let mut events = memory.watcher.look(&seen);
-        events.extend(memory.told.drain(..).map(|(kind, message)| seen.event(kind, message)));
+        events.extend(memory.reported.drain(..).map(|(kind, message)| seen.event(kind, message)));
         events
     }
 
     /// Stores events, logs them and passes them to the command.
-    fn tell(&self, events: &[Event], hook: Option<&crate::watch::hook::Sender>) {
+    fn emit(&self, events: &[Event], hook: Option<&crate::watch::hook::Sender>) {
         for event in events {
             self.memory.lock().events.add(event);
             log(&self.path, event);
             if let Some(hook) = hook {
-                hook.tell(event);
+                hook.send(event);
             }
         }
     }
@@ -347,7 +347,7 @@ async fn look(
             tokio::select! {
                 _ = looks.tick() => {
                     let events = watched.look();
-                    watched.tell(&events, hook.as_ref());
+                    watched.emit(&events, hook.as_ref());
                 }
                 _ = samples.tick() => watched.sample(&watched.drive.status()),
             }

@@ -14,7 +14,7 @@ pub struct Trouble {
     pub cache: SimCache,
     /// Unit that a power cut tears writes into, in bytes.
     pub tear_bytes: usize,
-    /// Whether the backing stays full also while no other faults are in effect.
+    /// True if the backing stays full also while no other faults are in effect.
     pub stays_full: bool,
     /// Probability, in parts per million, that a write and some after it are refused for lack of space, also
     /// overwrites.

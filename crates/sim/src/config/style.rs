@@ -53,7 +53,7 @@ impl Style {
         }
     }
 
-    /// Whether the style writes large volumes.
+    /// Returns whether the style writes large volumes.
     pub(super) fn is_large(self) -> bool {
         matches!(
             self,

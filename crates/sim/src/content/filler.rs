@@ -89,7 +89,7 @@ impl Filler {
         Filler::Periodic { log: 12 + rng.below(2) as u8, noise: NOISE_WORDS_MAX - rng.skewed(5) as u16 }
     }
 
-    /// Whether it does not compress, however the write is divided.
+    /// Returns whether it does not compress, however the write is divided.
     pub fn is_incompressible(self) -> bool {
         self == Filler::Random
     }

@@ -20,7 +20,7 @@ impl<S: Subject> Run<S> {
     /// Crashes a copy of the drive in its current state.
     pub(super) fn branch(&mut self) -> Result<(), Stop> {
         self.count("life: branched");
-        self.tell(|| "a branch:".into());
+        self.trace(|| "a branch:".into());
         // A planned panic is meant for the life, not for the branch.
         let armed = panics::arm(None);
         let rng = self.rng.fork();
@@ -30,7 +30,7 @@ impl<S: Subject> Run<S> {
         branch.count_media();
         self.counts.lock().absorb(&branch.counts.lock());
         self.steps += branch.steps;
-        self.tell(|| "the branch ends".into());
+        self.trace(|| "the branch ends".into());
         match end {
             Ok(()) | Err(Stop::Refused) => Ok(()),
             Err(Stop::Failed(why)) => Err(Stop::Failed(why)),

@@ -65,7 +65,7 @@ impl<S: Subject> Run<S> {
             }
         }
         let answer = closed.lock().take();
-        self.tell(|| format!("close: {answer:?}"));
+        self.trace(|| format!("close: {answer:?}"));
         match answer {
             None => {
                 self.count("close: given up");

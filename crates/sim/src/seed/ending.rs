@@ -40,7 +40,7 @@ impl<S: Subject> Run<S> {
         let Some(drive) = self.drive.clone() else { return Ok(Ok(())) };
         let closing = drive.clone();
         let closed = self.do_now("close", async move { closing.close().await })?;
-        self.tell(|| format!("close: {closed:?}"));
+        self.trace(|| format!("close: {closed:?}"));
         if closed.is_ok() {
             self.count("life: closed");
             self.ledger.flushed();
@@ -62,7 +62,7 @@ impl<S: Subject> Run<S> {
     /// error. The process ends some time later.
     pub(super) fn be_poisoned(&mut self) -> Result<LifeEnd, Stop> {
         self.count("life: panic in the engine");
-        self.tell(|| "panic in the engine".into());
+        self.trace(|| "panic in the engine".into());
         panics::arm(None);
         self.executor.give_up();
         let wrote = self
@@ -100,7 +100,7 @@ impl<S: Subject> Run<S> {
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
         self.overwrites.forget();
         self.before = Struck::counts(&self.media, &self.overwrites);
-        self.tell(|| if kill { "killed".into() } else { "power cut".into() });
+        self.trace(|| if kill { "killed".into() } else { "power cut".into() });
         self.count(if kill { "life: killed" } else { "life: power cut" });
     }
 

@@ -18,7 +18,7 @@ impl<S: Subject> Run<S> {
         if self.wiping.is_some() || !self.looking.chance(1, ONE_IN) {
             return Ok(());
         }
-        self.tell(|| "a look at the drive:".into());
+        self.trace(|| "a look at the drive:".into());
         let rng = self.looking.fork();
         let mut look = self.fork(rng);
         look.calm();
@@ -75,7 +75,7 @@ impl<S: Subject> Run<S> {
             self.check_but_copies()?;
         }
         self.observe_all()?;
-        self.oracle.lock().settle(LifeEnd::Crash)?;
+        self.oracle.lock().resolve(LifeEnd::Crash)?;
         if self.config.style != Style::Large {
             self.read_annex()?;
         }

@@ -80,7 +80,7 @@ impl<S: Subject> Run<S> {
                     if hidden {
                         self.count("restart: opened by other copies");
                     }
-                    self.tell(|| "opened".into());
+                    self.trace(|| "opened".into());
                     self.count_recovery(&drive);
                     self.count("restart: opened");
                     self.counted = drive.counters();
@@ -88,7 +88,7 @@ impl<S: Subject> Run<S> {
                     return Ok(());
                 }
                 Ok(Err(error)) => {
-                    self.tell(|| format!("open failed: {error}"));
+                    self.trace(|| format!("open failed: {error}"));
                     errors += 1;
                     self.open_failed(&error, errors)?;
                     self.crash();
@@ -150,7 +150,7 @@ impl<S: Subject> Run<S> {
             Err(End::Cut) => Wiping::Cut,
             Err(end) => return Err(Stop::Failed(format!("a wipe never returns: {end:?}"))),
         };
-        self.tell(|| format!("wipe: {wiping:?}"));
+        self.trace(|| format!("wipe: {wiping:?}"));
         self.wiping = Some(wiping);
         self.crash();
         Ok(())

@@ -50,7 +50,7 @@ const CLEANINGS_MAX: u64 = 80;
 const READ_BLOCKS: u64 = 64;
 
 impl<S: Subject> Run<S> {
-    /// Whether the rules of space apply to this seed's drives: no faults take space away from them.
+    /// Returns whether the rules of space apply to this seed's drives: no faults take space away from them.
     pub(super) fn has_space_rules(&self) -> bool {
         S::HAS_SPACE && !self.config.is_faulty()
     }
@@ -91,7 +91,7 @@ impl<S: Subject> Run<S> {
 
     pub(super) fn space(&self) -> Result<Space, Stop> {
         let space = self.drive.as_ref().and_then(S::space);
-        space.ok_or_else(|| Stop::Failed("a drive that is open tells nothing of its space".into()))
+        space.ok_or_else(|| Stop::Failed("an open drive reports no space".into()))
     }
 
     /// Checks rule 2.
@@ -146,8 +146,8 @@ impl<S: Subject> Run<S> {
     pub(super) fn free_must_be_had(&mut self) -> Result<(), Stop> {
         self.flush_quietly()?;
         self.run("checkpoint", |drive| async move { drive.checkpoint().await })?;
-        let told = self.space()?;
-        let promised = told.free_bytes + told.reclaimable_bytes;
+        let reported = self.space()?;
+        let promised = reported.free_bytes + reported.reclaimable_bytes;
         let mut blocks = 1 << self.rng.below(7);
         let maintenance = [0, 1, 4][self.rng.index(3)];
         let to_refusal = self.rng.chance(1, 2);
@@ -182,11 +182,11 @@ impl<S: Subject> Run<S> {
         }
         self.count("space: what was free was taken");
         let map = if self.config.style == Style::Sparse { self.map_bytes_max() } else { 0 };
-        let spare = SEGMENTS_SPARE * told.segment_bytes + map;
+        let spare = SEGMENTS_SPARE * reported.segment_bytes + map;
         if taken + spare < promised * TAKEN_PERCENT_MIN / 100 {
             return Err(Stop::Failed(format!(
-                "of {promised} bytes that were told to be free ({} free, {} reclaimable, {} used) only {taken} could be taken",
-                told.free_bytes, told.reclaimable_bytes, told.used_bytes
+                "of {promised} bytes reported as free ({} free, {} reclaimable, {} used) only {taken} could be taken",
+                reported.free_bytes, reported.reclaimable_bytes, reported.used_bytes
             )));
         }
         Ok(())
@@ -288,7 +288,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn trim(&mut self, first: u64, count: u64, fua: bool) -> Result<(), Stop> {
         let (offset, len) = (first * BLOCK_BYTES, count * BLOCK_BYTES);
         let result = self.attempt("trim", |drive| async move { drive.trim(offset, len, fua).await })?;
-        self.tell(|| format!("annex: trim of {count} blocks at {first}, fua {fua}: {result:?}"));
+        self.trace(|| format!("annex: trim of {count} blocks at {first}, fua {fua}: {result:?}"));
         self.ledger.zeroed(first, count);
         if fua && result.is_ok() {
             self.ledger.flushed();
@@ -315,7 +315,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn put(&mut self, piece: Piece, fua: bool) -> Result<Result<(), Error>, Stop> {
         let (data, offset) = (self.ledger.data(&piece), piece.offset());
         let result = self.attempt("write", |drive| async move { drive.write(offset, &data, fua).await })?;
-        self.tell(|| {
+        self.trace(|| {
             format!("annex: write of {} blocks at {}, fua {fua}: {result:?}", piece.count, piece.first)
         });
         if result.is_ok() {

@@ -44,7 +44,9 @@ impl<S: Subject> Run<S> {
         // After this, no part of the map is in memory.
         self.crash();
         self.open()?;
-        self.tell(|| format!("a node of level {level} at byte {:#x} cannot be read", entry.position_bytes()));
+        self.trace(|| {
+            format!("a node of level {level} at byte {:#x} cannot be read", entry.position_bytes())
+        });
         self.count(if level == 1 {
             "upper: a node of level 1 lost"
         } else {
@@ -75,7 +77,7 @@ impl<S: Subject> Run<S> {
         self.read_back(LifeEnd::Crash)
     }
 
-    /// Whether writers may have to wait for space, and so for a checkpoint or for cleaning that needs the
+    /// Returns whether writers may have to wait for space, and so for a checkpoint or for cleaning that needs the
     /// node.
     fn is_short_of_room(&self) -> Result<bool, Stop> {
         let space = self.space()?;

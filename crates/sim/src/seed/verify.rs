@@ -32,12 +32,12 @@ impl<S: Subject> Run<S> {
         struck
     }
 
-    /// Whether durable data was changed on the backing.
+    /// Returns whether durable data was changed on the backing.
     pub(super) fn is_damaged(&self) -> bool {
         self.struck().damaged
     }
 
-    /// Whether some pages are permanently unreadable.
+    /// Returns whether some pages are permanently unreadable.
     pub(super) fn is_unreadable(&self) -> bool {
         self.struck().unreadable
     }
@@ -164,10 +164,10 @@ impl<S: Subject> Run<S> {
         self.observe_all()?;
         match self.wiping.take() {
             None => {
-                self.tell(|| format!("settling after {end:?}"));
-                self.oracle.lock().settle(end)?;
+                self.trace(|| format!("resolving after {end:?}"));
+                self.oracle.lock().resolve(end)?;
             }
-            Some(wiping) => self.settle_wipe(wiping, end)?,
+            Some(wiping) => self.resolve_wipe(wiping, end)?,
         }
         self.read_annex()
     }
@@ -195,9 +195,9 @@ impl<S: Subject> Run<S> {
     }
 
     /// Checks that the drive is either wiped or unchanged.
-    fn settle_wipe(&mut self, wiping: Wiping, end: LifeEnd) -> Result<(), Stop> {
+    fn resolve_wipe(&mut self, wiping: Wiping, end: LifeEnd) -> Result<(), Stop> {
         let is_empty = self.drive.as_ref().is_some_and(S::is_empty);
-        self.tell(|| format!("settling after a wipe, {wiping:?}: empty is {is_empty}"));
+        self.trace(|| format!("resolving after a wipe, {wiping:?}: empty is {is_empty}"));
         match (wiping, is_empty) {
             (Wiping::Done, false) => {
                 return Err(Stop::Failed("a drive that was wiped is not empty".into()));
@@ -213,7 +213,7 @@ impl<S: Subject> Run<S> {
             self.is_full = false;
             oracle.wiped()?
         } else {
-            oracle.settle(end)?
+            oracle.resolve(end)?
         }
         Ok(())
     }

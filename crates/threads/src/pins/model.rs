@@ -16,7 +16,7 @@ struct Drive {
 
 struct Core {
     pins: Pins,
-    /// Whether the segment holds live data, so that readers use it.
+    /// True if the segment holds live data, so that readers use it.
     live: [bool; 2],
 }
 

@@ -16,12 +16,12 @@ struct Drive {
     core: Mutex<u32>,
     progress: Event,
     /// A condition outside the lock, as for a write outside the log, which reports its result that way.
-    told: AtomicU32,
+    stored: AtomicU32,
 }
 
 impl Drive {
     fn new() -> Arc<Drive> {
-        Arc::new(Drive { core: Mutex::new(0), progress: Event::new(), told: AtomicU32::new(0) })
+        Arc::new(Drive { core: Mutex::new(0), progress: Event::new(), stored: AtomicU32::new(0) })
     }
 
     /// Waits like `Shared::wait_for`.
@@ -99,20 +99,20 @@ pub(crate) fn a_right_goes_round() {
 }
 
 /// The condition changes outside the lock, before the notification.
-pub(crate) fn what_is_told_outside_the_lock_is_seen() {
+pub(crate) fn what_is_stored_outside_the_lock_is_seen() {
     let drive = Drive::new();
     let writer = {
         let drive = drive.clone();
         thread::spawn(move || {
-            drive.told.store(7, Ordering::Release);
+            drive.stored.store(7, Ordering::Release);
             drive.progress.notify(usize::MAX);
         })
     };
-    let told = drive.wait_for(|_| match drive.told.load(Ordering::Acquire) {
+    let stored = drive.wait_for(|_| match drive.stored.load(Ordering::Acquire) {
         0 => None,
-        told => Some(told),
+        stored => Some(stored),
     });
-    assert_eq!(block_on(told), 7);
+    assert_eq!(block_on(stored), 7);
     join(writer);
 }
 

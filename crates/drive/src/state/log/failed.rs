@@ -48,7 +48,7 @@ impl Log {
         }
         self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
         self.durable = self.durable.min(sequence - 1);
-        self.tells_most = Some(self.durable);
+        self.durable_max = Some(self.durable);
         self.failed.push(FailedPack { sequence, segment, position, buf });
         Some(segment)
     }
@@ -73,12 +73,12 @@ impl Log {
         });
     }
 
-    /// Whether there are packs that the medium did not take and that were not yet written elsewhere.
+    /// Returns whether there are packs that the medium did not take and that were not yet written elsewhere.
     pub(crate) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Whether the log has a gap that only a checkpoint closes.
+    /// Returns whether the log has a gap that only a checkpoint closes.
     pub(crate) fn has_gap(&self) -> bool {
         self.gap.is_some()
     }

@@ -10,13 +10,7 @@ impl Map {
     /// whole if it is loaded by then.
     pub(crate) fn overlay_written(&mut self, id: NodeId) {
         let round = self.round;
-        if let Some(frozen) = &mut self.frozen {
-            frozen.remove(&id);
-        }
-        if let Some(node) = self.node_mut(id)
-            && node.dirty
-            && node.round < round
-        {
+        if let Some(node) = self.written_at_cut(id) {
             node.round = round;
             self.dirty.push(id);
         }
@@ -56,14 +50,14 @@ impl Map {
     }
 
     /// A leaf is known to have no image: its changes are everything.
-    pub(super) fn settle(&mut self, leaf: NodeId) {
+    pub(super) fn complete_without_image(&mut self, leaf: NodeId) {
         let Some(&at) = self.index.get(&leaf) else { return };
         let Some(node) = &mut self.nodes[at as usize] else { unreachable!("a node in the index") };
         if node.form.is_complete() {
             return;
         }
         let before = node.form.memory_bytes();
-        node.form.settle();
+        node.form.complete();
         let after = node.form.memory_bytes();
         self.memory_bytes = self.memory_bytes + after - before;
         if node.dirty {
@@ -74,13 +68,13 @@ impl Map {
         self.hold_parent(leaf);
     }
 
-    /// Returns what must be loaded to know whether a leaf's changes lie over an image. Settles the leaf if they do
+    /// Returns what must be loaded to know whether a leaf's changes lie over an image. Completes the leaf if they do
     /// not.
     pub(crate) fn overlay_missing(&mut self, leaf: NodeId) -> Option<Missing> {
         self.overlay_image(leaf).filter(|missing| missing.id != leaf)
     }
 
-    /// Returns what must be loaded to complete a leaf with changes: the leaf itself or an ancestor. Settles it if it
+    /// Returns what must be loaded to complete a leaf with changes: the leaf itself or an ancestor. Completes it if it
     /// has no image.
     pub(crate) fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
         if self.node(leaf).is_none_or(|node| node.form.is_complete()) {
@@ -90,7 +84,7 @@ impl Map {
             Image::At(image) => Some(Missing { id: leaf, image }),
             Image::Behind(missing) => Some(missing),
             Image::None => {
-                self.settle(leaf);
+                self.complete_without_image(leaf);
                 None
             }
         }

@@ -39,7 +39,7 @@ struct Installed {
     runtime: tokio::runtime::Id,
     ring: Ring,
     pump: Option<Waker>,
-    /// Whether the pump has been woken since it last ran.
+    /// True if the pump has been woken since it last ran.
     pump_woken: bool,
 }
 
@@ -85,7 +85,7 @@ impl UringReactor {
         Ok(UringGuard { id, pump, not_send: PhantomData })
     }
 
-    /// Whether this thread has a ring.
+    /// Returns whether this thread has a ring.
     pub fn installed() -> bool {
         INSTALLED.with_borrow(Option::is_some)
     }

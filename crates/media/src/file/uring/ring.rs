@@ -107,12 +107,12 @@ impl Ring {
         self.broken
     }
 
-    /// Whether `drive` should be called again soon although no completion is signalled.
+    /// Returns whether `drive` should be called again soon although no completion is signalled.
     pub(super) fn starved(&self) -> bool {
         self.starved
     }
 
-    /// Whether queued requests should be submitted at once rather than at the end of the tick.
+    /// Returns whether queued requests should be submitted at once rather than at the end of the tick.
     pub(super) fn full(&self) -> bool {
         let batch = SUBMISSION_BATCH.min(self.uring.params().sq_entries() as usize);
         self.table.queue.len() >= batch && self.table.in_flight < self.completions_max()

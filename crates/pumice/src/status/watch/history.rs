@@ -24,7 +24,7 @@ pub(super) struct Watched {
     pub(super) report: StatusReport,
     /// Rates, newest last: one fewer than status reports.
     pub(super) rates: VecDeque<Rates>,
-    /// Whether no server reported the drive in the last update.
+    /// True if no server reported the drive in the last update.
     pub(super) gone: bool,
 }
 

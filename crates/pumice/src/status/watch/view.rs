@@ -96,8 +96,8 @@ fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
     draw_chart(frame, read, "read", drive, |rates| rates.read_bytes);
     draw_latencies(frame, latencies, report);
     let recent = report.server.iter().flat_map(|server| server.events.recent.iter().rev());
-    let told: Vec<Line<'_>> = recent.take(3).map(|event| Line::from(event.message.clone())).collect();
-    frame.render_widget(Paragraph::new(told), events);
+    let lines: Vec<Line<'_>> = recent.take(3).map(|event| Line::from(event.message.clone())).collect();
+    frame.render_widget(Paragraph::new(lines), events);
 }
 
 /// Returns the facts of a drive, one per line.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use drive::{Error, Settle};
 use media::Media;
-use status::{SettlingState, shown};
+use status::{SettlingState, shown, unix_seconds_now};
 use tokio::time::Instant;
 
 use super::pass::Pass;
-use super::{LOOK, Shared, unix_seconds};
+use super::{LOOK, Shared};
 use crate::watch::compression::survey_report;
 
 /// Settled data is settled again if a sample of it becomes smaller by this factor, the same for which dictionaries
@@ -23,7 +23,7 @@ const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
 const SURVEY_RECORDS: usize = 512;
 
 impl<M: Media> Shared<M> {
-    /// Whether settling again is worth it, by a sample.
+    /// Returns whether settling again is worth it, by a sample.
     pub(super) async fn pays_again(&self) -> Result<bool, Error> {
         let gain = self.timed(self.drive.gain_of_settling_again()).await?;
         if let Some(gain) = gain {
@@ -88,6 +88,6 @@ impl<M: Media> Shared<M> {
         }
         pass.surveyed = written;
         let survey = self.timed(self.drive.survey(SURVEY_RECORDS)).await;
-        self.memory.lock().survey = Some(survey_report(&survey, unix_seconds()));
+        self.memory.lock().survey = Some(survey_report(&survey, unix_seconds_now()));
     }
 }

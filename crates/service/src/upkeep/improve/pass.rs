@@ -43,7 +43,7 @@ pub(super) struct Pass {
     pub(super) quiet_since: Option<Instant>,
 }
 
-/// What determines whether there is something to settle.
+/// State that determines whether there is something to settle.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Reason {
     /// Everything may be settled; amount written.
@@ -53,7 +53,7 @@ pub(super) enum Reason {
 }
 
 impl Pass {
-    /// What remains known while nothing may be done.
+    /// Returns the part of the state that remains valid while nothing may be done.
     pub(super) fn switched_off(&self) -> Pass {
         Pass {
             seen: self.seen,

@@ -1,4 +1,4 @@
-//! What a disk reports about itself, through `smartctl --json` (smartmontools) if it is installed.
+//! Information of a disk about itself, through `smartctl --json` (smartmontools) if it is installed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use status::{BackingKind, DeviceReport};
 
+use super::mounts::mounts;
+
 /// Most layers (partition, device mapper, RAID, loop) followed.
 const DEPTH_MAX: usize = 16;
 /// Most disks reported.
 const DISKS_MAX: usize = 64;
 
-/// The kernel's files.
+/// Files of the kernel, below a directory that stands for `/`.
 pub(super) struct Topology<'a> {
-    pub(super) sysfs: &'a Path,
-    pub(super) mountinfo: &'a Path,
+    pub(super) root: &'a Path,
 }
 
 impl Topology<'_> {
@@ -33,7 +34,7 @@ impl Topology<'_> {
     /// Adds the disks under the device with a number.
     fn descend(&self, number: u64, depth: usize, disks: &mut Vec<PathBuf>) {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let link = self.sysfs.join(format!("dev/block/{major}:{minor}"));
+        let link = self.root.join(format!("sys/dev/block/{major}:{minor}"));
         if let Ok(device) = std::fs::canonicalize(link) {
             self.descend_from(&device, depth, disks);
         } else if depth < DEPTH_MAX
@@ -73,18 +74,11 @@ impl Topology<'_> {
         below.iter().for_each(|device| self.descend_from(device, depth + 1, disks));
     }
 
-    /// Returns what is mounted under a device number of its own.
+    /// Returns the device of a filesystem that has a device number of its own.
     fn mount_source(&self, major: u32, minor: u32) -> Option<PathBuf> {
-        let wanted = format!("{major}:{minor}");
-        let mounts = std::fs::read_to_string(self.mountinfo).ok()?;
-        mounts.lines().find_map(|line| {
-            // proc_pid_mountinfo(5): id, parent, major:minor, root, mount point, options, tags ..., "-", type, source
-            if line.split(' ').nth(2) != Some(&wanted) {
-                return None;
-            }
-            let (_, filesystem) = line.split_once(" - ")?;
-            filesystem.split(' ').nth(1).filter(|source| source.starts_with('/')).map(PathBuf::from)
-        })
+        let number = format!("{major}:{minor}");
+        let mount = mounts(self.root).into_iter().find(|mount| mount.device == number)?;
+        Some(PathBuf::from(mount.source)).filter(|source| source.is_absolute())
     }
 }
 
@@ -147,7 +141,7 @@ mod tests {
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-    /// A directory that looks like `/sys`.
+    /// A directory that looks like `/`, with paths below its `sys`.
     struct Sysfs(tempfile::TempDir);
 
     impl Sysfs {
@@ -155,22 +149,25 @@ mod tests {
             tempfile::tempdir().map(Sysfs)
         }
 
+        fn path(&self, path: &str) -> PathBuf {
+            self.0.path().join("sys").join(path)
+        }
+
         fn put(&self, path: &str, text: &str) -> Outcome {
-            let path = self.0.path().join(path);
+            let path = self.path(path);
             std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
             Ok(std::fs::write(path, format!("{text}\n"))?)
         }
 
         fn link(&self, path: &str, to: &str) -> Outcome {
-            let path = self.0.path().join(path);
+            let path = self.path(path);
             std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
-            std::fs::create_dir_all(self.0.path().join(to))?;
-            Ok(symlink(self.0.path().join(to), path)?)
+            std::fs::create_dir_all(self.path(to))?;
+            Ok(symlink(self.path(to), path)?)
         }
 
         fn disks(&self, path: &Path) -> Vec<String> {
-            let mountinfo = self.0.path().join("mountinfo");
-            let (_, disks) = Topology { sysfs: self.0.path(), mountinfo: &mountinfo }.disks_under(path);
+            let (_, disks) = Topology { root: self.0.path() }.disks_under(path);
             disks
                 .iter()
                 .map(|disk| disk.file_name().unwrap_or_default().to_string_lossy().into_owned())
@@ -236,20 +233,19 @@ mod tests {
     fn mounts_name_the_device_of_a_filesystem_with_its_own_number() -> Outcome {
         let sysfs = Sysfs::new()?;
         sysfs.put(
-            "mountinfo",
+            "../proc/self/mountinfo",
             "22 27 0:21 / /proc rw - proc proc rw\n\
-             40 27 0:99 /@srv /srv/a\\040b rw,relatime shared:5 - btrfs /dev/nvme9n1p3 rw,compress=zstd",
+             40 27 0:99 /@srv /srv/a\\040b rw,relatime shared:5 - btrfs /dev/nvme\\0409n1p3 rw,compress=zstd",
         )?;
-        let mountinfo = sysfs.0.path().join("mountinfo");
-        let topology = Topology { sysfs: sysfs.0.path(), mountinfo: &mountinfo };
-        assert_eq!(topology.mount_source(0, 99), Some(PathBuf::from("/dev/nvme9n1p3")));
+        let topology = Topology { root: sysfs.0.path() };
+        assert_eq!(topology.mount_source(0, 99), Some(PathBuf::from("/dev/nvme 9n1p3")));
         assert_eq!(topology.mount_source(0, 21), None, "proc is no path");
         assert_eq!(topology.mount_source(0, 1), None);
         Ok(())
     }
 
     #[test]
-    fn an_nvme_disk_tells() -> Outcome {
+    fn an_nvme_disk_is_described() -> Outcome {
         let sysfs = Sysfs::new()?;
         for (name, value) in [
             ("queue/rotational", "0"),
@@ -262,9 +258,9 @@ mod tests {
         ] {
             sysfs.put(&format!("nvme0n1/{name}"), value)?;
         }
-        let told = describe(&sysfs.0.path().join("nvme0n1"));
+        let report = describe(&sysfs.path("nvme0n1"));
         assert_eq!(
-            told,
+            report,
             DeviceReport {
                 name: "nvme0n1".into(),
                 model: Some("Some Disk 1TB".into()),
@@ -281,17 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sata_disk_tells_and_nonsense_is_unknown() -> Outcome {
+    fn a_sata_disk_is_described_and_nonsense_is_unknown() -> Outcome {
         let sysfs = Sysfs::new()?;
         sysfs.put("sda/queue/rotational", "1")?;
         sysfs.put("sda/device/hwmon/hwmon1/temp1_input", "29000")?;
         sysfs.put("sda/device/hwmon/hwmon1/temp1_max", "0")?;
         sysfs.put("sda/device/model", "")?;
         sysfs.put("sda/device/hwmon/hwmon1/power1_input", "much")?;
-        let told = describe(&sysfs.0.path().join("sda"));
-        assert_eq!((told.temperature_celsius, told.temperature_limit_celsius), (Some(29.0), None));
-        assert_eq!((told.model, told.power_watts, told.rotational), (None, None, Some(true)));
-        let nothing = describe(&sysfs.0.path().join("vda"));
+        let report = describe(&sysfs.path("sda"));
+        assert_eq!((report.temperature_celsius, report.temperature_limit_celsius), (Some(29.0), None));
+        assert_eq!((report.model, report.power_watts, report.rotational), (None, None, Some(true)));
+        let nothing = describe(&sysfs.path("vda"));
         assert_eq!(nothing, DeviceReport { name: "vda".into(), ..DeviceReport::default() });
         Ok(())
     }

@@ -2,37 +2,38 @@
 
 use std::path::{Path, PathBuf};
 
-use super::root::Root;
-
 /// A mounted filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
+pub struct Mount {
     /// `MAJOR:MINOR`.
-    pub(crate) device: String,
-    pub(crate) point: PathBuf,
-    pub(crate) kind: String,
-    pub(crate) source: String,
+    pub device: String,
+    /// Mount point.
+    pub point: PathBuf,
+    /// Type of the filesystem.
+    pub kind: String,
+    /// Device, or another source that depends on the type.
+    pub source: String,
     /// Options of the mount and of the filesystem.
-    pub(crate) options: Vec<String>,
+    pub options: Vec<String>,
 }
 
 impl Mount {
-    /// Whether an option is set, as `discard` or `discard=...`.
-    pub(crate) fn has(&self, option: &str) -> bool {
+    /// Returns whether an option is set, as `discard` or `discard=...`.
+    pub fn has(&self, option: &str) -> bool {
         let is =
             |set: &String| set == option || set.strip_prefix(option).is_some_and(|it| it.starts_with('='));
         self.options.iter().any(is)
     }
 }
 
-/// Returns all mounts, in the order in which they were made.
-pub(crate) fn mounts(root: &Root) -> Vec<Mount> {
-    let text = root.text("proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(parse).collect()
+/// Returns all mounts, in the order in which they were made. `root` stands for `/`.
+pub fn mounts(root: &Path) -> Vec<Mount> {
+    let bytes = std::fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().filter_map(parse).collect()
 }
 
 /// Returns the mount that a path is on: the last one with the longest matching mount point.
-pub(crate) fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.as_os_str().len())
 }
@@ -53,8 +54,8 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Decodes the octal escapes of spaces, tabs, line breaks and backslashes.
-pub(crate) fn unescape(text: &str) -> String {
+/// Decodes the octal escapes of spaces, tabs, line breaks and backslashes in files of `/proc`.
+pub fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -78,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_understood() {
+    fn mounts_are_understood() -> Result<(), &'static str> {
         let line =
             "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext4 /dev/root rw,discard,errors=continue";
-        let mount = parse(line).expect("a mount");
+        let mount = parse(line).ok_or("no mount")?;
         assert_eq!(mount.point, Path::new("/mnt two"));
         assert_eq!(
             (mount.device.as_str(), mount.kind.as_str(), mount.source.as_str()),
@@ -90,6 +91,7 @@ mod tests {
         assert!(mount.has("discard") && mount.has("errors") && mount.has("noatime") && !mount.has("disc"));
         assert_eq!(parse("nonsense"), None);
         assert_eq!(unescape("a\\134b\\"), "a\\b\\");
+        Ok(())
     }
 
     #[test]

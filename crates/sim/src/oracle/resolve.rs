@@ -56,7 +56,7 @@ impl Oracle {
     ///
     /// A write has survived if each of its sectors holds it, or a write that is not required to come before
     /// it.
-    pub fn settle(&mut self, end: LifeEnd) -> Result<(), Violation> {
+    pub fn resolve(&mut self, end: LifeEnd) -> Result<(), Violation> {
         if end == LifeEnd::Closed {
             let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
             self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.is_durable = true);

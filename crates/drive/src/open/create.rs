@@ -5,12 +5,11 @@ use std::sync::Arc;
 use codec::CodecId;
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{
-    Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, Superblock,
-};
+use layout::{Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
+use crate::open::whole::write_one;
 use crate::options::CreateOptions;
 use crate::shared::Drive;
 use crate::state::policy::policy_numbers;
@@ -64,11 +63,10 @@ impl<M: Media> Drive<M> {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
         }
         sync(media).await?;
-        let blank_rows = vec![SegmentRow::BLANK; geometry.segments() as usize];
-        let encoded = Arc::new(empty_checkpoint(&superblock, 1, blank_rows));
+        let checkpoint = empty_checkpoint(&superblock, 1, Rows::blank(geometry.segments() as usize));
         for copy in 0..2 {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
-            write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
+            write_one(media, geometry.checkpoint_offset(1, copy), &checkpoint).await?;
         }
         sync(media).await?;
         let mut page = IoBuf::zeroed(PAGE_BYTES);
@@ -90,8 +88,8 @@ pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
 }
 
 /// Returns the checkpoint of a drive without contents.
-pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> IoBuf {
-    let checkpoint = Checkpoint {
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows) -> Checkpoint {
+    Checkpoint {
         uuid: superblock.log_id(),
         number,
         sequence: 0,
@@ -108,10 +106,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
         heads: [HeadPosition::NONE; 3],
         counters: Counters::default(),
         rows,
-    };
-    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
-    checkpoint.encode(&mut encoded);
-    encoded
+    }
 }
 
 /// Writes both copies of a superblock. Returns the same as [`write_copies`].
@@ -134,15 +129,23 @@ pub(crate) async fn write_copies<M: Media>(
     copy: IoBuf,
 ) -> Result<[Option<Error>; 2], Error> {
     let copy = Arc::new(copy);
+    with_first(offsets, first, async |offset| {
+        // With a page cache, a page that takes no write shows as a failed sync.
+        write(media, offset, copy.clone()).await?;
+        sync(media).await
+    })
+    .await
+}
+
+/// Calls `write` for both copies, the `first` one first: it writes one durably. Returns the same as [`write_copies`].
+pub(crate) async fn with_first(
+    offsets: [u64; 2],
+    first: usize,
+    write: impl AsyncFn(u64) -> Result<(), Error>,
+) -> Result<[Option<Error>; 2], Error> {
     let mut errors = [None, None];
     for at in [first, 1 - first] {
-        let offset = offsets[at];
-        // With a page cache, a page that takes no write shows as a failed sync.
-        let written = async {
-            write(media, offset, copy.clone()).await?;
-            sync(media).await
-        };
-        errors[at] = match written.await {
+        errors[at] = match write(offsets[at]).await {
             Err(Error::BackingFull) if at == first => return Err(Error::BackingFull),
             written => written.err(),
         };

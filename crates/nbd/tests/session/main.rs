@@ -8,6 +8,7 @@ mod handshake;
 mod limits;
 mod listeners;
 mod live_exports;
+mod secure_client;
 mod shutdown;
 mod tls;
 mod transmission;

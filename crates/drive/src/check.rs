@@ -11,7 +11,7 @@ mod runs;
 mod scrub;
 mod walk;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use layout::geometry::OWN_FIRST_BLOCK;
@@ -166,7 +166,11 @@ impl<M: Media> Drive<M> {
     ) {
         let core = self.0.core();
         report.segments_count = core.segments.count();
-        for segment in 0..core.segments.count() {
+        // All others are free, and hold nothing.
+        let known: BTreeSet<u32> =
+            core.segments.known().map(|(segment, _)| segment).chain(live.keys().copied()).collect();
+        report.segments_free_count = report.segments_count - known.len() as u32;
+        for segment in known {
             let row = core.segments.get(segment);
             match row.state() {
                 State::Free | State::Waiting | State::Promised => report.segments_free_count += 1,

@@ -23,6 +23,9 @@ pub enum Error {
     /// The medium failed.
     #[error("input/output error: {0}")]
     Io(String),
+    /// Recovery needs more memory than [`OpenOptions::recovery_bytes_max`](crate::OpenOptions::recovery_bytes_max).
+    #[error("not enough memory: {0}")]
+    Memory(String),
     /// The backing holds no drive.
     #[error("there is no Pumice drive here")]
     NotADrive,

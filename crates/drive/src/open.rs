@@ -5,4 +5,5 @@ pub(crate) mod resize;
 pub(crate) mod rewrite;
 pub(crate) mod set_codec;
 pub(crate) mod slots;
+pub(crate) mod whole;
 pub(crate) mod wipe;

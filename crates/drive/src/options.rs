@@ -58,6 +58,10 @@ pub struct OpenOptions {
     pub frame_blocks: u64,
     /// Checkpoint after this many bytes of log. Bounds what recovery has to read.
     pub checkpoint_bytes: u64,
+    /// Most memory for the map while the log is rolled forward, in bytes. It cannot be written out before the drive is
+    /// open. By default half of what is available when the options are made, so that an image that nobody trusts ends
+    /// in an error. Four times the budget of the map are always allowed.
+    pub recovery_bytes_max: u64,
     /// Blocks of 4096 bytes in the sample for training dictionaries; 0: none are trained.
     pub sample_blocks: usize,
     /// Dictionaries are kept, and settled data is settled again with them, if data becomes smaller by this factor:
@@ -104,6 +108,7 @@ impl OpenOptions {
             dictionary_gain_min: DEFAULT_DICTIONARY_GAIN_MIN,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
+            recovery_bytes_max: media::available_memory_bytes().map_or(u64::MAX, |bytes| bytes / 2),
             offload: None,
             full_backing_patience_ticks: 0,
             spawner,

@@ -21,6 +21,8 @@ pub(crate) mod recipe;
 pub(crate) mod recovered;
 pub(crate) mod rows;
 pub(crate) mod sample;
+pub(crate) mod segment_set;
+pub(crate) mod segment_table;
 pub(crate) mod segments;
 pub(crate) mod table;
 pub(crate) mod tally;

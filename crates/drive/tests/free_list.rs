@@ -29,7 +29,7 @@ fn free_segments(image: &Image) -> (Vec<u32>, Vec<u32>) {
     let found = std::cell::RefCell::new((Vec::new(), Vec::new()));
     image.change_checkpoints(|checkpoint| {
         if checkpoint.number == newest {
-            let free = (0..).zip(&checkpoint.rows).filter(|(_, row)| row.usage == SegmentUse::Free);
+            let free = (0..).zip(checkpoint.rows.iter()).filter(|(_, row)| row.usage == SegmentUse::Free);
             let heads = checkpoint.heads.iter().map(|head| head.next.segment).collect();
             *found.borrow_mut() = (free.map(|(segment, _)| segment).collect(), heads);
         }

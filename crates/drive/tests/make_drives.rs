@@ -308,7 +308,8 @@ fn discard_free(host: &Host<MemoryMedia>) {
     let geometry = image.geometry();
     image.change_checkpoints(|checkpoint| {
         let free = |row: &SegmentRow| row.usage == SegmentUse::Free;
-        let rows = (0..).zip(&checkpoint.rows).filter(|(_, row)| checkpoint.number == newest && free(row));
+        let rows =
+            (0..).zip(checkpoint.rows.iter()).filter(|(_, row)| checkpoint.number == newest && free(row));
         for (segment, _) in rows {
             image.zero(geometry.segment_offset(segment), geometry.segment_bytes as usize);
         }

@@ -5,8 +5,8 @@ use crate::entry::CLASSES;
 use crate::geometry::Geometry;
 use crate::pack::HEADS;
 use crate::page::PageKind;
-use crate::table::{SegmentRow, decode_table, encode_page, page_rows, table_crc, table_pages};
-use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, UNIT_BYTES};
+use crate::table::{TableReader, encode_page, table_crc, table_pages};
+use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
 
 const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };
 const WHAT: &str = "checkpoint";
@@ -179,7 +179,7 @@ pub struct Checkpoint {
     /// Lifetime counters.
     pub counters: Counters,
     /// A row for each segment.
-    pub rows: Vec<SegmentRow>,
+    pub rows: Rows,
 }
 
 /// What the header page of a checkpoint says about it.
@@ -207,7 +207,7 @@ impl Checkpoint {
         let (header, table) = out.split_at_mut(PAGE_BYTES);
         let mut crcs = Vec::with_capacity(table_pages(self.rows.len()));
         for (page, out) in table.chunks_exact_mut(PAGE_BYTES).enumerate() {
-            crcs.push(encode_page(page, &self.rows[page_rows(page, self.rows.len())], out));
+            crcs.push(encode_page(page, self.rows.page(page), out));
         }
         self.encode_header(self.rows.len() as u32, table_crc(&crcs), header);
     }
@@ -261,10 +261,10 @@ impl Checkpoint {
             return bad("another number of segments than the drive has");
         }
         let segment_units = geometry.segment_bytes / UNIT_BYTES as u32;
-        if self.rows.iter().any(|row| row.live_units > segment_units) {
+        if self.rows.used().any(|(_, row)| row.live_units > segment_units) {
             return bad("a segment has more live than it holds");
         }
-        if self.rows.iter().any(|row| row.repackable_units > row.live_units) {
+        if self.rows.used().any(|(_, row)| row.repackable_units > row.live_units) {
             return bad("a segment has more to repack than is live in it");
         }
         if !self.root.is_unmapped() && !geometry.holds(self.root) {
@@ -302,16 +302,21 @@ impl Checkpoint {
 
     /// Reads what [`Checkpoint::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<Checkpoint, DecodeError> {
-        let CheckpointSummary { uuid, number, segments, superblock_update } = Self::decode_summary(bytes)?;
-        let segments = segments as usize;
-        let b = &bytes[..PAGE_BYTES];
-        let table = bytes[PAGE_BYTES..]
+        let (mut checkpoint, mut table) = Self::decode_header(bytes)?;
+        let segments = u32_at(bytes, 56) as usize;
+        let pages = bytes[PAGE_BYTES..]
             .get(..table_pages(segments).saturating_mul(PAGE_BYTES))
             .ok_or(DecodeError::Truncated(WHAT))?;
-        let (rows, crcs) = decode_table(table, segments)?;
-        if table_crc(&crcs) != u32_at(b, 12) {
-            return Err(DecodeError::Checksum("checkpoint table"));
-        }
+        table.take(pages)?;
+        checkpoint.rows = table.finish()?;
+        Ok(checkpoint)
+    }
+
+    /// Reads the header page alone. Returns the checkpoint without rows, and what reads these from the table.
+    pub fn decode_header(page: &[u8]) -> Result<(Checkpoint, TableReader), DecodeError> {
+        let CheckpointSummary { uuid, number, segments, superblock_update } = Self::decode_summary(page)?;
+        let b = &page[..PAGE_BYTES];
+        let table = TableReader::new(segments as usize, u32_at(b, 12));
         let mut heads = [HeadPosition::NONE; HEADS];
         for (i, head) in heads.iter_mut().enumerate() {
             let word = |j: usize| u32_at(b, HEADS_AT + i * HEAD_BYTES + j * 4);
@@ -338,7 +343,7 @@ impl Checkpoint {
         if sequence >= SEQUENCE_LIMIT || durable >= SEQUENCE_LIMIT {
             return Err(DecodeError::Field(WHAT, "impossible sequence number"));
         }
-        Ok(Checkpoint {
+        let checkpoint = Checkpoint {
             uuid,
             number,
             sequence,
@@ -354,7 +359,8 @@ impl Checkpoint {
             superblock_update,
             heads,
             counters: Counters::from_array(counters),
-            rows,
-        })
+            rows: Rows::default(),
+        };
+        Ok((checkpoint, table))
     }
 }

@@ -14,6 +14,7 @@ pub mod node;
 pub mod pack;
 mod page;
 pub mod record;
+pub mod rows;
 pub mod superblock;
 pub mod table;
 
@@ -24,6 +25,7 @@ pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 pub use pack::{Head, NextSegment, PackHeader};
 pub use record::{RecordHeader, RecordKind};
+pub use rows::Rows;
 pub use superblock::{Features, Superblock};
 pub use table::{SegmentRow, SegmentUse};
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::checkpoint::SEQUENCE_LIMIT;
-use crate::{DecodeError, PAGE_BYTES};
+use crate::{DecodeError, PAGE_BYTES, Rows};
 
 /// Bytes of a segment's row.
 pub const ROW_BYTES: usize = 24;
@@ -141,28 +141,57 @@ pub fn table_crc(page_crcs: &[u32]) -> u32 {
     page_crcs.iter().fold(0, |crc, page| crc32c::crc32c_append(crc, &page.to_le_bytes()))
 }
 
-/// Reads a table of `rows` rows. Returns the rows and the checksums of its pages; [`table_crc`] of these must be the one in
-/// the header page.
-pub(crate) fn decode_table(bytes: &[u8], rows: usize) -> Result<(Vec<SegmentRow>, Vec<u32>), DecodeError> {
-    let pages = table_pages(rows);
-    // The number of rows may be anything: it must not decide how much memory is asked for before the bytes are seen.
-    if bytes.len() / PAGE_BYTES < pages {
-        return Err(DecodeError::Truncated(WHAT));
+/// Reads a table page by page, so that memory grows only with pages that are there and whole, whatever number of rows a
+/// header page claims.
+#[derive(Debug)]
+pub struct TableReader {
+    /// Rows that the table has.
+    count: usize,
+    /// See [`table_crc`].
+    expected_crc: u32,
+    rows: Rows,
+    pages: usize,
+    crc: u32,
+}
+
+impl TableReader {
+    /// For a table of `count` rows whose checksum ([`table_crc`]) is `expected_crc`.
+    pub(crate) fn new(count: usize, expected_crc: u32) -> TableReader {
+        TableReader { count, expected_crc, rows: Rows::default(), pages: 0, crc: 0 }
     }
-    let (mut table, mut crcs) = (Vec::with_capacity(rows), Vec::with_capacity(pages));
-    for (page, b) in bytes.chunks_exact(PAGE_BYTES).take(pages).enumerate() {
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &b[4..]);
-        if crc != u32_at(b, 0) {
+
+    /// Reads the next pages of the table. What follows the last page is ignored, and so is a part of a page at the end
+    /// of `bytes`.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut rows = [SegmentRow::BLANK; ROWS_A_PAGE];
+        let left = table_pages(self.count) - self.pages;
+        for b in bytes.chunks_exact(PAGE_BYTES).take(left) {
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &b[4..]);
+            if crc != u32_at(b, 0) {
+                return Err(DecodeError::Checksum(WHAT));
+            }
+            if u32_at(b, 4) as usize != self.pages {
+                return Err(DecodeError::Field(WHAT, "page of another place"));
+            }
+            let here = page_rows(self.pages, self.count).len();
+            for (row, raw) in rows[..here].iter_mut().zip(b[PAGE_HEADER_BYTES..].chunks_exact(ROW_BYTES)) {
+                *row = SegmentRow::decode(raw)?;
+            }
+            self.rows.push_page(&rows[..here]);
+            self.crc = crc32c::crc32c_append(self.crc, &crc.to_le_bytes());
+            self.pages += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the rows, if all pages were taken and are those that the header page covers.
+    pub fn finish(self) -> Result<Rows, DecodeError> {
+        if self.pages < table_pages(self.count) {
+            return Err(DecodeError::Truncated(WHAT));
+        }
+        if self.crc != self.expected_crc {
             return Err(DecodeError::Checksum(WHAT));
         }
-        if u32_at(b, 4) as usize != page {
-            return Err(DecodeError::Field(WHAT, "page of another place"));
-        }
-        let here = page_rows(page, rows).len();
-        for raw in b[PAGE_HEADER_BYTES..].chunks_exact(ROW_BYTES).take(here) {
-            table.push(SegmentRow::decode(raw)?);
-        }
-        crcs.push(crc);
+        Ok(self.rows)
     }
-    Ok((table, crcs))
 }

@@ -42,7 +42,7 @@ fn sample() -> (Checkpoint, Geometry) {
         superblock_update: 9,
         heads: [head(0), head(2), HeadPosition::NONE],
         counters: layout::Counters { host_written_bytes: 1, host_trimmed_bytes: 15, ..Default::default() },
-        rows: vec![row; geometry.segments() as usize],
+        rows: vec![row; geometry.segments() as usize].into(),
     };
     (checkpoint, geometry)
 }
@@ -174,8 +174,8 @@ fn validate_refuses_what_does_not_fit_the_drive() {
         change(&mut changed);
         assert!(changed.validate(&geometry).is_err(), "{what}");
     };
-    refused("a row too many", &|c| c.rows.push(c.rows[0]));
-    refused("a row too few", &|c| c.rows.truncate(c.rows.len() - 1));
+    refused("a row too many", &|c| c.rows.grow(c.rows.len() + 1));
+    refused("a row too few", &|c| c.rows = c.rows.iter().copied().skip(1).collect());
     refused("more live than a segment holds", &|c| c.rows[1].live_units += 1);
     refused("more to repack than is live", &|c| {
         (c.rows[1].live_units, c.rows[1].repackable_units) = (100, 101);

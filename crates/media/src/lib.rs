@@ -5,6 +5,7 @@
 //! fault-injecting backing. `docs/design/durability.md` states what a drive may assume of its media.
 
 mod any;
+mod available;
 mod buffer;
 mod file;
 mod memory;
@@ -14,6 +15,7 @@ mod simulated;
 mod sync;
 
 pub use any::AnyMedia;
+pub use available::available_memory_bytes;
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;

@@ -2,12 +2,16 @@
 
 mod connection;
 mod negotiation;
+mod tls;
 mod uri;
 
 use std::io::{self, Read};
 
 pub use connection::Connection;
+#[cfg(feature = "testing")]
+pub(crate) use connection::Duplex;
 pub use negotiation::{Negotiated, Replies, negotiate};
+pub use tls::{ClientTls, ClientTlsFiles};
 pub use uri::{ExportUri, UriError};
 
 /// Error for a server that violates the protocol or refuses.

@@ -68,7 +68,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     read().map_err(|error| TlsError::Pem { path: path.to_owned(), source: pem::Error::Io(error) })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(&read(path)?)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
@@ -76,6 +76,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
     }
     Ok(certificates)
+}
+
+pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
@@ -89,6 +94,18 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
 }
 
 impl TlsConfig {
+    /// A configuration from the contents of PEM files, for clients without certificates.
+    #[cfg(feature = "testing")]
+    pub(crate) fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Box<dyn std::error::Error>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)?
+            .with_no_client_auth();
+        let chain = vec![CertificateDer::from_pem_slice(certificate)?];
+        let config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?;
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), verifier: None })
+    }
+
     /// Does the TLS handshake with a client.
     ///
     /// # Errors
@@ -155,9 +172,7 @@ impl TlsConfig {
             Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let chain = certificates(certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&read(key)?)
-            .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
-        let config = builder.with_single_cert(chain, key)?;
+        let config = builder.with_single_cert(chain, private_key(key)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Self { acceptor, verifier })
     }

@@ -13,6 +13,8 @@ mod create;
 mod demo;
 mod doctor;
 mod free_space;
+#[cfg(test)]
+mod fuzz_config;
 mod human;
 mod in_use;
 mod list;

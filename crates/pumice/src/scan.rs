@@ -7,7 +7,7 @@ pub(crate) mod sections;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ::scan::{Options, Population, Report, S3Options, WalkOptions};
+use ::scan::{NbdTlsFiles, Options, Population, Report, S3Options, WalkOptions};
 use anyhow::{Context, Result};
 use codec::Policy;
 
@@ -22,11 +22,12 @@ use progress::Bar;
     pumice scan /srv/data\n  \
     pumice scan /dev/nvme0n1 --json | jq .predicted_drive.ratio\n  \
     pumice scan 'nbd+unix:///?socket=/run/vm.sock'\n  \
+    pumice scan nbds://HOST/EXPORT --tls-ca ca.pem --tls-cert client.pem --tls-key client.key\n  \
     pumice scan s3://bucket/prefix --s3-endpoint http://127.0.0.1:9000\n  \
     zfs send pool/data@today | pumice scan -")]
 pub(crate) struct Args {
-    /// Files, directories, block devices, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, s3://BUCKET/PREFIX, or - for
-    /// standard input
+    /// Files, directories, block devices, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, the same with TLS (nbds://,
+    /// nbds+unix://), s3://BUCKET/PREFIX, or - for standard input
     #[arg(required = true, value_name = "PATH")]
     sources: Vec<String>,
     /// Target half-width of the confidence intervals for 4 KiB blocks and for the predicted drive, in percentage points of
@@ -71,6 +72,16 @@ pub(crate) struct Args {
     /// Cross filesystem boundaries
     #[arg(long)]
     cross_filesystems: bool,
+    /// PEM file of the authorities that must have signed the certificate of a server of nbds:// or nbds+unix:// [default:
+    /// those that this machine trusts]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// PEM file with a certificate chain, for servers of nbds:// or nbds+unix:// that require client certificates
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// S3 endpoint URL [default: Amazon's endpoint for the region]
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
     s3_endpoint: Option<String>,
@@ -131,6 +142,10 @@ impl Args {
         }
     }
 
+    fn tls(&self) -> NbdTlsFiles {
+        NbdTlsFiles { ca: self.tls_ca.clone(), identity: self.tls_cert.clone().zip(self.tls_key.clone()) }
+    }
+
     fn s3(&self) -> S3Options {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let credentials = variable("AWS_ACCESS_KEY_ID")
@@ -189,7 +204,7 @@ fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
     if s3.exposes_requests() && sources.iter().any(|source| source.starts_with("s3://")) {
         complain(
             "warning: the S3 endpoint is reached without encryption: others on the network can read the data, and repeat the \
-             signed requests for five minutes; use https://",
+             signed requests for 15 minutes; use https://",
         );
     }
     for source in sources {
@@ -197,7 +212,7 @@ fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
         if source.starts_with("s3://") {
             population.add_s3(source, &s3, &found)?;
         } else if is_uri(source) {
-            population.add_nbd(source)?;
+            population.add_nbd(source, &args.tls())?;
         } else {
             population.add_path(Path::new(source), walk, &found)?;
         }

@@ -30,6 +30,8 @@ pub mod report;
 mod run;
 mod sequence;
 pub mod source;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod types;
 mod worker;
 
@@ -37,6 +39,8 @@ pub use estimate::{Bound, Interval};
 pub use frames::GROUP_BLOCKS;
 pub use measure::RECORD_BYTES_MAX;
 
+/// PEM files for NBD over TLS.
+pub use nbd::client::ClientTlsFiles as NbdTlsFiles;
 pub use predict::{MapNeeds, PredictedDrive, limit_bytes, smallest_drive};
 pub use report::Report;
 pub use run::{CODECS_DEFAULT, Options, Progress, RIVAL_CODECS_DEFAULT, scan, scan_stream};

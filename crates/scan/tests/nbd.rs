@@ -66,7 +66,7 @@ fn quick() -> Options {
 
 fn of_export(uri: &str, options: &Options) -> Result<Report, SourceError> {
     let mut all = Population::new();
-    all.add_nbd(uri)?;
+    all.add_nbd(uri, &scan::NbdTlsFiles::default())?;
     scan::scan(&all, options, &|_| ())
 }
 
@@ -245,7 +245,7 @@ fn ranges_without_number_are_taken_together() {
     }
     let (_folder, uri) = scripted(script);
     let export = nbd::client::ExportUri::parse(&uri).expect("a URI");
-    let mut connection = nbd::client::Connection::open(&export).expect("connected");
+    let mut connection = nbd::client::Connection::open(&export, None).expect("connected");
     let ranges = connection.data_ranges().expect("ranges");
     assert_eq!(ranges.len(), (5 << 20) + 1);
     assert_eq!(ranges.last(), Some(&(5 << 30..size_bytes)), "the rest counts as data");

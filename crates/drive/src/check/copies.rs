@@ -6,7 +6,7 @@ use media::Media;
 
 use super::report::{CheckReport, CopyFound, CopyState, Fault, Faults};
 use crate::error::Error;
-use crate::open::slots::{CopyRead, read_copy, read_pages, read_superblock};
+use crate::open::slots::{CopyRead, read_copy, read_pages, read_superblock, read_whole};
 
 /// Slots for checkpoints, and copies of each.
 const SLOTS: usize = 2;
@@ -146,13 +146,10 @@ async fn checkpoint_copy<M: Media>(
         }
         Ok(rows) => rows,
     };
-    let whole = match read_pages(media, position, Checkpoint::encoded_len(rows as usize)).await {
-        Ok(bytes) => Checkpoint::decode(&bytes),
-        Err(error) => return damaged(error),
-    };
-    match whole {
-        Ok(found) if found.uuid != superblock.log_id() => CopyState::Obsolete,
-        Ok(_) => CopyState::Damaged("it does not fit this drive".to_string()),
-        Err(error) => CopyState::Damaged(error.to_string()),
+    match read_whole(media, position, rows).await {
+        Ok(Ok(found)) if found.uuid != superblock.log_id() => CopyState::Obsolete,
+        Ok(Ok(_)) => CopyState::Damaged("it does not fit this drive".to_string()),
+        Ok(Err(error)) => CopyState::Damaged(error.to_string()),
+        Err(error) => damaged(error),
     }
 }

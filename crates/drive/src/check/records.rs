@@ -98,7 +98,7 @@ impl<M: Media> Shared<M> {
     /// Verifies one record. Returns what is wrong with it.
     async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<(), String> {
         let (fetch, memory) = {
-            let core = self.core();
+            let mut core = self.core();
             (core.fetch(extent.entry), core.log.in_memory(extent.entry))
         };
         let len = extent.entry.len_bytes();

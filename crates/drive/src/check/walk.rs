@@ -193,7 +193,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
 impl<M: Media> Shared<M> {
     /// Returns what memory knows about a node.
     fn look(&self, id: NodeId, image: Entry) -> Look {
-        let core = self.core();
+        let mut core = self.core();
         let (pairs, cleared) = match core.map.form(id) {
             Some(Form::Page(entries)) => return Look::Known(entries.clone()),
             Some(form) if form.is_complete() || !image.is_record() => {

@@ -76,7 +76,7 @@ pub(crate) struct Fetch {
 
 impl Core {
     /// Pins a record's segment and collects what is needed to verify the record.
-    pub(crate) fn fetch(&self, entry: Entry) -> Fetch {
+    pub(crate) fn fetch(&mut self, entry: Entry) -> Fetch {
         let segment = self.segments.of(entry);
         let generation = self.segments.get(segment).generation();
         let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
@@ -118,7 +118,7 @@ impl<M: Media> Shared<M> {
 
     async fn load_image(&self, missing: Missing) -> Result<(), Error> {
         let (fetch, in_memory, bounds) = {
-            let core = self.core();
+            let mut core = self.core();
             if !matches!(core.map.has_image(missing.id, missing.image), Ok(true)) {
                 return Ok(());
             }

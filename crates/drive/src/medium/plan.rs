@@ -150,7 +150,7 @@ impl<M: Media> Shared<M> {
                     at = until;
                 }
                 if missing.is_none() {
-                    let source = |i: usize, entry: &Entry| match entry.fill_word() {
+                    let mut source = |i: usize, entry: &Entry| match entry.fill_word() {
                         Some(word) => Source::Fill(word),
                         None if entry.is_unmapped() => Source::Fill(0),
                         None if entry.is_frame() && i > 0 && entries[i - 1] == *entry => Source::Same,

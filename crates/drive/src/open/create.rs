@@ -5,12 +5,11 @@ use std::sync::Arc;
 use codec::CodecId;
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{
-    Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, SegmentRow, Superblock,
-};
+use layout::{Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
+use crate::open::whole::write_one;
 use crate::options::CreateOptions;
 use crate::shared::Drive;
 use crate::state::policy::policy_numbers;
@@ -64,11 +63,10 @@ impl<M: Media> Drive<M> {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
         }
         sync(media).await?;
-        let blank_rows = vec![SegmentRow::BLANK; geometry.segments() as usize];
-        let encoded = Arc::new(empty_checkpoint(&superblock, 1, blank_rows));
+        let checkpoint = empty_checkpoint(&superblock, 1, Rows::blank(geometry.segments() as usize));
         for copy in 0..2 {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
-            write(media, geometry.checkpoint_offset(1, copy), encoded.clone()).await?;
+            write_one(media, geometry.checkpoint_offset(1, copy), &checkpoint).await?;
         }
         sync(media).await?;
         let mut page = IoBuf::zeroed(PAGE_BYTES);
@@ -90,8 +88,8 @@ pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
 }
 
 /// Returns the checkpoint of a drive without contents.
-pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<SegmentRow>) -> IoBuf {
-    let checkpoint = Checkpoint {
+pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows) -> Checkpoint {
+    Checkpoint {
         uuid: superblock.log_id(),
         number,
         sequence: 0,
@@ -108,10 +106,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Vec<S
         heads: [HeadPosition::NONE; 3],
         counters: Counters::default(),
         rows,
-    };
-    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
-    checkpoint.encode(&mut encoded);
-    encoded
+    }
 }
 
 /// Writes both copies of a superblock. Returns the same as [`write_copies`].
@@ -134,22 +129,52 @@ pub(crate) async fn write_copies<M: Media>(
     copy: IoBuf,
 ) -> Result<[Option<Error>; 2], Error> {
     let copy = Arc::new(copy);
-    let mut errors = [None, None];
-    for at in [first, 1 - first] {
-        let offset = offsets[at];
+    let mut taken = Taken::first(first);
+    for at in taken.order() {
         // With a page cache, a page that takes no write shows as a failed sync.
         let written = async {
-            write(media, offset, copy.clone()).await?;
+            write(media, offsets[at], copy.clone()).await?;
             sync(media).await
         };
-        errors[at] = match written.await {
-            Err(Error::BackingFull) if at == first => return Err(Error::BackingFull),
-            written => written.err(),
-        };
+        taken.note(at, written.await)?;
     }
-    match errors {
-        [Some(error), Some(_)] => Err(error),
-        errors => Ok(errors),
+    taken.finish()
+}
+
+/// Which copies the medium took, while they are written.
+pub(crate) struct Taken {
+    first: usize,
+    errors: [Option<Error>; 2],
+}
+
+impl Taken {
+    /// No copy is written yet. This one will be the first.
+    pub(crate) fn first(first: usize) -> Taken {
+        Taken { first, errors: [None, None] }
+    }
+
+    /// Numbers of the copies, in the order of writing.
+    pub(crate) fn order(&self) -> [usize; 2] {
+        [self.first, 1 - self.first]
+    }
+
+    /// Notes whether the medium took a copy. There is no room for the first: that is an error.
+    pub(crate) fn note(&mut self, copy: usize, written: Result<(), Error>) -> Result<(), Error> {
+        match written {
+            Err(Error::BackingFull) if copy == self.first => Err(Error::BackingFull),
+            written => {
+                self.errors[copy] = written.err();
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the same as [`write_copies`].
+    pub(crate) fn finish(self) -> Result<[Option<Error>; 2], Error> {
+        match self.errors {
+            [Some(error), Some(_)] => Err(error),
+            errors => Ok(errors),
+        }
     }
 }
 

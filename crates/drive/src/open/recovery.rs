@@ -107,7 +107,7 @@ impl<M: Media> Drive<M> {
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
-        if let Err(fault) = core.roll_forward(&checkpoint, tail.told) {
+        if let Some(fault) = core.roll_forward(&checkpoint, tail.told, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
@@ -198,6 +198,12 @@ pub(crate) async fn is_outdated<M: Media>(
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
+/// A drive that was used with the same budget needs less than four times as much: at a checkpoint's cut and after it, at
+/// most 1.25 times the budget is dirty.
+fn recovery_bytes_max(options: &OpenOptions) -> u64 {
+    options.recovery_bytes_max.max(options.map_budget_bytes.saturating_mul(4))
+}
+
 /// Builds the drive's state from a checkpoint and the log after it.
 fn recover(
     superblock: Superblock,
@@ -283,13 +289,21 @@ fn recover(
 
 impl Core {
     /// Applies the contents of the log to the map. Returns what is wrong with them; the rest is applied nevertheless.
-    fn roll_forward(&mut self, checkpoint: &Checkpoint, told: Vec<Told>) -> Result<(), String> {
+    /// Fails if the map would take more than `bytes_max` of memory: a few bytes of log may change a whole leaf, or
+    /// thousands of them.
+    fn roll_forward(
+        &mut self,
+        checkpoint: &Checkpoint,
+        told: Vec<Told>,
+        bytes_max: u64,
+    ) -> Result<Option<String>, Error> {
         let mut overlays = 0;
         let mut fault = None;
         let (of_checkpoint, rest): (Vec<Told>, Vec<Told>) =
             told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
         for told in of_checkpoint {
-            let Told::Overlay { leaf, extra, pairs } = told else { continue };
+            let Told::Overlay { leaf, extra, coding, payload } = told else { continue };
+            self.must_fit(bytes_max)?;
             // Overlays of a later checkpoint that was never completed mean nothing.
             if extra & !1 != overlay_extra(checkpoint.number, false) {
                 continue;
@@ -299,6 +313,7 @@ impl Core {
                 fault = Some(format!("checkpoint {} has two overlays of leaf {leaf}", checkpoint.number));
                 continue;
             }
+            let Ok(pairs) = layout::node::decode_overlay(coding, &payload) else { continue };
             overlays += 1;
             self.map.load_overlay(id, extra & 1 != 0, pairs);
         }
@@ -309,6 +324,7 @@ impl Core {
             ));
         }
         for told in rest {
+            self.must_fit(bytes_max)?;
             match told {
                 Told::Data { block, entry, left_out } => self.publish_record(block, entry, left_out),
                 Told::Range { block, count, entry } => self.publish_range(block, count, entry),
@@ -316,12 +332,22 @@ impl Core {
             }
         }
         // A segment promised at the cut has nodes of this checkpoint, but then their packs were just found.
-        let free = |s: &u32| matches!(self.segments.get(*s), row if row.state() == State::Free && row.live_units() > 0);
-        if let Some(segment) = (0..self.segments.count()).find(free) {
+        let mut known = self.segments.known();
+        if let Some((segment, _)) = known.find(|(_, row)| row.state() == State::Free && row.live_units() > 0)
+        {
             fault.get_or_insert(format!(
                 "segment {segment} is free by the usage table, but holds something live"
             ));
         }
-        fault.map_or(Ok(()), Err)
+        Ok(fault)
+    }
+
+    fn must_fit(&self, bytes_max: u64) -> Result<(), Error> {
+        match self.map.memory_bytes() > bytes_max {
+            false => Ok(()),
+            true => Err(Error::Memory(format!(
+                "the changes in the log take more than {bytes_max} bytes; make more memory available"
+            ))),
+        }
     }
 }

@@ -36,8 +36,9 @@ pub(crate) enum Told {
     Data { block: u64, entry: Entry, left_out: u8 },
     /// Blocks have an entry without a record.
     Range { block: u64, count: u64, entry: Entry },
-    /// Changes to a leaf, as of a checkpoint's cut.
-    Overlay { leaf: u64, extra: u16, pairs: Vec<(u16, Entry)> },
+    /// Changes to a leaf, as of a checkpoint's cut: coding and payload of a valid record, because its pairs may take two
+    /// hundred times the memory.
+    Overlay { leaf: u64, extra: u16, coding: u8, payload: Box<[u8]> },
 }
 
 /// A segment in which packs were found.
@@ -436,12 +437,12 @@ impl<M: Media> Reader<'_, M> {
             return Ok(Vec::new());
         }
         let most = (OPENED_MAX_BYTES / u64::from(self.geometry.segment_bytes)).max(OPENED_MIN_COUNT) as usize;
-        let rows = (0..).zip(&checkpoint.rows);
-        let candidates =
-            rows.filter(|(_, row)| was_free(row)).map(|(segment, _)| segment).take(most).collect();
+        let rows = (0..).zip(checkpoint.rows.iter());
+        let free = rows.filter(|(_, row)| was_free(row)).map(|(segment, _)| segment);
+        let candidates: Vec<u32> = free.take(most).collect();
         let place = (&self.uuid, self.geometry);
         let behind = |header: &PackHeader| header.sequence >= missing;
-        let found = first_packs(self.media, place, candidates, behind, Search::All).await?;
+        let found = first_packs(self.media, place, candidates.into_iter(), behind, Search::All).await?;
         let to_place = |header: PackHeader| {
             let segment = NextSegment { segment: header.segment, generation: header.generation };
             (header.head as usize, segment, 0)
@@ -508,7 +509,8 @@ fn tell(record: &layout::record::Record<'_>, entry: Entry, bounds: &Bounds) -> R
             let leaf = NodeId { level: LEAF_LEVEL, index: block };
             ensure(block < MAX_BLOCKS / NODE_ENTRIES as u64)?;
             ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;
-            Some(Told::Overlay { leaf: block, extra: record.header.extra, pairs })
+            let (extra, coding) = (record.header.extra, record.header.codec);
+            Some(Told::Overlay { leaf: block, extra, coding, payload: record.payload.into() })
         }
     })
 }

@@ -13,9 +13,10 @@ use layout::{Checkpoint, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{sync, with_room, write, write_copies, write_superblock};
+use crate::open::create::{sync, with_room, write, write_superblock};
 use crate::open::replay::PackPlace;
 use crate::open::slots::read_pages;
+use crate::open::whole::write_checkpoint;
 use crate::shared::Shared;
 
 /// What the medium did not take.
@@ -119,16 +120,14 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
     Ok(buf)
 }
 
-/// Writes both copies of a checkpoint again, the `first` one first. Returns the same as [`write_copies`].
+/// Writes both copies of a checkpoint again, the `first` one first. Returns the same as [`write_checkpoint`].
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
     (checkpoint, first): (&Checkpoint, usize),
 ) -> Result<[Option<Error>; 2], Error> {
-    let mut encoded = IoBuf::zeroed(Checkpoint::encoded_len(checkpoint.rows.len()));
-    checkpoint.encode(&mut encoded);
     // One is whole at any time: after growth they have more rows than what is there.
-    write_copies(media, superblock.geometry.checkpoint_offsets(checkpoint.number), first, encoded).await
+    write_checkpoint(media, superblock.geometry, checkpoint, first).await
 }
 
 impl<M: Media> Shared<M> {

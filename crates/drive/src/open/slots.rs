@@ -4,8 +4,8 @@ use futures::future::join_all;
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
-    BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentRow,
-    SegmentUse, Superblock,
+    BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse,
+    Superblock,
 };
 use media::{IoBuf, Media};
 use space::PACK_HARD_BYTES;
@@ -15,6 +15,8 @@ use crate::state::table::Table;
 
 /// Numbers of checkpoints are below this, so that they never overflow.
 const NUMBER_LIMIT: u64 = 1 << 62;
+/// Bytes of a checkpoint read at once.
+const READ_BYTES: u64 = 256 * 1024;
 /// Segments whose first pages are read at once.
 const SEGMENTS_AT_ONCE: usize = 64;
 /// A new drive hands out its lowest segments first: the search for traces of its first checkpoints covers these.
@@ -167,7 +169,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     let copy_to_write_first = usize::from(copy_of(newest, 0).is_some() && copy_of(newest, 1).is_none());
     let copies = [0, 1].into_iter().filter(|copy| copy_of(newest, *copy).is_some()).count();
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
-    let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows[..]);
+    let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows);
     let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
     let table = Table::of(newest, rows, whole, before);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
@@ -256,6 +258,33 @@ pub(crate) struct CopyRead {
     is_blank: bool,
 }
 
+/// Reads the checkpoint at `offset`, whose header page speaks of so many segments. It is read in pieces, and only as
+/// far as they are whole: what a header says takes no memory that the backing does not justify.
+pub(crate) async fn read_whole<M: Media>(
+    media: &M,
+    offset: u64,
+    segments: u32,
+) -> Result<Result<Checkpoint, DecodeError>, Error> {
+    let end = offset + Checkpoint::encoded_len(segments as usize) as u64;
+    let piece = |at: u64| READ_BYTES.min(end - at) as usize;
+    let first = read_patiently(media, offset, piece(offset)).await?;
+    let (mut checkpoint, mut table) = match Checkpoint::decode_header(&first) {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut at = offset + first.len() as u64;
+    let mut taken = table.take(&first[PAGE_BYTES..]);
+    while taken.is_ok() && at < end {
+        let bytes = read_patiently(media, at, piece(at)).await?;
+        taken = table.take(&bytes);
+        at += bytes.len() as u64;
+    }
+    Ok(taken.and_then(|()| table.finish()).map(|rows| {
+        checkpoint.rows = rows;
+        checkpoint
+    }))
+}
+
 /// Reads the checkpoint in one place.
 pub(crate) async fn read_copy<M: Media>(
     media: &M,
@@ -274,7 +303,7 @@ pub(crate) async fn read_copy<M: Media>(
     else {
         return Ok(CopyRead { checkpoint: None, summary, is_blank });
     };
-    let bytes = read_patiently(media, offset, Checkpoint::encoded_len(segments as usize)).await?;
+    let read = read_whole(media, offset, segments).await?;
     let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()
@@ -286,10 +315,10 @@ pub(crate) async fn read_copy<M: Media>(
             && found.validate(&geometry).is_ok()
     };
     let grown = |mut found: Checkpoint| {
-        found.rows.resize(geometry.segments() as usize, SegmentRow::BLANK);
+        found.rows.grow(geometry.segments() as usize);
         found
     };
-    let checkpoint = Checkpoint::decode(&bytes).ok().map(grown).filter(valid);
+    let checkpoint = read.ok().map(grown).filter(valid);
     Ok(CopyRead { checkpoint, summary, is_blank })
 }
 
@@ -323,7 +352,7 @@ pub(crate) async fn find_successor<M: Media>(
     let log_id = superblock.log_id();
     let place = (&log_id, superblock.geometry);
     let newer = |header: &PackHeader| header.checkpoint > checkpoint.number;
-    let found = first_packs(media, place, (0..until).collect(), newer, Search::OneWhole).await?;
+    let found = first_packs(media, place, 0..until, newer, Search::OneWhole).await?;
     Ok(found.first().map(|header| {
         let usage = checkpoint.rows.get(header.segment as usize).map_or(SegmentUse::Free, |row| row.usage);
         format!(
@@ -347,12 +376,13 @@ pub(crate) enum Search {
 pub(crate) async fn first_packs<M: Media>(
     media: &M,
     (uuid, geometry): (&[u8; 16], Geometry),
-    segments: Vec<u32>,
+    segments: impl Iterator<Item = u32>,
     wanted: impl Fn(&PackHeader) -> bool,
     search: Search,
 ) -> Result<Vec<PackHeader>, Error> {
     let mut found = Vec::new();
-    for some in segments.chunks(SEGMENTS_AT_ONCE) {
+    let mut segments = segments.peekable();
+    while segments.peek().is_some() {
         let look = async |segment: u32| {
             let start = geometry.segment_offset(segment);
             let page = read_pages(media, start, PAGE_BYTES).await.ok()?;
@@ -373,7 +403,9 @@ pub(crate) async fn first_packs<M: Media>(
             }
             None
         };
-        found.extend(join_all(some.iter().map(|segment| look(*segment))).await.into_iter().flatten());
+        found.extend(
+            join_all(segments.by_ref().take(SEGMENTS_AT_ONCE).map(&look)).await.into_iter().flatten(),
+        );
         if search == Search::OneWhole && !found.is_empty() {
             break;
         }

@@ -6,10 +6,8 @@
 //! leaves the drive as it was, or wiped. Then the newest checkpoint of the old incarnation is blanked: if the new
 //! superblock is lost, of which the backing may have taken one copy only, the old one leads to nothing any more.
 
-use std::collections::HashSet;
-
 use layout::geometry::validate_capacity;
-use layout::{Features, PAGE_BYTES, SegmentRow, SegmentUse, Superblock};
+use layout::{Features, PAGE_BYTES, Rows, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
@@ -19,6 +17,7 @@ use crate::open::rewrite::rewrite_checkpoint;
 use crate::open::slots::{
     Copies, Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock,
 };
+use crate::open::whole::write_checkpoint;
 use crate::shared::Drive;
 use crate::state::policy::policy_of;
 
@@ -84,15 +83,15 @@ impl<M: Media> Drive<M> {
         // Above any that was there: leftovers of an incarnation must not be taken for what this one writes.
         superblock.incarnation += copies.wipes_ahead + 1;
         superblock.update += 1;
-        let rows = (0..superblock.geometry.segments()).map(|segment| match bad.contains(&segment) {
+        let mut rows = Rows::blank(superblock.geometry.segments() as usize);
+        for segment in bad {
             // What took no write takes none after a wipe.
-            true => SegmentRow { usage: SegmentUse::Bad, ..SegmentRow::BLANK },
-            false => SegmentRow::BLANK,
-        });
-        let checkpoint = empty_checkpoint(&superblock, number, rows.collect());
+            rows[segment as usize].usage = SegmentUse::Bad;
+        }
+        let checkpoint = empty_checkpoint(&superblock, number, rows);
         // Of each, one copy is enough.
         let geometry = superblock.geometry;
-        let of_checkpoint = write_copies(media, geometry.checkpoint_offsets(number), 0, checkpoint).await?;
+        let of_checkpoint = write_checkpoint(media, geometry, &checkpoint, 0).await?;
         let of_checkpoint = with_room(of_checkpoint)?;
         // From the first copy on it is wiped, even if there is no room for the second.
         let of_superblock = write_superblock(media, &superblock).await?;
@@ -154,7 +153,7 @@ struct Spare {
     /// Bytes written to the backing according to the newest one.
     written_bytes: u64,
     /// Segments that take no writes.
-    bad: HashSet<u32>,
+    bad: Vec<u32>,
 }
 
 /// Finds a place for a checkpoint. One that cannot be read at the moment is not overwritten if it may be the newest.
@@ -164,7 +163,7 @@ async fn spare_number<M: Media>(
     superblock: &Superblock,
     wipes_ahead: u64,
 ) -> Result<Spare, Error> {
-    let empty = |number| Spare { number, written_bytes: 0, bad: HashSet::new() };
+    let empty = |number| Spare { number, written_bytes: 0, bad: Vec::new() };
     match read_checkpoint(media, superblock).await {
         Ok(Found { checkpoint, alone, unread, copy_to_write_first, .. }) => {
             if media.may_show_unsynced() {
@@ -173,7 +172,7 @@ async fn spare_number<M: Media>(
             }
             let number = checkpoint.number;
             let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;
-            let bad = (0..).zip(&checkpoint.rows).filter(|(_, row)| row.usage == SegmentUse::Bad);
+            let bad = checkpoint.rows.used().filter(|(_, row)| row.usage == SegmentUse::Bad);
             Ok(Spare {
                 number: if is_older { number + 2 } else { number + 1 },
                 written_bytes: checkpoint.counters.physical_written_bytes,

@@ -5,30 +5,30 @@ use std::sync::Arc;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Segments per piece of memory. A drive that grows adds pieces.
-const PINS_A_CHUNK: u32 = if cfg!(loom) { 2 } else { 4096 };
+const PINS_A_CHUNK: u32 = if cfg!(loom) { 2 } else { 256 };
 
-/// Readers of each segment.
+/// Readers of each segment. Pieces in which no segment was ever read: `None`.
 #[derive(Debug, Default)]
-pub(crate) struct Pins(Vec<Arc<[AtomicU32]>>);
+pub(crate) struct Pins(Vec<Option<Arc<[AtomicU32]>>>);
 
 impl Pins {
     pub(crate) fn grow(&mut self, segments: u32) {
-        let chunk = || (0..PINS_A_CHUNK).map(|_| AtomicU32::new(0)).collect();
-        self.0.resize_with(segments.div_ceil(PINS_A_CHUNK) as usize, chunk);
-    }
-
-    fn chunk(&self, segment: u32) -> &Arc<[AtomicU32]> {
-        &self.0[(segment / PINS_A_CHUNK) as usize]
+        self.0.resize_with(segments.div_ceil(PINS_A_CHUNK) as usize, || None);
     }
 
     pub(crate) fn is_pinned(&self, segment: u32) -> bool {
         // Pairs with the release in `Drop`: everything the reader did happens before the segment is handed out again.
-        self.chunk(segment)[(segment % PINS_A_CHUNK) as usize].load(Ordering::Acquire) > 0
+        let chunk = &self.0[(segment / PINS_A_CHUNK) as usize];
+        chunk
+            .as_ref()
+            .is_some_and(|chunk| chunk[(segment % PINS_A_CHUNK) as usize].load(Ordering::Acquire) > 0)
     }
 
     /// Pins are taken only inside the drive's lock, of segments that hold something live.
-    pub(crate) fn pin(&self, segment: u32) -> Pin {
-        let (chunk, index) = (self.chunk(segment).clone(), segment % PINS_A_CHUNK);
+    pub(crate) fn pin(&mut self, segment: u32) -> Pin {
+        let blank = || (0..PINS_A_CHUNK).map(|_| AtomicU32::new(0)).collect();
+        let chunk = self.0[(segment / PINS_A_CHUNK) as usize].get_or_insert_with(blank).clone();
+        let index = segment % PINS_A_CHUNK;
         chunk[index as usize].fetch_add(1, Ordering::Relaxed);
         Pin { chunk, index }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use layout::pack::HEADS;
-use layout::{Entry, Geometry, Head, SegmentRow, SegmentUse, UNIT_BYTES};
+use layout::{Entry, Geometry, Head, Rows, SegmentRow, SegmentUse, UNIT_BYTES};
 use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
@@ -13,6 +13,8 @@ use crate::state::core::first_broken;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
 use crate::state::sample::Random;
+use crate::state::segment_set::SegmentSet;
+use crate::state::segment_table::SegmentTable;
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +61,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    const BLANK: Segment = Segment {
+    /// A segment that was never used.
+    pub(crate) const BLANK: Segment = Segment {
         live_units: 0,
         repackable_units: 0,
-        filled_units: 0,
+        // Set to 0 when it is taken. If the log shows that an earlier run did so, it is not known.
+        filled_units: UNKNOWN,
         generation: 0,
         last_sequence: 0,
         state: State::Free,
@@ -134,10 +138,10 @@ impl Segment {
 
 pub(crate) struct Segments {
     geometry: Geometry,
-    table: Vec<Segment>,
+    table: SegmentTable,
     pages: RowPages,
     /// Handed out lowest number first, so that a file stays compact and recovery knows where to search.
-    free: BTreeSet<u32>,
+    free: SegmentSet,
     /// Freed while being read.
     waiting: Vec<u32>,
     /// Sealed ones without anything live.
@@ -175,9 +179,9 @@ impl Segments {
     pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
         let mut segments = Segments {
             geometry,
-            table: Vec::new(),
+            table: SegmentTable::default(),
             pages: RowPages::default(),
-            free: BTreeSet::new(),
+            free: SegmentSet::default(),
             waiting: Vec::new(),
             dead: BTreeSet::new(),
             set_aside: Vec::new(),
@@ -203,7 +207,8 @@ impl Segments {
     fn set_geometry(&mut self, geometry: Geometry) {
         let count = geometry.segments();
         self.geometry = geometry;
-        self.table.resize(count as usize, Segment::BLANK);
+        self.table.grow(count);
+        self.free.grow(count);
         self.pages.resize(count as usize);
         self.pins.grow(count);
         self.data_bytes_max = match self.planted.has(PlantedBug::ReserveForgotten) {
@@ -223,15 +228,16 @@ impl Segments {
     pub(crate) fn grow(&mut self, geometry: Geometry) {
         let before = self.count();
         self.set_geometry(geometry);
-        self.free.extend(before..self.count());
+        self.free.insert_from(before, self.count());
     }
 
     /// Takes over the rows of a checkpoint. They count as changed unless all of them are on the medium.
-    pub(crate) fn load(&mut self, rows: &[SegmentRow], are_all: bool) {
+    pub(crate) fn load(&mut self, rows: &Rows, are_all: bool) {
         if are_all {
             self.pages.loaded();
         }
-        for (segment, row) in self.table.iter_mut().zip(rows) {
+        for (segment, row) in rows.used() {
+            let segment = self.table.get_mut(segment);
             segment.live_units = row.live_units;
             segment.repackable_units = row.repackable_units;
             segment.filled_units = UNKNOWN;
@@ -244,39 +250,48 @@ impl Segments {
                 SegmentUse::Bad => State::Bad,
             };
         }
-        self.live_units = self.table.iter().map(|s| u64::from(s.live_units)).sum();
-        self.repackable_units = self.table.iter().map(|s| u64::from(s.repackable_units)).sum();
+        self.live_units = self.known().map(|(_, s)| u64::from(s.live_units)).sum();
+        self.repackable_units = self.known().map(|(_, s)| u64::from(s.repackable_units)).sum();
         self.dead = self.all(Segment::is_dead).collect();
         self.set_aside = self.all(Segment::is_set_aside).collect();
     }
 
     /// Builds the list of free segments, after loading and roll-forward have found the used ones.
     pub(crate) fn list_free(&mut self) {
-        self.free = self.all(|s| s.state == State::Free).collect();
+        let mut free = SegmentSet::all(self.count());
+        self.all(|s| s.state != State::Free).for_each(|segment| _ = free.remove(segment));
+        self.free = free;
     }
 
-    fn all(&self, is: impl Fn(&Segment) -> bool) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.table).filter(move |(_, s)| is(s)).map(|(segment, _)| segment)
+    /// Segments in rising order. Most of those that were never used are left out: all segments that are not here are
+    /// free, and nothing is known of them.
+    pub(crate) fn known(&self) -> impl DoubleEndedIterator<Item = (u32, &Segment)> {
+        self.table.known()
+    }
+
+    /// Of the known segments, those with a property that no segment has that was never used.
+    fn all(&self, is: impl Fn(&Segment) -> bool) -> impl DoubleEndedIterator<Item = u32> {
+        self.known().filter(move |(_, s)| is(s)).map(|(segment, _)| segment)
     }
 
     pub(crate) fn count(&self) -> u32 {
-        self.table.len() as u32
+        self.table.len()
     }
 
     pub(crate) fn get(&self, segment: u32) -> &Segment {
-        &self.table[segment as usize]
+        self.table.get(segment)
     }
 
     /// For changes of what is not part of a row.
     pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
-        &mut self.table[segment as usize]
+        self.table.get_mut(segment)
     }
 
     /// For changes of the row.
     fn row_mut(&mut self, segment: u32) -> &mut Segment {
         let table = &self.table;
         self.pages.touch(segment, |range| rows_of(table, range));
-        &mut self.table[segment as usize]
+        self.table.get_mut(segment)
     }
 
     /// Returns the segment of a record. Entries come from the map and were checked when it was read.
@@ -302,7 +317,7 @@ impl Segments {
 
     /// Updates the list of dead segments after a change.
     fn note_death(&mut self, segment: u32) {
-        match self.table[segment as usize].is_dead() {
+        match self.table.get(segment).is_dead() {
             true => self.dead.insert(segment),
             false => self.dead.remove(&segment),
         };
@@ -382,7 +397,7 @@ impl Segments {
         row.last_sequence = last_sequence;
     }
 
-    pub(crate) fn pin(&self, segment: u32) -> Pin {
+    pub(crate) fn pin(&mut self, segment: u32) -> Pin {
         self.pins.pin(segment)
     }
 
@@ -454,11 +469,12 @@ impl Segments {
 
     /// Part of [`Core::broken_invariant`](crate::state::core::Core::broken_invariant).
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
-        let lists = self.free.len() + self.waiting.len() + self.set_aside.len();
+        let (segments, free) = (self.table.len() as usize, self.free.len() as usize);
+        let lists = free + self.waiting.len() + self.set_aside.len();
         first_broken(&[
-            (lists <= self.table.len(), "a segment is on two lists"),
-            (self.dead.len() <= self.table.len(), "there are more dead segments than segments"),
-            (self.discards as usize <= self.free.len(), "more segments can be discarded than are free"),
+            (lists <= segments, "a segment is on two lists"),
+            (self.dead.len() <= segments, "there are more dead segments than segments"),
+            (self.discards as usize <= free, "more segments can be discarded than are free"),
         ])
     }
 
@@ -473,8 +489,8 @@ impl Segments {
         if self.discards == 0 {
             return None;
         }
-        let segment = self.free.iter().rev().copied().find(|s| self.get(*s).discard)?;
-        self.free.remove(&segment);
+        let segment = self.all(|s| s.discard).rev().find(|s| self.free.contains(*s))?;
+        self.free.remove(segment);
         assert!(self.get(segment).state == State::Free && self.get(segment).live_units == 0);
         self.get_mut(segment).discard = false;
         self.discards -= 1;
@@ -502,7 +518,7 @@ impl Segments {
     /// Another checkpoint is durable: what the one before it freed may be discarded, if it is still free.
     pub(crate) fn let_discard(&mut self) {
         for segment in std::mem::take(&mut self.kept_for_fallback) {
-            let row = &mut self.table[segment as usize];
+            let row = self.table.get_mut(segment);
             let is_free = row.state == State::Free;
             if is_free && !row.discard || row.state == State::Waiting {
                 row.discard = true;
@@ -512,7 +528,7 @@ impl Segments {
     }
 
     pub(crate) fn free_count(&self) -> u32 {
-        self.free.len() as u32
+        self.free.len()
     }
 
     /// Returns whether the host may get another segment.
@@ -570,8 +586,8 @@ impl Segments {
 
     /// Of all segments that hold something live, the newest pack of the one whose newest pack is oldest.
     pub(crate) fn oldest_sequence(&self) -> u64 {
-        let live = self.table.iter().filter(|row| row.live_units > 0);
-        live.map(|row| row.last_sequence).min().unwrap_or(u64::MAX)
+        let live = self.known().filter(|(_, row)| row.live_units > 0);
+        live.map(|(_, row)| row.last_sequence).min().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn live_units(&self) -> u64 {
@@ -593,7 +609,7 @@ impl Segments {
         assert!(matches!(state, State::Damaged | State::Bad));
         if !self.get(segment).is_set_aside() {
             self.set_aside.push(segment);
-            if self.free.remove(&segment) {
+            if self.free.remove(segment) {
                 self.discards -= u32::from(self.get(segment).discard);
             }
         }
@@ -694,7 +710,7 @@ impl Segments {
     pub(crate) fn page_at_cut(&self, page: usize) -> Page {
         match self.pages.at_cut(page) {
             Some(rows) => rows.clone(),
-            None => rows_of(&self.table, layout::table::page_rows(page, self.table.len())),
+            None => rows_of(&self.table, layout::table::page_rows(page, self.count() as usize)),
         }
     }
 
@@ -721,6 +737,6 @@ impl Segments {
     }
 }
 
-fn rows_of(table: &[Segment], range: Range<usize>) -> Page {
-    table[range.start..range.end.min(table.len())].iter().map(Segment::row).collect()
+fn rows_of(table: &SegmentTable, range: Range<usize>) -> Page {
+    (range.start as u32..table.len().min(range.end as u32)).map(|segment| table.get(segment).row()).collect()
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use layout::table::{encode_page, table_crc};
-use layout::{Checkpoint, PAGE_BYTES, SegmentRow};
+use layout::{Checkpoint, PAGE_BYTES, Rows};
 use media::IoBuf;
 
 use crate::state::segments::Segments;
@@ -15,8 +15,24 @@ pub(crate) const COPIES: usize = 2;
 /// Most pages in one write.
 const RUN_PAGES: usize = 64;
 
-/// Part of a checkpoint: offset from the beginning of its copy, and bytes.
-pub(crate) type Part = (u64, Arc<IoBuf>);
+/// A checkpoint that is being written to its places.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    pub(crate) number: u64,
+    header: Box<[u8; PAGE_BYTES]>,
+    /// The checkpoint that each place holds: it lacks the pages that changed later.
+    since: [u64; COPIES],
+}
+
+/// Part of a checkpoint.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Offset from the beginning of its copy.
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: Arc<IoBuf>,
+    /// Page of the place that follows it.
+    pub(crate) next: usize,
+}
 
 /// Contents of the places.
 #[derive(Debug)]
@@ -34,9 +50,9 @@ impl Table {
     /// the other slot hold the checkpoint before, if its rows are given.
     pub(crate) fn of(
         number: u64,
-        rows: &[SegmentRow],
+        rows: &Rows,
         whole: [bool; COPIES],
-        before: [Option<&[SegmentRow]>; COPIES],
+        before: [Option<&Rows>; COPIES],
     ) -> Table {
         let pages = layout::table::table_pages(rows.len());
         let mut table =
@@ -44,9 +60,8 @@ impl Table {
         let mut page_bytes = [0; PAGE_BYTES];
         let known = before.iter().flatten().find(|before| before.len() == rows.len());
         for page in 0..pages {
-            let range = layout::table::page_rows(page, rows.len());
-            table.crcs[page] = encode_page(page, &rows[range.clone()], &mut page_bytes);
-            let same = known.is_some_and(|before| before[range.clone()] == rows[range]);
+            table.crcs[page] = encode_page(page, rows.page(page), &mut page_bytes);
+            let same = known.is_some_and(|before| before.page(page) == rows.page(page));
             table.changed_at[page] = if same { number.saturating_sub(1) } else { number };
         }
         let slot = (number % SLOTS as u64) as usize;
@@ -72,28 +87,52 @@ impl Table {
         self.changed_at[page] = number;
     }
 
-    /// Returns the parts of a checkpoint that its places lack, for each copy. `header` has no rows: the table is that
-    /// of the segments' cut.
-    pub(crate) fn encode(&mut self, header: &Checkpoint, segments: &Segments) -> [Vec<Part>; COPIES] {
-        let slot = (header.number % SLOTS as u64) as usize;
-        let oldest = self.written_at[slot].into_iter().min().unwrap_or(0);
-        let mut pages: Vec<Option<Box<[u8]>>> = vec![None; self.changed_at.len()];
-        for (page, bytes) in pages.iter_mut().enumerate() {
+    /// Encodes a checkpoint's header page. `header` has no rows: the table is that of the segments' cut, which must not
+    /// change from here on.
+    pub(crate) fn begin_writing(&mut self, header: &Checkpoint, segments: &Segments) -> Writing {
+        let since = self.written_at[(header.number % SLOTS as u64) as usize];
+        let oldest = since.into_iter().min().unwrap_or(0);
+        let mut page_bytes = [0; PAGE_BYTES];
+        for page in 0..self.changed_at.len() {
             if self.changed_at[page] > oldest {
-                let mut encoded = vec![0; PAGE_BYTES].into_boxed_slice();
-                self.crcs[page] = encode_page(page, &segments.page_at_cut(page), &mut encoded);
-                *bytes = Some(encoded);
+                self.crcs[page] = encode_page(page, &segments.page_at_cut(page), &mut page_bytes);
             }
         }
-        let mut first = vec![0; PAGE_BYTES].into_boxed_slice();
-        header.encode_header(segments.count(), table_crc(&self.crcs), &mut first);
-        std::array::from_fn(|copy| {
-            let written_at = self.written_at[slot][copy];
-            let lacks = (0..pages.len()).filter(|page| self.changed_at[*page] > written_at);
-            let mut places: Vec<(usize, &[u8])> = vec![(0, &first)];
-            places.extend(lacks.filter_map(|page| Some((page + 1, pages[page].as_deref()?))));
-            parts(&places)
-        })
+        header.encode_header(segments.count(), table_crc(&self.crcs), &mut page_bytes);
+        Writing { number: header.number, header: Box::new(page_bytes), since }
+    }
+
+    /// Returns the next part of a checkpoint that one of its places lacks, at or behind page `from` of the place: the
+    /// header is page 0, the table begins with page 1. Parts are small, so that a large table takes no memory as a
+    /// whole. `None` behind the last.
+    pub(crate) fn part(
+        &self,
+        writing: &Writing,
+        copy: usize,
+        from: usize,
+        segments: &Segments,
+    ) -> Option<Part> {
+        let is_lacking = |page: &usize| match page.checked_sub(1) {
+            None => true,
+            Some(page) => self.changed_at[page] > writing.since[copy],
+        };
+        let pages = self.changed_at.len();
+        let first = (from..=pages).find(is_lacking)?;
+        let len = (first..=pages).take(RUN_PAGES).take_while(is_lacking).count();
+        let mut bytes = IoBuf::zeroed(len * PAGE_BYTES);
+        for (page, out) in (first..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
+            match page.checked_sub(1) {
+                None => out.copy_from_slice(&*writing.header),
+                Some(page) => {
+                    let crc = encode_page(page, &segments.page_at_cut(page), out);
+                    debug_assert_eq!(
+                        crc, self.crcs[page],
+                        "a page of the table changed under its checkpoint"
+                    );
+                }
+            }
+        }
+        Some(Part { offset_bytes: (first * PAGE_BYTES) as u64, bytes: Arc::new(bytes), next: first + len })
     }
 
     /// A place is about to be written.
@@ -105,21 +144,4 @@ impl Table {
     pub(crate) fn end_place(&mut self, number: u64, copy: usize) {
         self.written_at[(number % SLOTS as u64) as usize][copy] = number;
     }
-}
-
-/// Joins pages that follow each other.
-fn parts(places: &[(usize, &[u8])]) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut rest = places;
-    while let Some((first, _)) = rest.first() {
-        let len = rest.iter().zip(*first..).take(RUN_PAGES).take_while(|((at, _), page)| at == page).count();
-        let (run, after) = rest.split_at(len);
-        let mut buf = IoBuf::zeroed(len * PAGE_BYTES);
-        for ((_, bytes), out) in run.iter().zip(buf.chunks_exact_mut(PAGE_BYTES)) {
-            out.copy_from_slice(bytes);
-        }
-        parts.push(((first * PAGE_BYTES) as u64, Arc::new(buf)));
-        rest = after;
-    }
-    parts
 }

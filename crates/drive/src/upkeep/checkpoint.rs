@@ -11,7 +11,7 @@ use std::sync::Arc;
 use layout::record::RECORD_HEADER_BYTES;
 use layout::table::page_of;
 use layout::{
-    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, SegmentUse,
+    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, Rows, SegmentUse,
 };
 use media::Media;
 use space::UNWRITTEN_MAX_BYTES;
@@ -25,7 +25,7 @@ use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
 use crate::state::segments::{Claim, State};
-use crate::state::table::{COPIES, Part};
+use crate::state::table::{COPIES, Writing};
 
 /// Nodes written in one critical section.
 const NODES_A_STEP: usize = 64;
@@ -212,9 +212,8 @@ impl Core {
         }
     }
 
-    /// Returns the number of the checkpoint and what is to be written of it, for each copy. Everything it points to
-    /// is durable.
-    fn encode_checkpoint(&mut self, entropy: u64) -> Option<(u64, [Vec<Part>; COPIES])> {
+    /// Encodes the header of the checkpoint. Everything it points to is durable.
+    fn encode_checkpoint(&mut self, entropy: u64) -> Option<Writing> {
         let mut progress = self.in_progress.take()?;
         progress.is_placed = true;
         for &segment in &progress.dead {
@@ -242,12 +241,11 @@ impl Core {
             superblock_update: self.superblock.update,
             heads: progress.heads,
             counters: progress.counters,
-            rows: Vec::new(),
+            rows: Rows::default(),
         };
-        let parts = self.table.encode(&header, &self.segments);
-        let number = progress.number;
+        let writing = self.table.begin_writing(&header, &self.segments);
         self.in_progress = Some(progress);
-        Some((number, parts))
+        Some(writing)
     }
 
     /// The checkpoint is durable: what it freed may be used again.
@@ -427,19 +425,20 @@ impl<M: Media> Shared<M> {
             }
             (core.encode_checkpoint(self.entropy), core.superblock.geometry)
         };
-        let Some((number, parts)) = encoded else { return Ok(Attempt::Committed) };
+        let Some(writing) = encoded else { return Ok(Attempt::Committed) };
+        let number = writing.number;
         let mut written = [false; COPIES];
         let mut failure = None;
-        for (copy, parts) in parts.into_iter().enumerate() {
+        for (copy, is_written) in written.iter_mut().enumerate() {
             self.core().table.begin_place(number, copy);
             let start = geometry.checkpoint_offset((number % 2) as usize, copy);
-            match self.write_parts(start, parts).await {
-                Ok(()) => written[copy] = true,
+            match self.write_parts(start, &writing, copy).await {
+                Ok(()) => *is_written = true,
                 // If there was no room, it is written again completely when there is.
                 Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
                 Err(error) => failure = Some(error),
             }
-            self.core().note_copy(start, written[copy]);
+            self.core().note_copy(start, *is_written);
         }
         if let Some(error) = failure {
             let mut core = self.core();
@@ -469,12 +468,18 @@ impl<M: Media> Shared<M> {
     }
 
     /// Writes the parts of a copy of a checkpoint, one after the other.
-    async fn write_parts(self: &Arc<Self>, start: u64, parts: Vec<Part>) -> Result<(), Error> {
-        for (at, buf) in parts {
-            let len = buf.len() as u64;
-            self.write_to_end(start + at, buf).await?;
+    async fn write_parts(self: &Arc<Self>, start: u64, writing: &Writing, copy: usize) -> Result<(), Error> {
+        let mut from = 0;
+        loop {
+            let part = {
+                let core = self.core();
+                core.table.part(writing, copy, from, &core.segments)
+            };
+            let Some(part) = part else { return Ok(()) };
+            let len = part.bytes.len() as u64;
+            self.write_to_end(start + part.offset_bytes, part.bytes).await?;
             self.core().counters.map_written_bytes += len;
+            from = part.next;
         }
-        Ok(())
     }
 }

@@ -143,13 +143,14 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
                 superblock_update: n.7,
                 heads,
                 counters,
-                rows,
+                rows: rows.into(),
             }
         })
 }
 
 /// A checkpoint with these rows, and nothing else in it.
 pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
+    let rows = rows.into();
     Checkpoint {
         uuid: [7; 16],
         number: 1,

@@ -30,7 +30,7 @@ impl Drop for Case {
         if std::thread::panicking() {
             let Case { target, seed, number } = self;
             eprintln!(
-                "repeat with PUMICE_FUZZ_SEED={seed} PUMICE_FUZZ_CASE={number} cargo test -p {} --test fuzz {target}",
+                "repeat with PUMICE_FUZZ_SEED={seed} PUMICE_FUZZ_CASE={number} cargo test -p {} {target}",
                 env!("CARGO_PKG_NAME")
             );
         }
@@ -48,15 +48,20 @@ pub(crate) fn fuzz(target: &'static str, seeds: &[Vec<u8>], run: fn(&[u8])) {
         None => (0..CASES_MAX, Duration::from_secs_f64(setting("PUMICE_FUZZ_SECONDS").unwrap_or(SECONDS))),
     };
     let start = Instant::now();
+    let mut count = 0;
     for number in cases {
         // A generator for each case: a case can be repeated without those before it.
         let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let case = Case { target, seed, number };
         run(&mutate::mutate(seeds, &mut rng));
         drop(case);
+        count += 1;
         if start.elapsed() >= limit {
             break;
         }
+    }
+    if setting::<f64>("PUMICE_FUZZ_SECONDS").is_some() {
+        eprintln!("{target}: {count} cases in {:.0} s, seed {seed}", start.elapsed().as_secs_f64());
     }
 }
 

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::negotiation::{Negotiated, Replies, negotiate};
+use super::negotiation::{Negotiated, Replies, choose, greet, start_tls};
+use super::tls::ClientTls;
 use super::uri::{ExportUri, UriAddress};
 use super::{protocol, take};
 use crate::protocol as wire;
@@ -35,24 +36,30 @@ const SURVEYED_BYTES_MAX: u64 = 1 << 50;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both directions of a stream.
-struct Stream {
-    reader: BufReader<Box<dyn Read + Send>>,
-    writer: Box<dyn Write + Send>,
+pub(crate) trait Duplex: Read + Write + Send {
+    /// Says farewell. Nothing is sent behind it.
+    fn close(&mut self) {}
 }
+
+impl Duplex for TcpStream {}
+impl Duplex for UnixStream {}
+
+/// A stream with buffered reads.
+struct Stream(BufReader<Box<dyn Duplex>>);
 
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(buf)
+        self.0.read(buf)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.writer.write(buf)
+        self.0.get_mut().write(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        self.0.get_mut().flush()
     }
 }
 
@@ -75,40 +82,48 @@ struct Chunk {
 }
 
 impl Connection {
-    /// Connects to an export.
+    /// Connects to an export. `tls` is needed for URIs that ask for TLS ([`ExportUri::has_tls`]); other ones do without.
     ///
     /// # Errors
-    /// As [`negotiate`], or if the server cannot be reached or does not respond for a minute.
-    pub fn open(export: &ExportUri) -> io::Result<Connection> {
-        let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write + Send>) = match &export.address {
+    /// As [`negotiate`](super::negotiate), or if the server cannot be reached, does not respond for a minute, or cannot
+    /// prove that it is the one that the URI names.
+    pub fn open(export: &ExportUri, tls: Option<&ClientTls>) -> io::Result<Connection> {
+        let mut stream: Box<dyn Duplex> = match &export.address {
             UriAddress::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                (Box::new(stream.try_clone()?), Box::new(stream))
+                Box::new(stream)
             }
             UriAddress::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                (Box::new(stream.try_clone()?), Box::new(stream))
+                Box::new(stream)
             }
         };
-        Connection::over(reader, writer, &export.name)
+        let Some(name) = &export.tls_name else { return Connection::over(stream, &export.name) };
+        let tls =
+            tls.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no configuration of TLS"))?;
+        // Not buffered: nothing that was sent in plain text may count as sent within TLS.
+        greet(&mut stream)?;
+        start_tls(&mut stream)?;
+        Connection::after_greeting(tls.connect(name.clone(), stream)?, &export.name)
     }
 
-    /// Negotiates for the export `name` over a stream whose directions are given.
+    /// Negotiates for the export `name` over a stream.
     ///
     /// # Errors
-    /// As [`negotiate`].
-    pub(crate) fn over(
-        reader: Box<dyn Read + Send>,
-        writer: Box<dyn Write + Send>,
-        name: &str,
-    ) -> io::Result<Connection> {
-        let mut stream = Stream { reader: BufReader::new(reader), writer };
-        let negotiated = negotiate(&mut stream, name, Replies::Structured)?;
+    /// As [`negotiate`](super::negotiate).
+    pub(crate) fn over(mut stream: Box<dyn Duplex>, name: &str) -> io::Result<Connection> {
+        greet(&mut stream)?;
+        Connection::after_greeting(stream, name)
+    }
+
+    fn after_greeting(stream: Box<dyn Duplex>, name: &str) -> io::Result<Connection> {
+        let mut stream = Stream(BufReader::new(stream));
+        let negotiated = choose(&mut stream, name, Replies::Structured)?;
         Ok(Connection { stream, negotiated, cookie: 0, broken: false, chunks: 0 })
     }
 
@@ -139,7 +154,8 @@ impl Connection {
         self.cookie += 1;
         self.chunks = 0;
         let cookie = self.cookie;
-        self.stream.write_all(&RequestHeader { flags, command, cookie, offset, length }.encode())
+        self.stream.write_all(&RequestHeader { flags, command, cookie, offset, length }.encode())?;
+        self.stream.flush()
     }
 
     /// Reads the header of a simple reply. Returns its error code, if any.
@@ -320,5 +336,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Sent as a courtesy; a server that is gone does not need it.
         let _ = self.request(0, wire::CMD_DISC, 0, 0);
+        self.stream.0.get_mut().close();
     }
 }

@@ -37,6 +37,12 @@ pub enum Replies {
 /// # Errors
 /// Errors of the stream. `InvalidData` with the reason if the server refuses, or is not an NBD server.
 pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies) -> io::Result<Negotiated> {
+    greet(stream)?;
+    choose(stream, name, replies)
+}
+
+/// Reads the greeting and answers it.
+pub(super) fn greet(stream: &mut (impl Read + Write)) -> io::Result<()> {
     let mut client = Client { stream, replies: 0 };
     if u64::from_be_bytes(client.take()?) != wire::INIT_MAGIC
         || u64::from_be_bytes(client.take()?) != wire::OPTS_MAGIC
@@ -46,7 +52,25 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
     if u16::from_be_bytes(client.take()?) & wire::FLAG_FIXED_NEWSTYLE == 0 {
         return Err(protocol("the server does not speak fixed newstyle"));
     }
-    client.stream.write_all(&wire::FLAG_C_FIXED_NEWSTYLE.to_be_bytes())?;
+    client.stream.write_all(&wire::FLAG_C_FIXED_NEWSTYLE.to_be_bytes())
+}
+
+/// Asks for TLS. When this returns, the server expects the TLS handshake.
+pub(super) fn start_tls(stream: &mut (impl Read + Write)) -> io::Result<()> {
+    let reply = Client { stream, replies: 0 }.option(wire::OPT_STARTTLS, &[])?;
+    match reply.kind {
+        wire::REP_ACK => Ok(()),
+        kind => Err(protocol(format!("the server has no TLS (error {kind:#x})"))),
+    }
+}
+
+/// Negotiates for the export `name` after the greeting, and TLS if there is any.
+pub(super) fn choose(
+    stream: &mut (impl Read + Write),
+    name: &str,
+    replies: Replies,
+) -> io::Result<Negotiated> {
+    let mut client = Client { stream, replies: 0 };
     let mut found = Negotiated::default();
     if replies == Replies::Structured {
         found.is_structured = client.option(wire::OPT_STRUCTURED_REPLY, &[])?.kind == wire::REP_ACK;
@@ -138,7 +162,7 @@ impl<S: Read + Write> Client<'_, S> {
         match reply.kind {
             wire::REP_ACK => Ok(size_bytes),
             wire::REP_ERR_UNKNOWN => Err(protocol(format!("no export named {name:?}"))),
-            wire::REP_ERR_TLS_REQD => Err(protocol("the server requires TLS, which is not supported")),
+            wire::REP_ERR_TLS_REQD => Err(protocol("the server requires TLS: write nbds:// or nbds+unix://")),
             kind if said.is_empty() => Err(protocol(format!("the server refuses (error {kind:#x})"))),
             _ => Err(protocol(format!("the server refuses: {said}"))),
         }

@@ -60,23 +60,53 @@ impl AsyncWrite for Script<'_> {
 /// If no tokio runtime can be created.
 #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
 pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, Result<(), ConnectionError>) {
-    thread_local! {
-        static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .expect("a runtime without sockets needs nothing that can fail");
-    }
+    let shared = Shared::new(exports(yields), ServerConfig::default()).expect("the default is valid");
+    run_over(&shared, sent, chunk_bytes)
+}
+
+thread_local! {
+    #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+    pub(super) static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime without sockets needs nothing that can fail");
+}
+
+/// The export of all sessions.
+pub(super) fn exports(yields: bool) -> Vec<Export<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, 512));
     device.yield_once(yields);
-    let export =
-        Export { name: "memory".to_owned(), description: String::new(), device, access: Access::Everyone };
-    let shared = Shared::new(vec![export], ServerConfig::default()).expect("the default is valid");
+    vec![Export { name: "memory".to_owned(), description: String::new(), device, access: Access::Everyone }]
+}
+
+/// Runs a connection that receives `sent`. Returns the output of the server and the result of the connection.
+pub(super) fn run_over(
+    shared: &Shared<MemoryDevice>,
+    sent: &[u8],
+    chunk_bytes: usize,
+) -> (Vec<u8>, Result<(), ConnectionError>) {
     let trigger = ShutdownTrigger::new();
     let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };
     let result = RUNTIME.with(|runtime| {
-        runtime.block_on(serve_connection(&mut script, Peer::Unknown, &shared, trigger.subscribe()))
+        runtime.block_on(serve_connection(&mut script, Peer::Unknown, shared, trigger.subscribe()))
     });
     (script.answers, result)
+}
+
+/// The flags that a client sends first.
+pub(super) fn greeting_flags() -> [u8; 4] {
+    (FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes()
+}
+
+/// The options of negotiations with simple and with structured replies.
+pub(super) fn negotiations() -> [Vec<u8>; 2] {
+    let query = InfoQuery { export: String::new(), infos: Vec::new() };
+    let contexts =
+        MetaContextQuery { export: String::new(), queries: vec![CONTEXT_BASE_ALLOCATION.to_owned()] };
+    let simple = vec![ClientOption::Go(query.clone())];
+    let structured =
+        vec![ClientOption::StructuredReply, ClientOption::SetMetaContext(contexts), ClientOption::Go(query)];
+    [simple, structured].map(|options| options.iter().flat_map(ClientOption::encode).collect())
 }
 
 /// Fuzz target: a whole connection on arbitrary bytes. The first byte is the mode:
@@ -86,21 +116,12 @@ pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, R
 /// - bit 7: whether requests yield once before they complete
 pub fn fuzz_session(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
-    let query = InfoQuery { export: String::new(), infos: Vec::new() };
-    let contexts =
-        MetaContextQuery { export: String::new(), queries: vec![CONTEXT_BASE_ALLOCATION.to_owned()] };
-    let simple = [ClientOption::Go(query.clone())];
-    let structured =
-        [ClientOption::StructuredReply, ClientOption::SetMetaContext(contexts), ClientOption::Go(query)];
-    let flags = (FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes();
-    let encode = |options: &[ClientOption]| -> Vec<u8> {
-        flags.into_iter().chain(options.iter().flat_map(ClientOption::encode)).collect()
-    };
+    let [simple, structured] = negotiations();
     let mut sent = match mode & 3 {
         0 => Vec::new(),
-        1 => flags.to_vec(),
-        2 => encode(&simple),
-        _ => encode(&structured),
+        1 => greeting_flags().to_vec(),
+        2 => [&greeting_flags()[..], &simple].concat(),
+        _ => [&greeting_flags()[..], &structured].concat(),
     };
     sent.extend_from_slice(rest);
     let chunk_bytes = 1 << ((mode >> 2) & 31).min(24);

@@ -9,6 +9,7 @@ mod limits;
 mod listeners;
 mod live_exports;
 mod log;
+mod secure_client;
 mod shutdown;
 mod tls;
 mod transmission;

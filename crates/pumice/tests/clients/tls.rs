@@ -136,6 +136,30 @@ fn a_reload_disconnects_who_is_not_listed_any_more() {
     assert!(house.server.stop().success());
 }
 
+/// `pumice scan` is a client too.
+#[test]
+fn a_drive_is_scanned_over_tls() {
+    let Some(house) = House::start("clients-read-only = [\"one.example.com\"]") else { return };
+    let (uri, ca) = (house.server.uri(), house.drive.file("ca-cert.pem"));
+    let scan = |name: &str| {
+        let [cert, key] = ["cert", "key"].map(|kind| house.drive.file(&format!("{name}-{kind}.pem")));
+        let files = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+        crate::common::pumice(&[&["scan", &uri, "--json"][..], &files].concat())
+    };
+    let one = scan("one");
+    assert!(one.code == Some(0) && one.stdout.contains("\"predicted_drive\""), "{one:?}");
+    let two = scan("two");
+    assert!(two.code == Some(1) && two.stderr.contains("no export named"), "{two:?}");
+    let without = crate::common::pumice(&["scan", &uri, "--tls-ca", &ca]);
+    assert!(without.code == Some(1) && without.stderr.contains("requires a certificate"), "{without:?}");
+    let untrusted = crate::common::pumice(&["scan", &uri]);
+    assert!(
+        untrusted.code == Some(1) && untrusted.stderr.contains("invalid peer certificate"),
+        "{untrusted:?}"
+    );
+    assert!(house.server.stop().success());
+}
+
 /// Returns the commands of a page: its blocks for the shell, in order.
 fn commands(page: &str) -> Vec<String> {
     let blocks = page.split("```sh\n").skip(1);

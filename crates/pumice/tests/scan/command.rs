@@ -173,7 +173,10 @@ fn refusals() {
         (vec![root.as_str(), "-"], 2, "alone"),
         (vec![root.as_str(), sub.as_str()], 2, "count twice"),
         (vec!["nbd+unix:///?socket=/nonexistent"], 1, "nbd+unix"),
-        (vec!["nbds://localhost"], 1, "TLS"),
+        (vec!["nbds://localhost:1/disk"], 1, "nbds://localhost:1/disk"),
+        (vec!["nbds://localhost:1?tls-verify-peer=0"], 1, "always verified"),
+        (vec!["nbds://localhost:1", "--tls-ca", "/nonexistent.pem"], 1, "/nonexistent.pem"),
+        (vec!["nbds://localhost:1", "--tls-cert", "/nonexistent.pem"], 2, "--tls-key"),
         (vec!["s3://bucket", "--s3-endpoint", "http://127.0.0.1:1"], 1, "s3://bucket"),
         (vec![root.as_str(), "--html", "/nonexistent/report.html"], 1, "/nonexistent/report.html"),
     ] {

@@ -3,7 +3,7 @@
 use std::io;
 
 use layout::BLOCK_BYTES;
-use nbd::client::{Connection, ExportUri};
+use nbd::client::{ClientTls, ClientTlsFiles, Connection, ExportUri};
 
 use super::file::Stamp;
 use super::population::{Item, Place, Population};
@@ -17,26 +17,30 @@ pub struct Export {
     /// The URI as the user gave it.
     pub uri: String,
     parsed: ExportUri,
+    tls: Option<ClientTls>,
 }
 
 impl Export {
-    fn parse(uri: &str) -> Result<Export, SourceError> {
+    fn parse(uri: &str, tls: &ClientTlsFiles) -> Result<Export, SourceError> {
         let parsed = ExportUri::parse(uri).map_err(|error| SourceError::new(uri, error))?;
-        Ok(Export { uri: uri.to_string(), parsed })
+        let tls = parsed.has_tls().then(|| ClientTls::from_pem_files(tls)).transpose();
+        let tls = tls.map_err(|error| SourceError::new(uri, error))?;
+        Ok(Export { uri: uri.to_string(), parsed, tls })
     }
 
     pub(crate) fn connect(&self) -> io::Result<Connection> {
-        Connection::open(&self.parsed)
+        Connection::open(&self.parsed, self.tls.as_ref())
     }
 }
 
 impl Population {
-    /// Adds an NBD export. Holes are skipped if the server reports allocation.
+    /// Adds an NBD export. Holes are skipped if the server reports allocation. `tls` is for URIs that ask for TLS.
     ///
     /// # Errors
-    /// Fails if the URI is invalid, the server does not respond, or it has no such export.
-    pub fn add_nbd(&mut self, uri: &str) -> Result<(), SourceError> {
-        let export = Export::parse(uri)?;
+    /// Fails if the URI is invalid, files of `tls` cannot be used, the server does not respond, is not the one that its
+    /// certificate must be for, or has no such export.
+    pub fn add_nbd(&mut self, uri: &str, tls: &ClientTlsFiles) -> Result<(), SourceError> {
+        let export = Export::parse(uri, tls)?;
         let mut connection = export.connect().map_err(|error| SourceError::new(uri, error))?;
         self.check_size(connection.size_bytes()).map_err(|why| SourceError::new(uri, why))?;
         let ranges = connection.data_ranges().map_err(|error| SourceError::new(uri, error))?;

@@ -1,22 +1,26 @@
 //! Objects of an S3 bucket at any endpoint, listed with ListObjectsV2 and read with ranged GETs. Nothing is written.
 
+mod sign;
+
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rusty_s3::actions::ListObjectsV2;
-use rusty_s3::{Credentials, S3Action, UrlStyle};
+use rusty_s3::{S3Action, UrlStyle};
 use ureq::Agent;
 use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 
+use self::sign::{Signer, with_query};
 use super::file::Stamp;
 use super::population::{Item, Place, Population};
 use super::{ReadAt, SourceError};
 
-/// Validity of a signed request.
-const SIGNED_FOR: Duration = Duration::from_secs(300);
+/// Validity that the library asks for. Its URLs are not signed.
+const NOT_SIGNED: Duration = Duration::from_secs(1);
 /// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Largest number of attempts for a request that failed for a temporary reason.
@@ -53,7 +57,7 @@ pub struct S3Options {
 #[derive(Debug)]
 pub struct Bucket {
     bucket: rusty_s3::Bucket,
-    credentials: Option<Credentials>,
+    signer: Option<Signer>,
     agent: Agent,
 }
 
@@ -88,20 +92,18 @@ impl Bucket {
             )
         })?;
         let style = if amazon || options.virtual_host { UrlStyle::VirtualHost } else { UrlStyle::Path };
+        let signer = options.credentials.clone().map(|keys| Signer::new(keys, region.clone()));
         let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region)
             .map_err(|error| SourceError::new(&shown, format!("endpoint {endpoint:?}: {error}")))?;
-        let credentials = options.credentials.clone().map(|(key, secret, token)| match token {
-            Some(token) => Credentials::new_with_token(key, secret, token),
-            None => Credentials::new(key, secret),
-        });
         let config = Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
+            // What is signed is for this server alone.
             .max_redirects(0)
             // The authorities that the machine trusts, which may include those of the user's own network.
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .build();
-        Ok(Bucket { bucket, credentials, agent: config.into() })
+        Ok(Bucket { bucket, signer, agent: config.into() })
     }
 
     /// Name of the bucket.
@@ -110,11 +112,13 @@ impl Bucket {
     }
 
     /// Sends a GET. Repeats it after temporary failures: a failed connection, a server error, or status 429.
-    fn get(&self, sign: impl Fn() -> String, headers: &[(&str, String)]) -> io::Result<Response<ureq::Body>> {
+    fn get(&self, url: &str, headers: &[(&str, String)]) -> io::Result<Response<ureq::Body>> {
+        let url: Uri = with_query(url).parse().map_err(io::Error::other)?;
         let mut pause = PAUSE;
         for tried in 1.. {
-            let mut request = self.agent.get(sign());
-            for (name, value) in headers {
+            let signed = self.signer.as_ref().map(|signer| signer.sign(&url, headers, SystemTime::now()));
+            let mut request = self.agent.get(&url);
+            for (name, value) in headers.iter().chain(signed.iter().flatten()) {
                 request = request.header(*name, value);
             }
             let error = match request.call() {
@@ -176,55 +180,100 @@ impl Population {
             return Err(SourceError::new(uri, "no bucket; write s3://BUCKET/PREFIX"));
         }
         let bucket = Arc::new(Bucket::new(name, options)?);
-        let number = self.buckets.len() as u32;
+        let mut listing = Listing::new(name, prefix, options.depth, self.buckets.len() as u32);
         self.buckets.push(bucket.clone());
-        let mut groups = std::collections::HashMap::new();
-        let mut token = None;
-        let mut listing = Listing::default();
-        let failed = |why: &str| SourceError::new(uri, why);
+        let failed = |error: io::Error| SourceError::new(uri, error);
         loop {
-            let page =
-                list(&bucket, prefix, token.as_deref()).map_err(|error| SourceError::new(uri, error))?;
-            listing.page(page.contents.len()).map_err(failed)?;
-            for object in page.contents {
-                listing
-                    .object(object.key.len() + object.etag.as_ref().map_or(0, String::len))
-                    .map_err(failed)?;
-                let Some(bytes) = object.size.filter(|bytes| *bytes > 0) else {
-                    self.skipped.empty_files_count += 1;
-                    continue;
-                };
-                self.check_size(bytes).map_err(failed)?;
-                let top = top_of(&object.key, prefix, options.depth.max(1));
-                let group = match groups.get(top) {
-                    Some(group) => *group,
-                    None => {
-                        let group = self.group(format!("s3://{name}/{top}"));
-                        groups.insert(top.to_string(), group);
-                        group
-                    }
-                };
-                let place = Place::Object(number, object.key.into(), object.etag.unwrap_or_default().into());
-                let item = Item { place, bytes, group, alone: false, stamp: Stamp::default() };
-                self.push(item, &[(0, bytes.div_ceil(layout::BLOCK_BYTES as u64))]);
-            }
+            let page = list(&bucket, prefix, listing.token.as_deref()).map_err(failed)?;
+            let goes_on = self.take_page(&mut listing, &page).map_err(failed)?;
             progress(self.items.len() as u64);
-            match page.next_continuation_token {
-                Some(next) if Some(&next) != token.as_ref() => token = Some(next),
-                _ => return Ok(()),
+            if !goes_on {
+                return Ok(());
             }
         }
+    }
+
+    /// Adds the objects of a page. Returns whether another page follows.
+    fn take_page(&mut self, listing: &mut Listing, text: &str) -> io::Result<bool> {
+        let page = ListObjectsV2::parse_response(text)
+            .map_err(|error| io::Error::other(format!("the listing is not one of S3: {error}")))?;
+        listing.page(page.contents.len()).map_err(io::Error::other)?;
+        for object in page.contents {
+            let text_bytes = object.key.len() + object.etag.as_ref().map_or(0, String::len);
+            listing.object(text_bytes).map_err(io::Error::other)?;
+            let Some(bytes) = object.size.filter(|bytes| *bytes > 0) else {
+                self.skipped.empty_files_count += 1;
+                continue;
+            };
+            self.check_size(bytes).map_err(io::Error::other)?;
+            let top = top_of(&object.key, &listing.prefix, listing.depth);
+            let group = match listing.groups.get(top) {
+                Some(group) => *group,
+                None => {
+                    let group = self.group(format!("s3://{}/{top}", listing.bucket));
+                    listing.groups.insert(top.to_string(), group);
+                    group
+                }
+            };
+            let place =
+                Place::Object(listing.number, object.key.into(), object.etag.unwrap_or_default().into());
+            let item = Item { place, bytes, group, alone: false, stamp: Stamp::default() };
+            self.push(item, &[(0, bytes.div_ceil(layout::BLOCK_BYTES as u64))]);
+        }
+        let next = page.next_continuation_token;
+        let goes_on = next.is_some() && next != listing.token;
+        listing.token = next;
+        Ok(goes_on)
+    }
+}
+
+/// Fuzz target: answers of an S3 server, one after another, separated by bytes of 0: pages of a listing, each also as an
+/// error document.
+#[cfg(feature = "testing")]
+pub(crate) fn fuzz_answers(bytes: &[u8]) {
+    let mut all = Population::new();
+    let mut listing = Listing::new("bucket", "logs/2026", 2, 0);
+    for answer in bytes.split(|byte| *byte == 0) {
+        let text = String::from_utf8_lossy(answer);
+        let error = refusal(403, &text).to_string();
+        assert!(error.starts_with("HTTP status 403"), "{error}");
+        if !matches!(all.take_page(&mut listing, &text), Ok(true)) {
+            break;
+        }
+    }
+    assert!(all.items.len() <= bytes.len() && listing.bytes <= LIST_BYTES_MAX);
+    let blocks: u64 = all.items.iter().map(|item| item.bytes.div_ceil(layout::BLOCK_BYTES as u64)).sum();
+    assert_eq!(blocks, all.blocks());
+    for item in &all.items {
+        assert!(item.bytes > 0, "empty objects are skipped");
+        assert!(all.groups[item.group as usize].starts_with("s3://bucket/"), "{:?}", all.groups);
     }
 }
 
 /// How far a listing has come. A server could let it go on for ever.
 #[derive(Default)]
 struct Listing {
+    /// Name and number of the bucket.
+    bucket: String,
+    number: u32,
+    prefix: String,
+    /// See [`S3Options::depth`].
+    depth: usize,
+    /// Numbers of the groups by what keys begin with.
+    groups: HashMap<String, u32>,
+    /// Names the next page.
+    token: Option<String>,
+    /// Memory for the objects so far.
     bytes: usize,
     empty_pages: u32,
 }
 
 impl Listing {
+    fn new(bucket: &str, prefix: &str, depth: usize, number: u32) -> Listing {
+        let (bucket, prefix) = (bucket.to_string(), prefix.to_string());
+        Listing { bucket, number, prefix, depth: depth.max(1), ..Listing::default() }
+    }
+
     fn page(&mut self, objects: usize) -> Result<(), &'static str> {
         self.empty_pages = if objects == 0 { self.empty_pages + 1 } else { 0 };
         match self.empty_pages > EMPTY_PAGES_MAX {
@@ -249,26 +298,16 @@ fn top_of<'a>(key: &'a str, prefix: &str, depth: usize) -> &'a str {
     &key[..ends.take(depth).last().unwrap_or(from)]
 }
 
-fn list(
-    bucket: &Bucket,
-    prefix: &str,
-    token: Option<&str>,
-) -> io::Result<rusty_s3::actions::ListObjectsV2Response> {
-    let sign = || {
-        let mut action = bucket.bucket.list_objects_v2(bucket.credentials.as_ref());
-        if !prefix.is_empty() {
-            action.with_prefix(prefix.to_string());
-        }
-        if let Some(token) = token {
-            action.with_continuation_token(token.to_string());
-        }
-        action.sign(SIGNED_FOR).to_string()
-    };
-    let mut answer = bucket.get(sign, &[])?;
-    let text =
-        answer.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string().map_err(io::Error::other)?;
-    ListObjectsV2::parse_response(&text)
-        .map_err(|error| io::Error::other(format!("the listing is not one of S3: {error}")))
+fn list(bucket: &Bucket, prefix: &str, token: Option<&str>) -> io::Result<String> {
+    let mut action = bucket.bucket.list_objects_v2(None);
+    if !prefix.is_empty() {
+        action.with_prefix(prefix.to_string());
+    }
+    if let Some(token) = token {
+        action.with_continuation_token(token.to_string());
+    }
+    let mut answer = bucket.get(action.sign(NOT_SIGNED).as_str(), &[])?;
+    answer.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string().map_err(io::Error::other)
 }
 
 /// Reader of an object.
@@ -289,10 +328,7 @@ impl ReadAt for Object {
         if buf.is_empty() {
             return Ok(0);
         }
-        let sign = || {
-            let action = self.bucket.bucket.get_object(self.bucket.credentials.as_ref(), &self.key);
-            action.sign(SIGNED_FOR).to_string()
-        };
+        let url = self.bucket.bucket.get_object(None, &self.key).sign(NOT_SIGNED);
         let range = format!("bytes={offset}-{}", offset + buf.len() as u64 - 1);
         let mut headers = vec![("range", range)];
         if !self.tag.is_empty() {
@@ -300,7 +336,7 @@ impl ReadAt for Object {
             // listed object.
             headers.push(("if-match", format!("\"{}\"", self.tag.trim_matches('"'))));
         }
-        let mut answer = match self.bucket.get(sign, &headers) {
+        let mut answer = match self.bucket.get(url.as_str(), &headers) {
             Ok(answer) => answer,
             Err(error) if error.to_string().contains("HTTP status 412") => {
                 return Err(io::Error::other("changed since it was listed"));

@@ -31,7 +31,7 @@ impl Drive {
     /// Finds the segment and pins it inside the lock, then reads and unpins it outside.
     fn read(&self, segment: u32) {
         let pin = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
             core.live[segment as usize].then(|| core.pins.pin(segment))
         };
         if let Some(pin) = pin {

@@ -32,6 +32,8 @@ impl Place {
             .args(arguments)
             .env("PUMICE_RUNTIME_DIR", self.folder.join("run"))
             .env("PUMICE_IO", &self.io)
+            // Nobody else may use what is mounted here.
+            .env("PUMICE_USER", rustix::process::geteuid().as_raw().to_string())
             .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
             .stdin(Stdio::null());
         command

@@ -119,7 +119,8 @@ impl Daemon {
             () = stop.requested() => Ok(false),
         };
         let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
-        let given_up = self.privileges.give_up(of_drives.chain(&self.down_admin), &held);
+        let backings = self.open.iter().map(|open| open.config.path.as_path());
+        let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), &held);
         let _held = given_up.is_err().then_some(held);
         self.check_reloads();
         let result = match (opened, given_up) {

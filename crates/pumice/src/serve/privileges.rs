@@ -11,10 +11,13 @@ mod writes;
 
 use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use rustix::fs::{Mode, OFlags};
 use service::{AdminSocket, CommandsHeld};
+use status::shown;
 
 use crate::account::{self, Account};
 use crate::config::{Config, Server};
@@ -65,14 +68,26 @@ impl Privileges {
     /// If the kernel refuses.
     pub(super) fn give_up<'a>(
         &mut self,
+        backings: impl Iterator<Item = &'a Path>,
         admin: impl Iterator<Item = &'a AdminSocket>,
         commands: &CommandsHeld,
     ) -> Result<()> {
         if let Some(account) = &self.account {
+            let backings: Vec<_> = backings.filter_map(|path| Some((path, handle(path)?))).collect();
             if !account.is_shared() {
                 admin.for_each(|socket| socket.give(account.user(), account.group()));
             }
             account.become_it()?;
+            for (path, handle) in backings {
+                // Some file systems refuse users even what is open already.
+                rustix::fs::fstat(&handle).with_context(|| {
+                    format!(
+                        "{}: user {} cannot use it although it is open (FUSE without allow_other?); use --user root",
+                        shown(path),
+                        account.name()
+                    )
+                })?;
+            }
             commands.run_as(account.name(), account.home());
             tracing::info!(
                 user = account.name(),
@@ -120,6 +135,11 @@ impl Privileges {
         let both: Vec<String> = user.into_iter().chain(writes).collect();
         (!both.is_empty()).then(|| format!("the server {}: restart it", both.join(" and ")))
     }
+}
+
+/// A reference to a file that can neither be read nor written.
+fn handle(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// Whether a permission was missing.

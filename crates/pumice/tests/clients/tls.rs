@@ -144,15 +144,15 @@ fn a_drive_is_scanned_over_tls() {
     let scan = |name: &str| {
         let [cert, key] = ["cert", "key"].map(|kind| house.drive.file(&format!("{name}-{kind}.pem")));
         let files = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
-        crate::common::pumice(&[&["scan", &uri, "--json"][..], &files].concat())
+        crate::common::pumice(&[&["scan", uri, "--json"][..], &files].concat())
     };
     let one = scan("one");
     assert!(one.code == Some(0) && one.stdout.contains("\"predicted_drive\""), "{one:?}");
     let two = scan("two");
     assert!(two.code == Some(1) && two.stderr.contains("no export named"), "{two:?}");
-    let without = crate::common::pumice(&["scan", &uri, "--tls-ca", &ca]);
+    let without = crate::common::pumice(&["scan", uri, "--tls-ca", &ca]);
     assert!(without.code == Some(1) && without.stderr.contains("requires a certificate"), "{without:?}");
-    let untrusted = crate::common::pumice(&["scan", &uri]);
+    let untrusted = crate::common::pumice(&["scan", uri]);
     assert!(
         untrusted.code == Some(1) && untrusted.stderr.contains("invalid peer certificate"),
         "{untrusted:?}"

@@ -165,6 +165,37 @@ fn the_directory_of_the_sockets_is_not_given_to_nobody() {
     }
 }
 
+/// Such a file system refuses other users what is open already: a drive would be poisoned by its first write.
+#[test]
+fn a_drive_that_the_user_may_not_use_is_not_served() {
+    if !is_root() || !needs(&["nbdfuse", "nbdkit"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let mount = drive.folder().join("mount");
+    std::fs::create_dir(&mount).expect("a directory");
+    let file = text(&mount.join("disk"));
+    let ready = drive.file("ready");
+    let mut fuse = Command::new("nbdfuse");
+    fuse.args(["-P", &ready, &file, "--command", "nbdkit", "-s", "memory", "128M"]);
+    let mut fuse = fuse.spawn().expect("nbdfuse");
+    while !std::path::Path::new(&ready).exists() {
+        assert!(fuse.try_wait().expect("a child").is_none(), "nbdfuse ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let created = drive.pumice(&["create", &file]);
+    let nbd = format!("unix:{}", drive.file("nbd.sock"));
+    let refused =
+        in_time("env", &["-u", "PUMICE_USER", env!("CARGO_BIN_EXE_pumice"), "serve", &file, "--nbd", &nbd]);
+    let served = serve(&drive, &[&file, "--nbd", &nbd, "--user", "root"]).stop();
+    succeed("umount", &[&text(&mount)]);
+    fuse.wait().expect("a child");
+    assert_eq!(created.code, Some(0), "{created:?}");
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("cannot use it although it is open"), "{refused:?}");
+    assert!(served.success());
+}
+
 #[test]
 fn a_server_that_cannot_reload_says_so_at_its_start() {
     if !is_root() {

@@ -9,9 +9,9 @@ use crate::common::server::text;
 use crate::common::{Outcome, needs, succeed};
 
 /// Programs that the script itself uses.
-const TOOLS: [&str; 14] = [
+const TOOLS: [&str; 15] = [
     "bash", "cut", "dirname", "env", "head", "id", "install", "mktemp", "rm", "sed", "sort", "tail", "tar",
-    "tr",
+    "tr", "uname",
 ];
 
 /// Makes a program of one line for the shell.

@@ -293,8 +293,10 @@ impl Listing {
 
 /// Returns the first `depth` levels of a key below the prefix, as a directory.
 fn top_of<'a>(key: &'a str, prefix: &str, depth: usize) -> &'a str {
-    let from = prefix.rfind('/').map_or(0, |at| at + 1).min(key.len());
-    let ends = key[from..].match_indices('/').map(|(at, _)| from + at + 1);
+    let from = prefix.rfind('/').map_or(0, |at| at + 1);
+    // A hostile endpoint lists keys that do not begin with the prefix.
+    let Some(below) = key.get(from..) else { return key };
+    let ends = below.match_indices('/').map(|(at, _)| from + at + 1);
     &key[..ends.take(depth).last().unwrap_or(from)]
 }
 
@@ -370,6 +372,9 @@ mod tests {
         assert_eq!(top_of("c", "", 1), "");
         assert_eq!(top_of("logs/2026/x", "logs/", 1), "logs/2026/");
         assert_eq!(top_of("logs/2026/x", "lo", 1), "logs/");
+        // Keys that are not below the prefix.
+        assert_eq!(top_of("log\u{fffd}/2026/a", "logs/", 1), "log\u{fffd}/2026/a");
+        assert_eq!(top_of("l", "logs/", 1), "l");
     }
 
     #[test]

@@ -58,9 +58,9 @@ pub struct OpenOptions {
     pub frame_blocks: u64,
     /// Checkpoint after this many bytes of log. Bounds what recovery has to read.
     pub checkpoint_bytes: u64,
-    /// Most memory for the map while the log is rolled forward, in bytes. It cannot be written out before the drive is
-    /// open. By default half of what is available when the options are made, so that an image that nobody trusts ends
-    /// in an error. Four times the budget of the map are always allowed.
+    /// Most memory for the map while the log of a drive that is opened read-only is rolled forward, in bytes. By default
+    /// half of what is available when the options are made, so that an image that nobody trusts ends in an error. Four
+    /// times the budget of the map are always allowed. A drive that is opened for writing has no limit.
     pub recovery_bytes_max: u64,
     /// Blocks of 4096 bytes in the sample for training dictionaries; 0: none are trained.
     pub sample_blocks: usize,

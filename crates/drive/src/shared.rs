@@ -116,7 +116,9 @@ impl<M: Media> Drop for Entered<'_, M> {
             // Whatever was begun is incomplete.
             core.poison("a panic inside the engine: its state cannot be trusted".into());
         }
-        if let Some(broken) = core.broken_invariant().filter(|_| !std::thread::panicking()) {
+        // A panic may have left anything; nothing of it is used any more.
+        let is_to_be_trusted = core.poisoned.is_none() && !std::thread::panicking();
+        if let Some(broken) = core.broken_invariant().filter(|_| is_to_be_trusted) {
             core.poison(format!("the engine's state is inconsistent: {broken}"));
             drop(core);
             panic!("the engine's state is inconsistent: {broken}");

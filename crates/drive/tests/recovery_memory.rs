@@ -23,8 +23,16 @@ fn with_ranges() -> Arc<MemoryMedia> {
 }
 
 fn open(media: &Arc<MemoryMedia>, recovery_bytes_max: u64, accept_damage: bool) -> Result<u64, Error> {
+    open_as(media, recovery_bytes_max, (true, accept_damage))
+}
+
+fn open_as(
+    media: &Arc<MemoryMedia>,
+    recovery_bytes_max: u64,
+    (read_only, accept_damage): (bool, bool),
+) -> Result<u64, Error> {
     let options = OpenOptions {
-        read_only: true,
+        read_only,
         accept_damage,
         recovery_bytes_max,
         map_budget_bytes: 64 << 10,
@@ -42,4 +50,6 @@ fn recovery_within_its_limit() {
         let refused = open(&media, 10 << 20, accept_damage);
         assert!(matches!(&refused, Err(Error::Memory(why)) if why.contains("10485760 bytes")), "{refused:?}");
     }
+    // A drive that is to be used opens all the same.
+    assert_eq!(open_as(&media, 10 << 20, (false, false)), Ok(256 * GIB));
 }

@@ -193,6 +193,8 @@ impl Subject for Drive<Backing> {
         options.read_only = opening.read_only || opening.rescue;
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
+        // A seed must not depend on the memory of the machine.
+        options.recovery_bytes_max = u64::MAX;
         options.checkpoint_bytes = config.checkpoint_bytes;
         // Small enough for training to happen within a run.
         options.sample_blocks = 48;

@@ -198,10 +198,13 @@ pub(crate) async fn is_outdated<M: Media>(
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
-/// A drive that was used with the same budget needs less than four times as much: at a checkpoint's cut and after it, at
-/// most 1.25 times the budget is dirty.
+/// Who only looks may look at the image of a stranger. A drive that is opened to be used must open: what its log needs
+/// has no simple bound (a TRIM of a huge range takes more in recovery than when it was made).
 fn recovery_bytes_max(options: &OpenOptions) -> u64 {
-    options.recovery_bytes_max.max(options.map_budget_bytes.saturating_mul(4))
+    match options.read_only {
+        true => options.recovery_bytes_max.max(options.map_budget_bytes.saturating_mul(4)),
+        false => u64::MAX,
+    }
 }
 
 /// Builds the drive's state from a checkpoint and the log after it.
@@ -346,7 +349,8 @@ impl Core {
         match self.map.memory_bytes() > bytes_max {
             false => Ok(()),
             true => Err(Error::Memory(format!(
-                "the changes in the log take more than {bytes_max} bytes; make more memory available"
+                "the changes in the log take more than {bytes_max} bytes; make more memory available, or open the drive \
+                 for writing if you trust it, which has no limit"
             ))),
         }
     }

@@ -609,6 +609,8 @@ impl Segments {
         assert!(matches!(state, State::Damaged | State::Bad));
         if !self.get(segment).is_set_aside() {
             self.set_aside.push(segment);
+            // Readers that leave it must not make it free.
+            self.waiting.retain(|waiting| *waiting != segment);
             if self.free.remove(segment) {
                 self.discards -= u32::from(self.get(segment).discard);
             }

@@ -1,5 +1,8 @@
 //! The segments of a drive: contents, which are free, and which are worth cleaning.
 
+mod discard;
+mod set_aside;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -483,50 +486,6 @@ impl Segments {
         self.waiting.len() as u32
     }
 
-    /// Takes a free segment whose space may be discarded in the backing. It leaves the free list until
-    /// [`Segments::discarded`]. The highest is taken, because it is handed out last.
-    pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
-        if self.discards == 0 {
-            return None;
-        }
-        let segment = self.all(|s| s.discard).rev().find(|s| self.free.contains(*s))?;
-        self.free.remove(segment);
-        assert!(self.get(segment).state == State::Free && self.get(segment).live_units == 0);
-        self.get_mut(segment).discard = false;
-        self.discards -= 1;
-        Some(segment)
-    }
-
-    /// Returns a segment to the free list after a discard.
-    pub(crate) fn discarded(&mut self, segment: u32) {
-        // It may have been set aside in the meantime.
-        if self.get(segment).state() == State::Free {
-            self.free.insert(segment);
-        }
-    }
-
-    /// Returns whether freed space could be discarded.
-    pub(crate) fn has_discard(&self) -> bool {
-        self.discards > 0
-    }
-
-    /// Returns whether another checkpoint would let freed space be discarded.
-    pub(crate) fn keeps_for_fallback(&self) -> bool {
-        !self.kept_for_fallback.is_empty()
-    }
-
-    /// Another checkpoint is durable: what the one before it freed may be discarded, if it is still free.
-    pub(crate) fn let_discard(&mut self) {
-        for segment in std::mem::take(&mut self.kept_for_fallback) {
-            let row = self.table.get_mut(segment);
-            let is_free = row.state == State::Free;
-            if is_free && !row.discard || row.state == State::Waiting {
-                row.discard = true;
-                self.discards += u32::from(is_free);
-            }
-        }
-    }
-
     pub(crate) fn free_count(&self) -> u32 {
         self.free.len()
     }
@@ -602,37 +561,6 @@ impl Segments {
     /// Largest number of live units in the segments.
     pub(crate) fn limit_units(&self) -> u64 {
         (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
-    }
-
-    /// Sets a segment aside for good.
-    pub(crate) fn set_aside(&mut self, segment: u32, state: State) {
-        assert!(matches!(state, State::Damaged | State::Bad));
-        if !self.get(segment).is_set_aside() {
-            self.set_aside.push(segment);
-            // Readers that leave it must not make it free.
-            self.waiting.retain(|waiting| *waiting != segment);
-            if self.free.remove(segment) {
-                self.discards -= u32::from(self.get(segment).discard);
-            }
-        }
-        self.set_state(segment, state);
-    }
-
-    /// The planted mistake with this name.
-    pub(crate) fn forgets_bad(&self) -> bool {
-        self.planted.has(PlantedBug::BadSegmentForgotten)
-    }
-
-    /// Numbers of damaged and of bad segments.
-    pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
-        let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
-        ((self.set_aside.len() - bad) as u32, bad as u32)
-    }
-
-    /// Room lost in segments that were set aside.
-    pub(crate) fn set_aside_units(&self) -> u64 {
-        let lost = |s: &u32| self.segment_units().saturating_sub(self.get(*s).live_units.into());
-        self.set_aside.iter().map(lost).sum()
     }
 
     pub(crate) fn segment_units(&self) -> u64 {

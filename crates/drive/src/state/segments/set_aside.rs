@@ -1,0 +1,37 @@
+//! Segments that are out of use: bad or damaged ones.
+
+use super::{Segments, State};
+use crate::planted::PlantedBug;
+
+impl Segments {
+    /// Sets a segment aside for good.
+    pub(crate) fn set_aside(&mut self, segment: u32, state: State) {
+        assert!(matches!(state, State::Damaged | State::Bad));
+        if !self.get(segment).is_set_aside() {
+            self.set_aside.push(segment);
+            // Readers that leave it must not make it free.
+            self.waiting.retain(|waiting| *waiting != segment);
+            if self.free.remove(segment) {
+                self.discards -= u32::from(self.get(segment).discard);
+            }
+        }
+        self.set_state(segment, state);
+    }
+
+    /// The planted mistake with this name.
+    pub(crate) fn forgets_bad(&self) -> bool {
+        self.planted.has(PlantedBug::BadSegmentForgotten)
+    }
+
+    /// Numbers of damaged and of bad segments.
+    pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
+        let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
+        ((self.set_aside.len() - bad) as u32, bad as u32)
+    }
+
+    /// Room lost in segments that were set aside.
+    pub(crate) fn set_aside_units(&self) -> u64 {
+        let lost = |s: &u32| self.segment_units().saturating_sub(self.get(*s).live_units.into());
+        self.set_aside.iter().map(lost).sum()
+    }
+}

@@ -107,6 +107,13 @@ impl PackHeader {
     /// Writes the header to the first [`PACK_HEADER_BYTES`] of `out`; `records_crc` is the running CRC32C over the
     /// headers of the pack's records in order (0 for none).
     pub fn encode(&self, records_crc: u32, out: &mut [u8]) {
+        debug_assert_eq!(
+            self.used.next_multiple_of(PAGE_BYTES as u32),
+            self.len,
+            "a pack is padded to pages"
+        );
+        debug_assert!(self.continued <= self.records && (self.continued == 0 || self.head == Head::Host));
+        debug_assert!(self.sequence < SEQUENCE_LIMIT && self.durable < SEQUENCE_LIMIT);
         let b = &mut out[..PACK_HEADER_BYTES];
         b.fill(0);
         put(b, 0, &MAGIC.to_le_bytes());

@@ -54,6 +54,7 @@ fn try_decode(
     let dictionary = dictionaries.of(header.extra)?;
     let dictionary = dictionary.as_ref();
     let whole_bytes = blocks as usize * BLOCK_BYTES;
+    assert!(skip + out.len() <= whole_bytes, "a part of a record's contents lies within them");
     let decoded = codec::with_decompressor(|decompressor| {
         if out.len() == whole_bytes {
             return decompressor.decompress(id, record.payload, dictionary, out);

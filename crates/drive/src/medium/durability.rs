@@ -142,7 +142,8 @@ impl<M: Media> Shared<M> {
         tracing::debug!(mark, error = result.as_ref().err().map(tracing::field::display), "medium synced");
         {
             let mut core = self.core();
-            core.syncing = false;
+            let was_syncing = std::mem::replace(&mut core.syncing, false);
+            assert!(was_syncing, "two syncs at a time");
             core.syncs_count += 1;
             match result {
                 // After a failed write or sync, success means nothing any more for earlier writes.

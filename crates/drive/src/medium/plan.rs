@@ -150,6 +150,7 @@ impl<M: Media> Shared<M> {
                     at = until;
                 }
                 if missing.is_none() {
+                    assert_eq!(entries.len(), count, "each block has an entry");
                     let mut source = |i: usize, entry: &Entry| match entry.fill_word() {
                         Some(word) => Source::Fill(word),
                         None if entry.is_unmapped() => Source::Fill(0),

@@ -90,7 +90,8 @@ impl<M: Media> Shared<M> {
             let result = shared.media.write(offset, buf).await;
             {
                 let mut core = shared.core();
-                core.writing_aside = false;
+                let was_writing = std::mem::replace(&mut core.writing_aside, false);
+                assert!(was_writing, "two writes outside the log at a time");
                 match &result {
                     Ok(()) => core.counters.physical_written_bytes += len,
                     Err(_) => core.counters.write_errors_count += 1,

@@ -129,6 +129,11 @@ impl Core {
         self.superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64
     }
 
+    /// Returns whether these are blocks that hosts see, or the drive's own.
+    fn exists(&self, first: u64, count: u64) -> bool {
+        first >= OWN_FIRST_BLOCK || first + count <= self.blocks()
+    }
+
     /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a broken
     /// one.
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
@@ -207,6 +212,10 @@ impl Core {
     /// until its last block dies; the leaf shows whether others live. The counts come from a checkpoint, whose
     /// checksum proves nothing: they may be wrong.
     pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
+        debug_assert!(
+            dead.is_sorted_by(|(a, _), (b, _)| a < b),
+            "blocks of a leaf die in rising order, once"
+        );
         for (i, (block, entry)) in dead.iter().enumerate() {
             if entry.is_unmapped() {
                 continue;
@@ -277,6 +286,7 @@ impl Core {
 
     /// Points the blocks of a data record to it, except those that it leaves out (`left_out`: one bit per block).
     pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
+        debug_assert!(self.exists(first, entry.blocks()), "{entry:?} of block {first} is outside the drive");
         self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
         let mut dead = [(0, Entry::UNMAPPED); Entry::FRAME_MAX_BLOCKS];
         let mut count = 0;
@@ -363,6 +373,7 @@ impl Core {
             bytes += len;
             records = records.saturating_add(1);
         }
+        debug_assert_eq!(bytes, batch.log_bytes, "a batch takes the room that was made for it");
         self.records_since_checkpoint += batch.items.len() as u64;
         match records {
             // Divided.
@@ -393,6 +404,7 @@ impl Core {
                     self.publish_range(header.block, *count, *entry);
                     return;
                 }
+                debug_assert!(self.exists(header.block, *count), "{header:?} is outside the drive");
                 self.log.append(Head::Host, header, payload);
                 self.publish_range(header.block, *count, *entry);
             }

@@ -222,6 +222,7 @@ impl Log {
     /// segment. Makes room there.
     pub(crate) fn go_on(&mut self, records: u32, need: usize, claim: Claim, segments: &mut Segments) {
         if let Some(open) = &mut self.heads[Head::Host as usize].open {
+            assert!(records <= open.records, "the first part of a batch is in the pack it continues from");
             open.continued = records;
         }
         self.seal(Head::Host, segments);
@@ -250,6 +251,10 @@ impl Log {
     fn open_pack(&mut self, head: Head) {
         let buf = self.pool.pop().unwrap_or_else(|| IoBuf::zeroed(PACK_HARD_BYTES));
         let state = &mut self.heads[head as usize];
+        assert!(
+            state.open.is_none() && state.current.is_some(),
+            "a pack is opened in a segment, one at a time ({head:?})"
+        );
         let limit = PACK_HARD_BYTES.min((self.geometry.segment_bytes - state.offset) as usize);
         let (used, tick) = (PACK_HEADER_BYTES, self.tick);
         state.open = Some(OpenPack { buf, used, records: 0, continued: 0, records_crc: 0, limit, tick });
@@ -272,6 +277,7 @@ impl Log {
             self.gaps.push(self.sequence + 1);
         }
         let state = &mut self.heads[head as usize];
+        assert!(state.open.is_none(), "a head leaves a segment with a pack open ({head:?})");
         if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {
             segments.set_state(state.current.segment, State::Sealed);
         }
@@ -344,6 +350,11 @@ impl Log {
     /// caller has made room ([`Log::room`]). `header.crc` is the checksum without the mask.
     pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, payload: &[u8]) -> Entry {
         let len = header.record_len();
+        debug_assert_eq!(
+            usize::from(header.payload_len),
+            payload.len(),
+            "a record's header names its length"
+        );
         let (position, at) = self.place(head);
         let state = &mut self.heads[head as usize];
         let Some(open) = &mut state.open else { unreachable!("append without room") };
@@ -412,6 +423,7 @@ impl Log {
         self.cleaning_first &= head != Head::Cleaning;
         self.sequence += 1;
         let durable = self.durable.min(self.durable_max.unwrap_or(u64::MAX));
+        assert!(durable < self.sequence, "a pack vouches for itself");
         self.vouched = durable;
         if open.records > 0 {
             self.filled = self.sequence;
@@ -459,7 +471,8 @@ impl Log {
         );
         segments.pack_sealed(header.segment, self.sequence);
         let buf = Arc::new(open.buf);
-        self.in_memory.insert(position, buf.clone());
+        let displaced = self.in_memory.insert(position, buf.clone());
+        assert!(displaced.is_none(), "a pack takes the place of one that is not written: {position:#x}");
         self.unwritten_bytes += len as u64;
         if head != Head::Map {
             self.since_checkpoint += len as u64;
@@ -505,14 +518,16 @@ impl Log {
 
     /// A pack reached the medium.
     pub(crate) fn pack_written(&mut self, pack: &SealedPack, segments: &mut Segments) {
-        self.in_memory.remove(&pack.position);
+        let was_there = self.in_memory.remove(&pack.position).is_some();
+        assert!(was_there, "pack {} was written twice", pack.sequence);
         segments.get_mut(pack.segment).unwritten -= 1;
         self.pack_done(pack);
     }
 
     fn pack_done(&mut self, pack: &SealedPack) {
         self.unwritten_bytes -= pack.buf.len() as u64;
-        self.written_early.insert(pack.sequence);
+        let is_first = pack.sequence > self.written && self.written_early.insert(pack.sequence);
+        assert!(is_first, "pack {} was done twice", pack.sequence);
         while self.written_early.remove(&(self.written + 1)) {
             self.written += 1;
         }

@@ -43,6 +43,7 @@ impl RowPages {
 
     /// Begins a cut. Returns which pages changed since the one before.
     pub(crate) fn cut(&mut self) -> Vec<bool> {
+        assert!(self.at_cut.is_none(), "a cut is begun in a cut");
         self.at_cut = Some((0..self.changed.len()).map(|_| None).collect());
         let pages = self.changed.len();
         std::mem::replace(&mut self.changed, vec![false; pages])

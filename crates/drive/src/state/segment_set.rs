@@ -118,7 +118,8 @@ impl SegmentSet {
             at = at * WORD + word.trailing_zeros() as usize;
         }
         let first = (self.len > 0).then_some(at as u32)?;
-        self.remove(first);
+        let was_in = self.remove(first);
+        assert!(was_in, "the levels of a set of segments disagree at {first}");
         Some(first)
     }
 }

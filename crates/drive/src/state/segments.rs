@@ -63,6 +63,22 @@ pub(crate) struct Segment {
     cleaned: bool,
 }
 
+impl State {
+    /// Returns whether a segment may go from this state to another.
+    fn may_become(self, next: State) -> bool {
+        match next {
+            State::Free => matches!(self, State::Sealed | State::Waiting),
+            State::Waiting => self == State::Sealed,
+            State::Promised => self == State::Free,
+            // Damage found while it is promised or filled is not forgotten.
+            State::Open => self == State::Promised,
+            // Recovery finds packs in segments that the checkpoint knew as free.
+            State::Sealed => matches!(self, State::Open | State::Free | State::Sealed | State::Damaged),
+            State::Damaged | State::Bad => true,
+        }
+    }
+}
+
 impl Segment {
     /// A segment that was never used.
     pub(crate) const BLANK: Segment = Segment {
@@ -314,7 +330,8 @@ impl Segments {
     /// Changes the state of a segment, and updates the lists.
     pub(crate) fn set_state(&mut self, segment: u32, state: State) {
         let row = self.row_mut(segment);
-        row.state = state;
+        let before = std::mem::replace(&mut row.state, state);
+        debug_assert!(before.may_become(state), "segment {segment} became {state:?} from {before:?}");
         self.note_death(segment);
     }
 
@@ -367,6 +384,7 @@ impl Segments {
         let row = self.row_mut(segment);
         let added = units.min(row.live_units.saturating_sub(row.repackable_units));
         row.repackable_units += added;
+        debug_assert!(row.repackable_units <= row.live_units, "more of segment {segment} dies than lives");
         self.repackable_units += u64::from(added);
     }
 
@@ -441,6 +459,7 @@ impl Segments {
     /// Frees a segment that holds nothing live. It is handed out again when its last reader is done.
     pub(crate) fn free(&mut self, segment: u32) {
         assert_eq!(self.get(segment).live_units, 0, "segment {segment} is freed under what is live in it");
+        debug_assert_eq!(self.get(segment).unwritten, 0, "segment {segment} is freed while packs go to it");
         self.kept_for_fallback.push(segment);
         if self.is_pinned(segment) {
             self.set_state(segment, State::Waiting);

@@ -48,6 +48,7 @@ impl Core {
         self.log.seal_all(&mut self.segments);
         self.log.promise_all(&mut self.segments);
         self.log.start_map_head(&mut self.segments);
+        assert!(self.in_progress.is_none(), "a checkpoint is begun in a checkpoint");
         let dirty = self.map.freeze();
         let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
         let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
@@ -215,6 +216,10 @@ impl Core {
     /// Encodes the header of the checkpoint. Everything it points to is durable.
     fn encode_checkpoint(&mut self, entropy: u64) -> Option<Writing> {
         let mut progress = self.in_progress.take()?;
+        let is_written = progress.leaves.is_empty() && progress.upper.is_empty();
+        assert!(is_written, "a checkpoint is placed before all of its nodes are written");
+        let synced = self.log.synced_up_to();
+        assert!(progress.sequence <= synced, "a checkpoint describes what was not synced");
         progress.is_placed = true;
         for &segment in &progress.dead {
             self.table.change_page(page_of(segment), progress.number);
@@ -259,6 +264,8 @@ impl Core {
         );
         self.map.thaw();
         self.segments.end_cut();
+        assert!(progress.number > self.log.checkpoint(), "checkpoint numbers rise");
+        assert!(progress.sequence >= self.cut_committed, "the cut of a checkpoint moves forward");
         self.log.checkpoint_durable(progress.number, &progress.heads);
         self.cut_committed = progress.sequence;
         self.failed_packs = 0;

@@ -47,6 +47,7 @@ impl Log {
             segments.set_aside(segment, State::Bad);
         }
         self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
+        debug_assert!(sequence <= self.sequence, "a pack of an earlier run comes before this one's");
         self.durable = self.durable.min(sequence - 1);
         self.durable_max = Some(self.durable);
         self.failed.push(FailedPack { sequence, segment, position, buf });

@@ -25,7 +25,7 @@ const WHAT: &str = "catalog of dictionaries";
 /// A dictionary that the drive holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogEntry {
-    /// What records call it: from 1 on; 0: the slot is empty.
+    /// Its number in records: from 1 on; 0 if the slot is empty.
     pub id: u16,
     /// Its length in bytes.
     pub len_bytes: u32,

@@ -59,12 +59,12 @@ impl Mix {
     }
 }
 
-/// Where a head stood.
+/// Position of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadPosition {
     /// Segment being filled, if any.
     pub current: NextSegment,
-    /// Where in it the next pack begins, in bytes.
+    /// Offset of the next pack in it, in bytes.
     pub offset: u32,
     /// Segment promised next.
     pub next: NextSegment,
@@ -164,9 +164,9 @@ pub struct Checkpoint {
     pub live_blocks: u64,
     /// Blocks that are a fill.
     pub fill_blocks: u64,
-    /// What kinds of records the blocks have.
+    /// Kinds of records of these blocks.
     pub mix: Mix,
-    /// How many generations were handed out in the run that wrote it.
+    /// Number of generations handed out in the run that wrote it.
     pub generations: u64,
     /// Entropy of the run that wrote it.
     pub entropy: u64,
@@ -174,7 +174,7 @@ pub struct Checkpoint {
     pub durable: u64,
     /// Update number of the superblock when it was written: an older superblock is outdated. 0: not recorded.
     pub superblock_update: u64,
-    /// Where the heads stood.
+    /// Positions of the heads.
     pub heads: [HeadPosition; HEADS],
     /// Lifetime counters.
     pub counters: Counters,
@@ -182,7 +182,7 @@ pub struct Checkpoint {
     pub rows: Rows,
 }
 
-/// What the header page of a checkpoint says about it.
+/// The part of a checkpoint's header page that identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointSummary {
     /// Drive it belongs to.

@@ -84,7 +84,7 @@ impl Entry {
         }
     }
 
-    /// Whether this is a record that was said to be settled.
+    /// Returns whether this is a record that was said to be settled.
     pub fn is_settled(self) -> bool {
         match self.kind() {
             KIND_RECORD => self.0 & SETTLED != 0,
@@ -102,17 +102,17 @@ impl Entry {
         self.0 >> KIND_SHIFT
     }
 
-    /// Whether nothing is mapped.
+    /// Returns whether nothing is mapped.
     pub fn is_unmapped(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this is a record, of one block or of a frame.
+    /// Returns whether this is a record, of one block or of a frame.
     pub fn is_record(self) -> bool {
         matches!(self.kind(), KIND_RECORD | KIND_FRAME)
     }
 
-    /// Whether this is the record of a frame.
+    /// Returns whether this is the record of a frame.
     pub fn is_frame(self) -> bool {
         self.kind() == KIND_FRAME
     }
@@ -171,7 +171,7 @@ impl Entry {
         1 + self.blocks().trailing_zeros() as usize + if self.is_settled() { 4 } else { 0 }
     }
 
-    /// Whether the bits are of a form this version writes.
+    /// Returns whether the bits are of a form this version writes.
     pub fn is_valid(self) -> bool {
         match self.kind() {
             0 => self.0 == 0,

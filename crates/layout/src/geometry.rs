@@ -1,9 +1,9 @@
-//! Where the fixed structures and the segments lie.
+//! Places of the fixed structures and of the segments.
 
 use crate::superblock::SUPERBLOCK_COPIES;
 use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, DecodeError, Entry};
 
-/// Where the first checkpoint area begins, in bytes.
+/// Offset of the first checkpoint area, in bytes.
 const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
 /// The first segment begins at a multiple of this.
 const SEGMENTS_ALIGN: u64 = 1024 * 1024;
@@ -75,24 +75,24 @@ impl Geometry {
         Checkpoint::encoded_len(self.max_segments as usize) as u64
     }
 
-    /// Where a checkpoint area begins: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.
+    /// Returns the offset of a checkpoint area: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.
     pub fn checkpoint_offset(&self, slot: usize, copy: usize) -> u64 {
         assert!(slot < 2 && copy < 2);
         CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes()
     }
 
-    /// Where the copies of the checkpoint of this number lie.
+    /// Returns the offsets of both copies of the checkpoint of this number.
     pub fn checkpoint_offsets(&self, number: u64) -> [u64; 2] {
         [0, 1].map(|copy| self.checkpoint_offset((number % 2) as usize, copy))
     }
 
-    /// Where the copies of the superblock lie.
+    /// Returns the offset of a copy of the superblock.
     pub fn superblock_offset(copy: usize) -> u64 {
         assert!(copy < SUPERBLOCK_COPIES);
         copy as u64 * 64 * 1024
     }
 
-    /// Where segment 0 begins.
+    /// Returns the offset of segment 0.
     pub fn segments_offset(&self) -> u64 {
         (CHECKPOINT_AREA_OFFSET + 4 * self.checkpoint_area_bytes()).next_multiple_of(SEGMENTS_ALIGN)
     }
@@ -103,7 +103,7 @@ impl Geometry {
         u32::try_from(room / u64::from(self.segment_bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Where a segment begins.
+    /// Returns the offset of a segment.
     pub fn segment_offset(&self, segment: u32) -> u64 {
         self.segments_offset() + u64::from(segment) * u64::from(self.segment_bytes)
     }
@@ -116,8 +116,8 @@ impl Geometry {
         (segment < u64::from(self.segments())).then_some((segment as u32, offset as u32))
     }
 
-    /// Whether an entry is a record that lies wholly within one segment. An entry read from the backing has to pass this
-    /// (or be unmapped, or a fill) before anything is done with its position: a checksum proves no origin.
+    /// Returns whether an entry is a record that lies wholly within one segment. An entry read from the backing has to
+    /// pass this (or be unmapped, or a fill) before anything is done with its position: a checksum proves no origin.
     pub fn holds(&self, entry: Entry) -> bool {
         entry.is_record()
             && entry.is_valid()

@@ -62,7 +62,7 @@ pub enum DecodeError {
     Unsupported {
         /// The structure.
         what: &'static str,
-        /// What the bits mean.
+        /// Meaning of the bits.
         uses: &'static str,
         /// The bits that are not supported.
         bits: u64,

@@ -48,7 +48,7 @@ impl NodeId {
     }
 }
 
-/// How a node's payload is written: the codec byte of its record.
+/// Coding of a node's payload: the codec byte of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeCoding {
     /// 512 entries of 8 bytes.
@@ -168,7 +168,7 @@ fn decode_runs(
     Ok(())
 }
 
-/// How an overlay's payload is written: the codec byte of its record.
+/// Coding of an overlay's payload: the codec byte of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlayCoding {
     /// Pairs, as [`encode_pairs`] writes them.

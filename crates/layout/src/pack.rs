@@ -46,7 +46,7 @@ impl NextSegment {
     /// No segment.
     pub const NONE: NextSegment = NextSegment { segment: u32::MAX, generation: 0 };
 
-    /// Whether a segment is promised.
+    /// Returns whether a segment is promised.
     pub fn is_some(self) -> bool {
         self.segment != u32::MAX
     }
@@ -82,7 +82,7 @@ pub struct PackHeader {
     pub segment: u32,
     /// The segment's generation.
     pub generation: u32,
-    /// Where in the segment it begins, in bytes.
+    /// Offset in the segment, in bytes.
     pub offset: u32,
     /// Bytes with padding.
     pub len: u32,
@@ -200,7 +200,7 @@ impl PackHeader {
     }
 }
 
-/// Where a pack is expected to be.
+/// Expected place of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The drive.

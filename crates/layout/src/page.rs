@@ -8,12 +8,12 @@ const MAGIC_BYTES: usize = 8;
 /// Bytes of a checksum.
 const CRC_BYTES: usize = 4;
 
-/// How one kind of page is recognized.
+/// Signature of one kind of page.
 pub(crate) struct PageKind {
     /// For errors.
     pub(crate) what: &'static str,
     pub(crate) magic: [u8; MAGIC_BYTES],
-    /// Where the CRC32C is, of the whole page with zeros in its place.
+    /// Offset of the CRC32C, which covers the whole page with zeros in its place.
     pub(crate) crc_at: usize,
 }
 

@@ -15,7 +15,7 @@ const BLOCKS_SHIFT: u32 = 4;
 /// Data records: set in the codec byte of what is settled.
 const SETTLED: u8 = 0x80;
 
-/// What a record tells.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -49,9 +49,9 @@ pub struct RecordHeader {
     pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,
-    /// What it is.
+    /// Kind.
     pub kind: RecordKind,
-    /// How the payload is coded. In data records the lower four bits name the codec, the three above the number of
+    /// Coding of the payload. In data records the lower four bits name the codec, the three above the number of
     /// blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled.
     pub codec: u8,
     /// Level of a node, flags of an overlay, dictionary of data (0: none); zero in ranges.
@@ -72,7 +72,7 @@ impl RecordHeader {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
     }
 
-    /// Whether a data record takes effect for `block`: it is one of the record's [`blocks`](Self::blocks), and not left out.
+    /// Returns whether a data record takes effect for `block`: it is one of the record's [`blocks`](Self::blocks), and not left out.
     pub fn applies_to(&self, block: u64) -> bool {
         block.checked_sub(self.block).is_some_and(|n| n < self.blocks() && self.left_out >> n & 1 == 0)
     }
@@ -82,7 +82,7 @@ impl RecordHeader {
         self.codec & CODEC_MASK
     }
 
-    /// Whether a data record is said to be compressed as well as the drive can.
+    /// Returns whether a data record is said to be compressed as well as the drive can.
     pub fn is_settled(&self) -> bool {
         self.kind == RecordKind::Data && self.codec & SETTLED != 0
     }
@@ -208,7 +208,7 @@ pub fn decode_range(payload: &[u8]) -> Result<(u64, Entry), DecodeError> {
     Ok((blocks, entry))
 }
 
-/// What a record's checksum is XORed with at its place: a record left over from an earlier filling of the segment,
+/// Mask with which a record's checksum is XORed at its place: a record left over from an earlier filling of the segment,
 /// or written to a wrong place, fails its check although it is whole.
 ///
 /// The constants are odd 64-bit multipliers of the kind used by multiplicative hashing (Knuth, TAOCP 3, 6.4).

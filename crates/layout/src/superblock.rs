@@ -12,7 +12,7 @@ pub const SUPERBLOCK_COPIES: usize = 2;
 pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 const PAGE: PageKind = PageKind { what: WHAT, magic: MAGIC, crc_at: 12 };
 
-/// What a drive is.
+/// Identity, geometry and settings of a drive.
 ///
 /// ```text
 ///   0  8  magic "PUMICE\r\n"          8  4  format version    12  4  CRC32C of the page, this field as zero
@@ -37,7 +37,7 @@ pub struct Superblock {
     pub update: u64,
     /// Sizes.
     pub geometry: Geometry,
-    /// What the host sees, in bytes.
+    /// Size that the host sees, in bytes.
     pub logical_capacity_bytes: u64,
     /// 512 or 4096.
     pub sector_bytes: u32,
@@ -49,7 +49,7 @@ pub struct Superblock {
     pub created_unix_seconds: u64,
     /// Bytes that may be written to the backing over its life (its maker's TBW); 0 if unknown.
     pub endurance_bytes: u64,
-    /// How often the drive was wiped. Goes into [`Superblock::log_id`].
+    /// Number of times the drive was wiped. Goes into [`Superblock::log_id`].
     pub incarnation: u64,
     /// Bytes written to the backing in earlier incarnations: wear that a wipe does not undo.
     pub worn_bytes: u64,
@@ -78,7 +78,7 @@ impl Features {
     /// Read-only-compatible features that this release supports.
     const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
-    /// Whether this release may write to a drive that uses these features. If not, open it read-only.
+    /// Returns whether this release may write to a drive that uses these features. If not, open it read-only.
     pub fn allow_writing(&self) -> bool {
         self.read_only_compatible & !Self::KNOWN_READ_ONLY_COMPATIBLE == 0
     }

@@ -23,7 +23,7 @@ const PAGE_HEADER_BYTES: usize = 16;
 const WHAT: &str = "checkpoint table";
 const ROW: &str = "segment row";
 
-/// What a segment is used for.
+/// Use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SegmentUse {
@@ -55,7 +55,7 @@ pub struct SegmentRow {
     /// Estimate of the live units that dead blocks of frames take: what cleaning may gain by compressing the live blocks
     /// anew. Never more than the equal shares of those dead blocks; 0 is always allowed.
     pub repackable_units: u32,
-    /// What it is used for.
+    /// Its use.
     pub usage: SegmentUse,
 }
 

@@ -8,7 +8,7 @@ use layout::{
 };
 use proptest::prelude::*;
 
-/// Where the first row of the table is.
+/// Offset of the first row of the table.
 const ROWS_AT: usize = PAGE_BYTES + 16;
 
 /// A checkpoint of a drive of 100 MiB, whose every part is in place.

@@ -111,7 +111,7 @@ fn table_of_the_example() {
     assert_eq!((table_crc(&[0xe9e6_eeb3]), table_crc(&[])), (0x8b50_9730, 0));
 }
 
-/// What a checkpoint's header page has at which byte.
+/// Bytes of a checkpoint's header page.
 #[test]
 fn classes_are_from_byte_400_on() {
     let mix = Mix {

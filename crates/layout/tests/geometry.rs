@@ -1,4 +1,4 @@
-//! Where things lie on the backing.
+//! Places on the backing.
 
 mod common;
 

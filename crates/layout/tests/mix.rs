@@ -43,7 +43,7 @@ fn every_class_counts_apart() {
     assert_eq!(mix.units, [257, 3, 4, 4, 4, 3, 4, 4, 4]);
 }
 
-/// What a checkpoint says is taken as it is: no count panics or wraps for it.
+/// The counts of a checkpoint are taken as they are: none makes the reader panic or wrap.
 #[test]
 fn counts_of_a_hostile_checkpoint_do_not_overflow() {
     for entry in entries() {

@@ -44,7 +44,7 @@ proptest! {
         prop_assert_eq!(decode_record(&bytes[..len], mask), Err(DecodeError::Truncated("record")));
     }
 
-    /// What is accepted has a length that a map entry can hold.
+    /// An accepted header has a length that a map entry can hold.
     #[test]
     fn any_bytes_are_refused_or_fit_an_entry(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
@@ -114,7 +114,7 @@ fn frames_have_2_4_or_8_blocks_and_begin_at_multiples_of_them() {
     }
 }
 
-/// What of the 256 sets of blocks a header may leave out.
+/// Those of the 256 sets of blocks that a header may leave out.
 fn allowed_left_out(kind: RecordKind, codec: u8) -> Vec<u8> {
     let header = |left_out| Spec { left_out, codec, block: 16, ..spec(kind) }.encode(0);
     (0..=255).filter(|left_out| RecordHeader::decode(&header(*left_out)).is_ok()).collect()

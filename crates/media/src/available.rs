@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Where control groups are.
+/// Mount point of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Returns how much memory the kernel could give to this process without swapping, in bytes: `MemAvailable` of the

@@ -187,7 +187,7 @@ fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
     }
 }
 
-/// Whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer one.
+/// Returns whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer one.
 pub(crate) async fn is_outdated<M: Media>(
     media: &M,
     superblock: &Superblock,

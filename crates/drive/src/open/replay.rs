@@ -92,7 +92,7 @@ struct Parsed {
     malformed: bool,
 }
 
-/// Where the next pack of a head is expected.
+/// Expected place of a head's next pack.
 struct Cursor {
     head: Head,
     current: NextSegment,
@@ -451,7 +451,7 @@ impl<M: Media> Reader<'_, M> {
     }
 }
 
-/// Whether a segment may have been opened since the checkpoint.
+/// Returns whether a segment may have been opened since the checkpoint.
 fn was_free(row: &SegmentRow) -> bool {
     row.usage == SegmentUse::Free || row.live_units == 0
 }

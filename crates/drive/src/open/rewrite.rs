@@ -19,7 +19,7 @@ use crate::open::slots::read_pages;
 use crate::open::whole::write_checkpoint;
 use crate::shared::Shared;
 
-/// What the medium did not take.
+/// Structures and packs that the medium did not take.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     /// For each copy of the superblock, why it was not taken.

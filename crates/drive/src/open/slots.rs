@@ -106,7 +106,7 @@ async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<
     result
 }
 
-/// Whether both copies of the superblock are this one.
+/// Returns whether both copies of the superblock are this one.
 pub(crate) async fn copies_agree<M: Media>(media: &M, superblock: &Superblock) -> bool {
     for copy in 0..SUPERBLOCK_COPIES {
         let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
@@ -192,7 +192,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     })
 }
 
-/// Whether a found checkpoint describes, in one of its places, all segments of the drive.
+/// Returns whether a found checkpoint describes, in one of its places, all segments of the drive.
 async fn holds_all_rows<M: Media>(media: &M, superblock: &Superblock, number: u64, copy: usize) -> bool {
     let offset = superblock.geometry.checkpoint_offset((number % 2) as usize, copy);
     let page = read_pages(media, offset, PAGE_BYTES).await;
@@ -337,7 +337,7 @@ pub(crate) async fn read_copy<M: Media>(
 ///
 /// If such a first pack is damaged behind its header, the packs behind it in its segment know the checkpoint too.
 ///
-/// What remains undetectable: the newest checkpoint is bad in both copies, or in the one that the medium took, and so
+/// Not detectable: the newest checkpoint is bad in both copies, or in the one that the medium took, and so
 /// is the header of every first pack of a segment opened since; or neither write reached the medium although the
 /// backing reported success. A header of the next number with a damaged table behind it proves nothing: a power cut
 /// leaves that too.

@@ -33,7 +33,7 @@ pub struct WipeOptions {
 /// Result of a wipe that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiped {
-    /// What the backing did not take of it, one line each.
+    /// Writes that the backing did not take, one line each.
     pub not_taken: Vec<String>,
     /// If the one copy of the superblock that was written is lost, the previous contents of the drive may return.
     pub may_come_back: bool,

@@ -1,4 +1,4 @@
-//! What is known of each segment. Segments that were never used take no memory: a drive may have millions of them, and
+//! State of each segment. Segments that were never used take no memory: a drive may have millions of them, and
 //! an image of a few KiB may claim to be such a drive.
 
 use super::segments::Segment;

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: strategies for valid structures, and a pack put together as the engine does it.
+//! Shared by the tests of this crate: strategies for valid structures, and a pack put together as the engine does it.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -241,7 +241,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
     prop_oneof![data, other]
 }
 
-/// Where and when a pack is.
+/// Place of a pack, in the segments and in the order of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
     pub(crate) uuid: [u8; 16],

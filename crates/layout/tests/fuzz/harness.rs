@@ -1,4 +1,4 @@
-//! How targets are run without a fuzzer: for all crates that have some.
+//! Runs fuzz targets without a fuzzer, for all crates that have some.
 
 use std::time::{Duration, Instant};
 

@@ -214,7 +214,8 @@ impl<M: Media> Drive<M> {
 #[derive(Default)]
 struct SeenFrames {
     leaf: u64,
-    frames: HashSet<Entry>,
+    /// First blocks and entries.
+    frames: HashSet<(u64, Entry)>,
 }
 
 impl SeenFrames {
@@ -224,7 +225,7 @@ impl SeenFrames {
             self.leaf = leaf;
             self.frames.clear();
         }
-        !entry.is_frame() || self.frames.insert(entry)
+        !entry.is_frame() || self.frames.insert((entry.first_block(block), entry))
     }
 }
 

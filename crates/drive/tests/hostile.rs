@@ -84,6 +84,12 @@ fn a_checkpoint_number_at_the_end_of_counting_is_refused() {
     assert_checkpoint_refused(|c| c.number |= u64::MAX << 1);
 }
 
+/// Numbers are counted from 1, and the one before a checkpoint's is that of the other slot.
+#[test]
+fn a_checkpoint_number_of_zero_is_refused() {
+    assert_checkpoint_refused(|c| c.number = 0);
+}
+
 #[test]
 fn a_free_segment_that_holds_something_is_refused() {
     assert_checkpoint_refused(|c| c.rows[40].live_units = 7);

@@ -151,6 +151,12 @@ impl Entry {
         block & !(self.blocks() - 1)
     }
 
+    /// Returns whether two blocks with this entry belong to one record. Two frames may have the same entry in a map that
+    /// no correct drive wrote.
+    pub fn joins(self, block: u64, other: u64) -> bool {
+        self.is_frame() && self.first_block(block) == self.first_block(other)
+    }
+
     /// Equal share of one block in the units of its record. Of a frame, the remainder of the division goes to the first blocks.
     /// The live units of a segment count whole records; shares are for estimates only, such as its repackable units.
     /// `block` may be a block's number or its slot in a leaf.

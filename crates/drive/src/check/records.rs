@@ -55,8 +55,7 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
         let geometry = shared.superblock().geometry;
         extents.sort_unstable_by_key(|extent| (extent.entry.position_bytes(), extent.block));
         extents.dedup_by(|next, kept| {
-            let frame = next.entry == kept.entry && next.entry.is_frame();
-            let same = frame && next.entry.first_block(next.block) == kept.entry.first_block(kept.block);
+            let same = next.entry == kept.entry && next.entry.joins(next.block, kept.block);
             kept.blocks += u16::from(same);
             same
         });

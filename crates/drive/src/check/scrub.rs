@@ -127,7 +127,7 @@ impl<M: Media> Shared<M> {
         let mut found = Vec::new();
         let each = |block, entry: layout::Entry| {
             // A frame is verified once, for the first of its blocks.
-            let again = entry.is_frame() && found.last().is_some_and(|(_, last)| *last == entry);
+            let again = found.last().is_some_and(|(at, last)| *last == entry && entry.joins(*at, block));
             if entry.is_record() && !again {
                 found.push((block, entry));
             }

@@ -151,10 +151,12 @@ impl<M: Media> Shared<M> {
                 }
                 if missing.is_none() {
                     assert_eq!(entries.len(), count, "each block has an entry");
-                    let mut source = |i: usize, entry: &Entry| match entry.fill_word() {
+                    let mut source = |i: usize, block: u64, entry: &Entry| match entry.fill_word() {
                         Some(word) => Source::Fill(word),
                         None if entry.is_unmapped() => Source::Fill(0),
-                        None if entry.is_frame() && i > 0 && entries[i - 1] == *entry => Source::Same,
+                        None if i > 0 && entries[i - 1] == *entry && entry.joins(block - 1, block) => {
+                            Source::Same
+                        }
                         None => {
                             let fetch = core.fetch(*entry);
                             let segment = core.segments.get(core.segments.of(*entry));
@@ -165,7 +167,11 @@ impl<M: Media> Shared<M> {
                             }
                         }
                     };
-                    let sources = entries.iter().enumerate().map(|(i, entry)| source(i, entry)).collect();
+                    let sources = (first..)
+                        .zip(&entries)
+                        .enumerate()
+                        .map(|(i, (block, entry))| source(i, block, entry))
+                        .collect();
                     return Ok(Plan { first, entries, sources });
                 }
                 missing

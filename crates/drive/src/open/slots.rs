@@ -308,7 +308,7 @@ pub(crate) async fn read_copy<M: Media>(
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()
             && found.number % 2 == slot as u64
-            && found.number < NUMBER_LIMIT
+            && (1..NUMBER_LIMIT).contains(&found.number)
             // What a change to a leaf not loaded replaced still counts: at most twice the capacity.
             && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
             && found.fill_blocks <= 2 * blocks

@@ -70,10 +70,9 @@ impl State {
             State::Free => matches!(self, State::Sealed | State::Waiting),
             State::Waiting => self == State::Sealed,
             State::Promised => self == State::Free,
-            // Damage found while it is promised or filled is not forgotten.
             State::Open => self == State::Promised,
             // Recovery finds packs in segments that the checkpoint knew as free.
-            State::Sealed => matches!(self, State::Open | State::Free | State::Sealed | State::Damaged),
+            State::Sealed => matches!(self, State::Open | State::Free | State::Sealed),
             State::Damaged | State::Bad => true,
         }
     }
@@ -409,8 +408,8 @@ impl Segments {
 
     /// Applies packs that roll-forward found in a segment.
     pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
-        // Packs in a bad segment date from before it was found bad.
-        if self.get(segment).state != State::Bad {
+        // A segment that was set aside stays so, whatever the log says that it holds.
+        if !self.get(segment).is_set_aside() {
             self.set_state(segment, State::Sealed);
         }
         let row = self.row_mut(segment);
@@ -454,6 +453,13 @@ impl Segments {
         self.discards -= u32::from(discard);
         self.set_state(segment, State::Promised);
         Some((segment, generation))
+    }
+
+    /// A head begins to fill a promised segment. One that was set aside since stays so.
+    pub(crate) fn open(&mut self, segment: u32) {
+        if !self.get(segment).is_set_aside() {
+            self.set_state(segment, State::Open);
+        }
     }
 
     /// Frees a segment that holds nothing live. It is handed out again when its last reader is done.

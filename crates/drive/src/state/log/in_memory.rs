@@ -27,7 +27,7 @@ impl InMemory {
 
 impl Log {
     /// Returns the bytes of a record that is still in memory: its whole pack and the offset of the record in it, or a
-    /// copy of the record if its pack is still open.
+    /// copy of the record if its pack is still open. `None` for what is no record there: a map may point anywhere.
     pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
         let position = entry.position_bytes();
         for state in &self.heads {
@@ -35,12 +35,13 @@ impl Log {
                 let start = self.geometry.segment_offset(state.current.segment) + u64::from(state.offset);
                 if (start..start + open.used as u64).contains(&position) {
                     let at = (position - start) as usize;
-                    return Some(InMemory::Copy(open.buf[at..at + entry.len_bytes()].into()));
+                    let bytes = open.buf[..open.used].get(at..at + entry.len_bytes())?;
+                    return Some(InMemory::Copy(bytes.into()));
                 }
             }
         }
         let (start, buf) = self.in_memory.range(..=position).next_back()?;
         let at = (position - start) as usize;
-        (at < buf.len()).then(|| InMemory::Pack(buf.clone(), at))
+        (at + entry.len_bytes() <= buf.len()).then(|| InMemory::Pack(buf.clone(), at))
     }
 }

@@ -10,20 +10,20 @@ use offload::Offload;
 use status::{IoBackend, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
-use crate::control::resize::grow;
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
+use crate::serving::grow::grow;
 use crate::serving::open::{Helpers, OpenSettings, open};
-use crate::serving::requests::Requests;
-use crate::serving::workers::Workers;
 use crate::upkeep::background::Background;
-use crate::upkeep::compute::{Meter, thread_time};
 use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::offload_report;
 use crate::watch::report::report;
+use crate::watch::requests::Requests;
+use crate::workers::compute::{Meter, thread_time};
+use crate::workers::pool::Workers;
 use device::{Device, DeviceError, Extent, Geometry};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are connected.

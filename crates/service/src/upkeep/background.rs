@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::{Throttle, ThrottleSettings};
-use crate::serving::busy::Hurry;
-use crate::serving::workers::Workers;
 use crate::upkeep::pause::rest_unless_stopped;
+use crate::workers::busy::Hurry;
+use crate::workers::pool::Workers;
 
 /// Interval of ticks, and of checks for work.
 const TICK: Duration = Duration::from_millis(10);

@@ -25,12 +25,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::serving::requests::Requests;
-use crate::serving::workers::Workers;
-use crate::upkeep::compute::Meter;
 use crate::upkeep::pause::{rest, rest_after};
 use crate::watch::compression::training_report;
 use crate::watch::events::EventSink;
+use crate::watch::requests::Requests;
+use crate::workers::compute::Meter;
+use crate::workers::pool::Workers;
 
 /// Interval of looking for something to do.
 const LOOK: Duration = Duration::from_secs(1);

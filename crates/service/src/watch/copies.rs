@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use status::{CopyReport, DriveState, shown};
 
-use crate::control::admin::{ask_status, same_file};
-use crate::control::runtime_dir::{runtime_dirs, trusted};
+use crate::client::runtime_dir::{runtime_dirs, trusted};
+use crate::client::servers::{ask_status, same_file};
 use crate::error::ServiceError;
 
 /// Looks for copies of a drive periodically.

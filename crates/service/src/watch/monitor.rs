@@ -14,7 +14,6 @@ use status::{BackingReport, CopyReport, EventKind, StatusReport, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::serving::requests::Requests;
 use crate::watch::backing::Prober;
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
@@ -23,6 +22,7 @@ use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::report::{assess, limit_bytes, used_ratio};
+use crate::watch::requests::Requests;
 
 /// Interval of looking for events.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::serving::requests::Requests;
+use crate::watch::requests::Requests;
 
 /// A drive that was not written for this long is settled completely.
 const IDLE: Duration = Duration::from_secs(30);

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::error::ServiceError;
-use crate::serving::busy::{Share, measure};
-use crate::upkeep::compute::{ComputeQueue, ComputeThread};
+use crate::workers::busy::{Share, measure};
+use crate::workers::compute::{ComputeQueue, ComputeThread};
 
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;

@@ -10,8 +10,6 @@
 //! [`ServerConfig::handshake_timeout_scarce`] applies to handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,33 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::audit::{Audit, RefusalReason, Refused};
+use crate::audit::{Audit, Refused};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
+pub(crate) use crate::peer::Peer;
+use crate::refusal::RefusalReason;
 
 /// Interval at which a handshake checks whether the shorter time limit applies.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Peer that a connection is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
-    /// The address of a TCP client.
-    Address(IpAddr),
-    /// The user of a process that connected to a Unix socket.
-    User(u32),
-    /// Unknown peer: only the limit of all connections applies.
-    Unknown,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Address(address) => address.fmt(f),
-            Peer::User(user) => write!(f, "user {user}"),
-            Peer::Unknown => f.write_str("unknown"),
-        }
-    }
-}
 
 /// Order in which handshakes are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

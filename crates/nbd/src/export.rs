@@ -7,9 +7,9 @@ use device::Device;
 use parking_lot::RwLock;
 
 use crate::access::{Access, Right};
-use crate::audit::RefusalReason;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
+use crate::refusal::RefusalReason;
 use crate::resources::Resources;
 use crate::sessions::{Client, Sessions};
 use crate::shutdown::Shutdown;

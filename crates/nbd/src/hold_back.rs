@@ -7,8 +7,8 @@ use log_limit::LogLimit;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::admission::Peer;
-use crate::audit::RefusalReason;
+use crate::peer::Peer;
+use crate::refusal::RefusalReason;
 
 /// Shortest time between two messages about a peer for one reason: that of [`LogLimit`].
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::access::{Access, Right};
-use crate::admission::Peer;
 use crate::config::TlsPolicy;
 use crate::identity::Identity;
+use crate::peer::Peer;
 use crate::shutdown::{Shutdown, ShutdownTrigger};
 
 /// A client that chooses an export.

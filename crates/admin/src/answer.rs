@@ -8,7 +8,7 @@ use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
 use crate::address::is_host;
 use crate::metrics;
-use crate::server::Monitored;
+use crate::monitored::Monitored;
 
 /// Content type of `/metrics`, as Prometheus expects it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -9,8 +9,10 @@ mod address;
 mod answer;
 mod exposition;
 mod metrics;
+mod monitored;
 mod server;
 
 pub use address::{HttpAddress, HttpAddressError};
 pub use metrics::render;
-pub use server::{ClientCounts, HttpError, HttpListener, HttpServer, Limits, Monitored, Reports};
+pub use monitored::{ClientCounts, Monitored, Reports};
+pub use server::{HttpError, HttpListener, HttpServer, Limits};

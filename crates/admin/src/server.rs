@@ -17,13 +17,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use log_limit::LogLimit;
 use socket_file::SocketFile;
-use status::StatusReport;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::address::HttpAddress;
 use crate::answer::answer;
+use crate::monitored::Reports;
 
 /// Pause after a failure to accept, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -33,29 +33,6 @@ const REQUEST_MAX_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Clients of a Unix socket that may wait to be accepted.
 const BACKLOG: i32 = 64;
-
-/// Present state of a server.
-#[derive(Clone, Debug, Default)]
-pub struct Monitored {
-    /// Reports of all drives.
-    pub drives: Vec<StatusReport>,
-    /// Counts of NBD clients.
-    pub clients: ClientCounts,
-}
-
-/// Counts of the NBD clients of a server.
-#[derive(Clone, Debug, Default)]
-pub struct ClientCounts {
-    /// Connections now, including those in their handshake.
-    pub connections: u64,
-    /// Clients that chose a drive, since the start.
-    pub connected: u64,
-    /// Clients refused since the start, by reason.
-    pub refused: Vec<(&'static str, u64)>,
-}
-
-/// Returns what is known at present. Called for each request; must not wait.
-pub type Reports = Arc<dyn Fn() -> Monitored + Send + Sync>;
 
 /// Limits of clients.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! State of a server and its drives, as requests are answered with it.
+//! State of a server and its drives, from which requests are answered.
 
 use std::sync::Arc;
 
@@ -24,5 +24,5 @@ pub struct ClientCounts {
     pub refused: Vec<(&'static str, u64)>,
 }
 
-/// Returns what is known at present. Called for each request; must not wait.
+/// Function that returns the present state. Called for each request; must not wait.
 pub type Reports = Arc<dyn Fn() -> Monitored + Send + Sync>;

@@ -1,7 +1,7 @@
-//! Connections: how many, for how long, and how much each may send.
+//! Connections of HTTP clients, with limits on their number, duration and request size.
 //!
 //! One request per connection. Slow clients are disconnected, and if there are too many connections the oldest is
-//! closed, so that clients which hold connections open keep nobody out.
+//! closed, so that clients which hold connections open do not exclude others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -68,8 +68,8 @@ pub enum HttpError {
 
 /// A bound socket.
 enum Socket {
-    /// The name that clients may use for this machine, beside `localhost` and IP addresses; `None`: any, as the network is
-    /// trusted.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name, because
+    /// the network is trusted.
     Tcp(TcpListener, Option<String>),
     /// The file is removed before the socket is closed.
     Unix { _file: SocketFile, listener: UnixListener },
@@ -129,7 +129,7 @@ impl HttpListener {
         Ok(HttpListener { socket: Socket::Unix { _file: file, listener }, address: address.clone() })
     }
 
-    /// Answers clients from now on.
+    /// Starts to answer clients.
     pub fn serve(self, limits: Limits, reports: Reports) -> HttpServer {
         let accepting = tokio::spawn(accept(self.socket, limits, reports));
         HttpServer { address: self.address, accepting }
@@ -141,7 +141,7 @@ impl HttpServer {
     ///
     /// # Errors
     ///
-    /// As for that.
+    /// As for [`HttpListener::bind`].
     pub fn listen(
         address: &HttpAddress,
         insecure: bool,
@@ -169,7 +169,7 @@ impl Socket {
         })
     }
 
-    /// The only names that clients may use for this machine, if not all.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name.
     fn host(&self) -> Option<Arc<str>> {
         match self {
             Socket::Tcp(_, name) => name.as_deref().map(Arc::from),

@@ -17,7 +17,7 @@ pub enum Access {
     },
 }
 
-/// What a client may do with an export. In rising order.
+/// Rights of a client to an export, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
     Read,

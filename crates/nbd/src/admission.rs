@@ -164,7 +164,7 @@ impl Admissions {
         oldest.len()
     }
 
-    /// Whether the shorter time limit for handshakes applies.
+    /// Returns true if the shorter time limit for handshakes applies.
     fn scarce(&self) -> bool {
         let state = self.state.lock();
         state.handshakes.len() * 4 > self.places * 3 || state.connections >= self.places

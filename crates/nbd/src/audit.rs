@@ -19,7 +19,7 @@ pub(crate) struct Audit {
     hold_back: HoldBack,
 }
 
-/// What is known of a client that is refused.
+/// A client that is refused, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused<'a> {
     pub(crate) peer: Peer,

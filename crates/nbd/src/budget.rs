@@ -35,7 +35,7 @@ impl Budget {
         }
     }
 
-    /// Whether connections wait for memory that others hold.
+    /// Returns true if connections wait for memory that others hold.
     pub(crate) fn is_contended(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -96,8 +96,8 @@ impl<'a> Lease<'a> {
         self.held_bytes
     }
 
-    /// Whether memory that is not needed at the moment may be kept: it is within the reserve, or half of the total is free
-    /// and nobody waits.
+    /// Returns true if memory that is not needed at the moment may be kept: it is within the reserve, or half of the total is
+    /// free and no connection waits.
     pub(crate) fn is_plenty(&self) -> bool {
         self.held_bytes <= CONNECTION_RESERVE_BYTES
             || !self.budget.is_contended()

@@ -49,7 +49,7 @@ pub(crate) struct Memory<'a> {
 #[derive(Default)]
 struct Class {
     buffers: Vec<Box<[u8]>>,
-    /// Number of them that nobody needed since the last [`Memory::trim`].
+    /// Smallest number of buffers in the pool since the last [`Memory::trim`]: no request needed these.
     unused: usize,
 }
 

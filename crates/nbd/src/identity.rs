@@ -79,7 +79,7 @@ impl Identity {
         })
     }
 
-    /// Whether this is the client of that name.
+    /// Returns true if the client has this name.
     pub(crate) fn is(&self, name: &ClientName) -> bool {
         match name {
             ClientName::Dns(name) => self.names.contains(name),

@@ -48,7 +48,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Whether this process has no permission to read a file.
+    /// Returns true if this process has no permission to read a file.
     pub fn is_denied(&self) -> bool {
         let TlsError::Pem { source: pem::Error::Io(error), .. } = self else { return false };
         error.kind() == io::ErrorKind::PermissionDenied
@@ -120,12 +120,12 @@ impl TlsConfig {
         })
     }
 
-    /// Whether clients need a certificate.
+    /// Returns true if clients need a certificate.
     pub(crate) fn authenticates_clients(&self) -> bool {
         self.verifier.is_some()
     }
 
-    /// Whether a client that has shown this certificate would be let in now.
+    /// Returns true if a client with this certificate would be admitted now.
     pub(crate) fn admits(&self, client: Option<&Identity>) -> bool {
         let Some(verifier) = &self.verifier else { return true };
         let Some((own, issuers)) = client.and_then(|client| client.chain().split_first()) else {

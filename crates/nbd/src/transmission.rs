@@ -63,7 +63,7 @@ pub(crate) struct Transmission<'a, S, D, F> {
     geometry: Geometry,
     input: Input,
     receiving: Receiving,
-    /// Whether the last WRITE was large.
+    /// True if the last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
     /// Number of requests in flight whose replies may have many extents.
@@ -80,7 +80,7 @@ pub(crate) struct Transmission<'a, S, D, F> {
     moved_bytes: u64,
 }
 
-/// Whether the reply may have many extents.
+/// Returns true if the reply may have many extents.
 fn is_listing(operation: &Operation) -> bool {
     matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
 }
@@ -138,7 +138,7 @@ where
         self.moved_bytes
     }
 
-    /// Whether nothing is in flight.
+    /// Returns true if nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty() && self.output.is_empty() && matches!(self.receiving, Receiving::Header)
     }
@@ -148,7 +148,7 @@ where
         self.memory.used_bytes()
     }
 
-    /// Whether memory is held that only the client can cause to be released.
+    /// Returns true if the connection holds memory that it can release only after the client sends or receives data.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
         self.memory.used_bytes() > 0 && (for_data || !self.output.is_empty())

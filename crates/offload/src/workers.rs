@@ -240,7 +240,7 @@ impl<'a> Worker<'a> {
 
     fn job(&mut self, input: &[u8]) -> Done {
         let done = if input.len() <= UNIT_BYTES || looks_incompressible(input) {
-            Done { id: CodecId::Raw, payload: Vec::new(), by: By::Nobody }
+            Done { id: CodecId::Raw, payload: Vec::new(), by: By::Skipped }
         } else {
             self.on_device(input).unwrap_or_else(|| in_software(input, self.shared.software()))
         };

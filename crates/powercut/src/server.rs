@@ -33,7 +33,7 @@ impl Place {
             .args(arguments)
             .env("PUMICE_RUNTIME_DIR", self.folder.join("run"))
             .env("PUMICE_IO", &self.io)
-            // Nobody else may use what is mounted here.
+            // Other users have no access to what is mounted here.
             .env("PUMICE_USER", rustix::process::geteuid().as_raw().to_string())
             .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
             .stdin(Stdio::null());
@@ -131,9 +131,9 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
 /// Result of starting a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// It serves.
+    /// The server accepts clients.
     Ready,
-    /// It ended.
+    /// The server ended.
     Ended(ExitStatus),
     /// The wait was interrupted.
     Interrupted,

@@ -82,7 +82,7 @@ impl Account {
         &self.home
     }
 
-    /// Whether other programs run as this user too, who must not use sockets of the server.
+    /// Returns true if other programs run as this user too. They must not use sockets of the server.
     pub(crate) fn is_shared(&self) -> bool {
         self.name == NOBODY
     }

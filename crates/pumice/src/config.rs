@@ -224,7 +224,7 @@ impl Config {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 
-    /// Whether a command is run for events of a drive.
+    /// Returns true if a command is run for events of a drive.
     pub(crate) fn runs_commands(&self) -> bool {
         self.drives.iter().any(|drive| drive.options.open().monitor.on_event.is_some())
     }
@@ -258,7 +258,7 @@ impl Config {
         let authenticates = tls.is_some_and(|tls| tls.ca.is_some());
         match self.drives.iter().find(|drive| drive.access != Access::Everyone) {
             Some(drive) if !authenticates => bail!(
-                "{}: clients and clients-read-only need server.tls with ca: without certificates nobody knows who a client is",
+                "{}: clients and clients-read-only need server.tls with ca: without certificates clients cannot be identified",
                 status::shown(&drive.path)
             ),
             _ => Ok(()),

@@ -24,7 +24,7 @@ pub struct Options {
     pub precision: f64,
     /// Half-width to reach for units of up to 128 KiB, as a share; `None` omits the rival layouts.
     pub unit_precision: Option<f64>,
-    /// Whether to read everything.
+    /// True to read everything.
     pub full: bool,
     /// Seed of the random choices.
     pub seed: u64,

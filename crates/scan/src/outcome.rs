@@ -31,7 +31,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) sums: &'a Sums,
     /// Tallies at each look of samples drawn with replacement. Empty for streams, and if everything was read.
     pub(crate) looks: &'a Looks,
-    /// Whether everything was read.
+    /// True if everything was read.
     pub(crate) exact: bool,
     /// Facts about all blocks of a stream, known in addition to the samples.
     pub(crate) known: Option<Known>,

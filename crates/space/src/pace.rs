@@ -11,7 +11,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nothing to clean, nobody slowed down.
+    /// Nothing to clean, no writer slowed down.
     pub const FREE: Pace = Pace { cleaning_share: 0.0, writers: None };
 }
 

@@ -19,7 +19,7 @@ pub struct MemoryDevice {
     max_transfer_bytes: u32,
     read_only: bool,
     failure: Mutex<Option<DeviceError>>,
-    /// Whether a failure, a delay or a yield is set.
+    /// True if a failure, a delay or a yield is set.
     slow: AtomicBool,
     yields: AtomicBool,
     delay: Mutex<Duration>,

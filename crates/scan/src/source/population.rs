@@ -176,7 +176,7 @@ impl Population {
         if self.items[extent.item as usize].alone { extent.first } else { extent.before }
     }
 
-    /// Whether the second extent directly follows the first on a drive.
+    /// Returns true if the second extent directly follows the first on a drive.
     fn adjoin(&self, one: &Extent, next: &Extent) -> bool {
         let alone = |extent: &Extent| self.items[extent.item as usize].alone;
         let together = one.item == next.item || !alone(one) && !alone(next);

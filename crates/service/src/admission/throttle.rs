@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::admission::token_bucket::TokenBucket;
 
-/// Rate where throttling begins: practically unlimited.
+/// Rate where throttling begins, above that of any client.
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
 /// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;

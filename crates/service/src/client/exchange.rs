@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 const ANSWER_MAX_BYTES: usize = 16 << 20;
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// Time limit for connecting, for the question, and, unless it needs longer, for the whole answer.
+/// Default time limit for connecting and sending the request, and for receiving the whole answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for those of many servers that are still to be asked after [`PATIENCE`].
+/// Time limit for each server that is asked later than [`PATIENCE`] after the first of many.
 const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
 /// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
 const ASKED_MAX: usize = 16;
@@ -25,8 +25,8 @@ const ASKED_MAX: usize = 16;
 ///
 /// # Errors
 ///
-/// If nobody accepts within `connecting`, or there is no whole answer within `answering`; if the answer is empty or
-/// longer than 16 MiB.
+/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or the answer is
+/// empty or longer than 16 MiB.
 pub(crate) fn ask_line(
     socket: &Path,
     line: &[u8],

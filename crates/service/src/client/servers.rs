@@ -63,7 +63,7 @@ pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, Serv
 }
 
 fn odd_answer(socket: &Path) -> ServiceError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer is to another question");
+    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer does not match the request");
     ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
 }
 
@@ -96,7 +96,7 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
     if answer.len() > bytes_max {
         return Err(format!("the answers of all servers are longer than {} MiB", ANSWERS_MAX_BYTES >> 20));
     }
-    let odd = |error| format!("the answer is none of a Pumice server: {error}");
+    let odd = |error| format!("the answer is not that of a Pumice server: {error}");
     if serde_json::from_slice::<Count>(answer).map_err(odd)?.drives.len() > DRIVES_MAX {
         return Err(format!("the answer has more than {DRIVES_MAX} drives"));
     }
@@ -109,7 +109,8 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
     find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
 }
 
-/// The same, followed by the drives that a server is configured to serve and could not open.
+/// Returns the drives that the servers of this machine have open, then those that a server is configured to serve and
+/// could not open; with `path`, only the drive there.
 pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
     let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
     // The sort is stable, so that the order of the sockets stays otherwise.
@@ -117,7 +118,8 @@ pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
     found
 }
 
-/// The same, with the socket of each.
+/// Returns all drives of the servers of this machine, each with the admin socket of its server; with `path`, only the
+/// drive there.
 fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     let answered_bytes = AtomicUsize::new(0);
     let sockets = sockets_in(&runtime_dirs());
@@ -151,7 +153,7 @@ fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     sockets
 }
 
-/// Whether two paths lead to the same file or device.
+/// Returns true if two paths lead to the same file or device.
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
@@ -174,7 +176,9 @@ mod tests {
         let refused = |answer: &str, bytes_max| parse(answer.as_bytes(), bytes_max).err().expect("refused");
         assert_eq!(refused(&answer, answer.len() - 1), "the answers of all servers are longer than 64 MiB");
         assert_eq!(refused(&drives(DRIVES_MAX + 1), usize::MAX), "the answer has more than 4096 drives");
-        assert!(refused("HTTP/1.1 400", usize::MAX).starts_with("the answer is none of a Pumice server: "));
+        assert!(
+            refused("HTTP/1.1 400", usize::MAX).starts_with("the answer is not that of a Pumice server: ")
+        );
         let error = parse(b"{\"error\":\"no\"}", usize::MAX);
         assert!(matches!(error, Ok(Answer::Error { error }) if error == "no"));
     }

@@ -72,7 +72,7 @@ pub(crate) struct Shared<M: Media> {
 
 struct Memory {
     wanted: Vec<Answer>,
-    /// The task has ended: nobody is left to answer.
+    /// The task has ended and answers no more.
     over: bool,
     training: Option<TrainingReport>,
     settling: SettlingReport,
@@ -174,7 +174,7 @@ impl Memory {
 #[derive(Default)]
 struct Run {
     begun: bool,
-    /// It is at its last part: data settled before the dictionaries in use.
+    /// The pass is at its last part: data settled before the dictionaries in use.
     again: bool,
     no_room_since: Option<Instant>,
 }

@@ -30,7 +30,7 @@ impl Copies {
     /// may take seconds: not for threads that carry requests.
     pub(crate) fn look(&mut self) -> Vec<CopyReport> {
         let sockets = self.sockets();
-        // No new socket: there is nobody to ask.
+        // No new socket: there is no server to ask.
         if sockets == self.sockets && self.found.is_empty() {
             return Vec::new();
         }

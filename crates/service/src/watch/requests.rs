@@ -82,7 +82,7 @@ impl Requests {
         self.begin_counted(count, Some(kind))
     }
 
-    /// The same for a request for the allocation of ranges, which is not timed.
+    /// Counts the start of a request for the allocation of ranges, unless the drive is closing. It is not timed.
     pub(crate) fn begin_extents(&self) -> Result<InFlight<'_>, DeviceError> {
         self.begin_counted(&self.extents, None)
     }

@@ -46,7 +46,7 @@ struct Worker {
     handle: Handle,
     /// Number of its connections.
     connections: Arc<AtomicUsize>,
-    /// Its load.
+    /// Load of the worker.
     share: Share,
     stop: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -96,7 +96,7 @@ impl Workers {
         self.offload.as_ref().map(|(_, offload)| offload.clone())
     }
 
-    /// The same, with its name in the status.
+    /// Returns the compression device with its name in the status.
     pub(crate) fn offload_named(&self) -> Option<(String, Arc<dyn Offload>)> {
         self.offload.clone()
     }
@@ -192,13 +192,13 @@ fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), Servi
                 Ok((runtime, ring, backend)) => {
                     HERE.set(Some(runtime.handle().clone()));
                     if ready_sender.send(Ok((runtime.handle().clone(), backend))).is_ok() {
-                        // Ends on request, or when nobody is left to request it.
+                        // Ends on request, or when the sender is gone.
                         let _ = runtime.block_on(stopped);
                     }
                     HERE.set(None);
                     drop(ring);
                 }
-                // Nobody waits for it: the server is ending.
+                // The receiver is gone: the server is ending.
                 Err(error) => drop(ready_sender.send(Err(error))),
             }
         })

@@ -48,7 +48,10 @@ pub(crate) fn answer<B>(
         "/metrics" => with_type(StatusCode::OK, METRICS_TYPE, metrics::render(&reports())),
         "/healthz" => health(&reports().drives),
         "/status" => status(reports().drives),
-        _ => plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}")),
+        _ => {
+            debug_assert_eq!(path, "/", "other paths were refused");
+            plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}"))
+        }
     }
 }
 

@@ -115,6 +115,10 @@ impl HttpListener {
         let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
+        assert!(
+            insecure || bound.ip().to_canonical().is_loopback(),
+            "not open to the network unless allowed"
+        );
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let name = (!open).then(|| host.to_string());
         let address = HttpAddress::Tcp(bound.ip().to_string(), bound.port());
@@ -204,6 +208,7 @@ async fn accept(socket: Socket, limits: Limits, reports: Reports) {
                 oldest.abort();
             }
         }
+        debug_assert!(oldest_first.len() < limits.connections.max(1), "there is a place for the connection");
         oldest_first.push_back(connections.spawn(carry(stream, limits, host.clone(), reports.clone())));
     }
 }

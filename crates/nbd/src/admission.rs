@@ -74,20 +74,24 @@ impl State {
     fn end_handshake(&mut self, rank: Rank) -> Option<Handshaking> {
         let handshaking = self.handshakes.remove(&rank)?;
         if let Some(peer) = self.peers.get_mut(&handshaking.peer) {
-            peer.handshakes.remove(&rank);
+            let known = peer.handshakes.remove(&rank);
+            debug_assert!(known, "a handshake is listed in total and for its peer");
         }
         Some(handshaking)
     }
 
     fn begin_handshake(&mut self, rank: Rank, handshaking: Handshaking) {
         self.peers.entry(handshaking.peer).or_default().handshakes.insert(rank);
-        self.handshakes.insert(rank, handshaking);
+        let earlier = self.handshakes.insert(rank, handshaking);
+        debug_assert!(earlier.is_none(), "numbers of connections are unique");
     }
 
     fn leave(&mut self, peer: Peer) {
+        debug_assert!(self.connections > 0 && self.peers.contains_key(&peer), "a connection leaves once");
         self.connections -= 1;
         if let Some(state) = self.peers.get_mut(&peer) {
             state.connections -= 1;
+            debug_assert!(state.handshakes.len() <= state.connections, "handshakes are connections");
             if state.connections == 0 {
                 self.peers.remove(&peer);
             }
@@ -142,9 +146,17 @@ impl Admissions {
         let rank = Rank { heard: false, number: state.next_number };
         state.next_number += 1;
         state.connections += 1;
-        state.peers.entry(peer).or_default().connections += 1;
+        let of_peer = state.peers.entry(peer).or_default();
+        of_peer.connections += 1;
+        let of_peer = of_peer.connections;
         let closed = Arc::new(Notify::new());
         state.begin_handshake(rank, Handshaking { peer, closed: Arc::clone(&closed) });
+        assert!(state.connections <= self.places, "a connection needs a free place");
+        assert!(
+            peer == Peer::Unknown || of_peer <= self.places_per_peer,
+            "so it does among those of its peer"
+        );
+        assert!(state.handshakes.len() <= state.connections, "handshakes are connections");
         Ok(Admission {
             admissions: Arc::clone(self),
             peer,

@@ -125,6 +125,10 @@ impl<'a> Lease<'a> {
             let missing = units_for(self.held_bytes + bytes).saturating_sub(self.charged_units);
             if missing == 0 {
                 self.held_bytes += bytes;
+                debug_assert!(
+                    self.charged_units >= units_for(self.held_bytes),
+                    "what is held beyond the reserve is charged"
+                );
                 return Poll::Ready(());
             }
             let units = u32::try_from(missing).unwrap_or(u32::MAX);
@@ -140,6 +144,7 @@ impl<'a> Lease<'a> {
 
     /// Returns `bytes` to the budget.
     pub(crate) fn release(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.held_bytes, "only what is held is returned");
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
         self.settle();
     }
@@ -149,6 +154,10 @@ impl<'a> Lease<'a> {
         if surplus > 0 {
             self.charged_units -= surplus;
             self.budget.units.add_permits(surplus);
+            debug_assert!(
+                self.budget.units.available_permits() <= self.budget.total_units,
+                "no more is returned than was charged"
+            );
         }
     }
 }

@@ -54,6 +54,7 @@ impl HoldBack {
             return self.others[reason as usize].pass();
         }
         peers.insert((peer, reason), Last { at: now, held_back: 0 });
+        debug_assert!(peers.len() <= PEERS_MAX, "memory is bounded");
         Some(0)
     }
 }

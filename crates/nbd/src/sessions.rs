@@ -78,14 +78,16 @@ impl Sessions {
         if state.removed {
             end.trigger();
         }
-        state.sessions.insert(client.number, Session { client, right, end });
+        let earlier = state.sessions.insert(client.number, Session { client, right, end });
+        debug_assert!(earlier.is_none(), "a connection has one session");
         self.count.send_replace(state.sessions.len());
         Some(requested)
     }
 
     pub(crate) fn end(&self, number: u64) {
         let mut state = self.state.lock();
-        state.sessions.remove(&number);
+        let ended = state.sessions.remove(&number);
+        debug_assert!(ended.is_some(), "a session that began ends once");
         self.count.send_replace(state.sessions.len());
     }
 

@@ -16,7 +16,7 @@ use device::{Device, Geometry};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::budget::Lease;
-use crate::buffers::{Buffer, Memory};
+use crate::buffers::{Buffer, Memory, footprint_bytes};
 use crate::error::ConnectionError;
 use crate::execute::{self, Finished, Request};
 use crate::input::Input;
@@ -52,6 +52,16 @@ enum Receiving {
     Data { request: Request, buffer: Buffer, filled: usize },
     /// Data of a refused WRITE.
     Drain { cookie: u64, refusal: Refusal, left: usize },
+}
+
+impl Receiving {
+    /// Bytes of memory held for a request that has not started.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Receiving::Data { buffer, .. } => footprint_bytes(buffer.as_slice().len()),
+            Receiving::Header | Receiving::Admission(_) | Receiving::Drain { .. } => 0,
+        }
+    }
 }
 
 /// A connection in the transmission phase.
@@ -189,6 +199,12 @@ where
                 progress |= self.poll_receive(cx);
             }
             if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
+                debug_assert_eq!(self.listings, 0, "no request is in flight");
+                debug_assert_eq!(
+                    self.memory.used_bytes(),
+                    self.receiving.held_bytes(),
+                    "all other buffers and charges were given back"
+                );
                 return Poll::Ready(self.failure.take().map_or(Ok(()), Err));
             }
             if !progress {
@@ -209,8 +225,10 @@ where
     }
 
     fn start(&mut self, request: Request, buffer: Buffer) {
+        debug_assert_eq!(buffer.as_slice().len(), request.operation.buffer_bytes(), "memory as admitted");
         let listing = usize::from(is_listing(&request.operation));
         self.listings += listing;
+        debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
         let future = (self.execute)(self.device, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
@@ -354,6 +372,8 @@ where
             _ if self.expect_large => self.input.room(RECEIVE_BEFORE_LARGE_BYTES),
             _ => self.input.room(usize::MAX),
         };
+        // An empty read would count as the end of the stream.
+        debug_assert!(!room.is_empty(), "more bytes are needed than were received");
         let mut buf = ReadBuf::new(room);
         match Pin::new(&mut *self.stream).poll_read(cx, &mut buf) {
             Poll::Pending => return false,
@@ -406,9 +426,15 @@ fn push_reply(
             );
         }
         (Ok(_), Operation::Read { offset, length }) => {
+            debug_assert_eq!(
+                buffer.as_ref().map(|buffer| buffer.as_slice().len()),
+                Some(length as usize),
+                "a reply to a read has the requested length"
+            );
             output.push(|out| reply::push_read_header(out, structured, cookie, offset, length), buffer);
         }
-        (Ok(extents), Operation::BlockStatus { length, .. }) => {
+        (Ok(extents), Operation::BlockStatus { length, max_extents, .. }) => {
+            debug_assert!((1..=max_extents).contains(&extents.len()), "between one extent and the limit");
             output.push(|out| reply::push_block_status(out, cookie, length, extents), None);
         }
         (Ok(_), _) => output.push(|out| reply::push_done(out, cookie), None),

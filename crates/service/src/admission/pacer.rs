@@ -67,6 +67,10 @@ impl Pacer {
                     let rate = (written - mean.written) as f64 / passed;
                     let weight = 1.0 - (-passed / LATELY.as_secs_f64()).exp();
                     mean.bytes_per_second += (rate - mean.bytes_per_second) * weight;
+                    debug_assert!(
+                        mean.bytes_per_second.is_finite() && mean.bytes_per_second >= 0.0,
+                        "a mean of rates is a rate"
+                    );
                 }
             }
             mean.written = written;
@@ -74,6 +78,7 @@ impl Pacer {
             mean.bytes_per_second
         };
         let rate = factor.map_or(0, |factor| (mean * factor).max(RATE_MIN_BYTES_PER_SECOND) as u64);
+        debug_assert!(rate == 0 || rate as f64 >= RATE_MIN_BYTES_PER_SECOND, "writers are never stopped");
         self.rate.store(rate, Ordering::Relaxed);
     }
 

@@ -36,7 +36,10 @@ impl ThrottleSettings {
         }
         let ceiling = CEILING_BYTES_PER_SECOND.max(self.floor_bytes_per_second) as f64;
         let way = ((used_percent - self.at_percent) / (100.0 - self.at_percent)).min(1.0);
-        Some((ceiling * (self.floor_bytes_per_second as f64 / ceiling).powf(way)) as u64)
+        debug_assert!((0.0..=1.0).contains(&way), "from where throttling begins to full");
+        let rate = (ceiling * (self.floor_bytes_per_second as f64 / ceiling).powf(way)) as u64;
+        debug_assert!(rate as f64 <= ceiling, "the rate falls from the ceiling");
+        Some(rate)
     }
 }
 

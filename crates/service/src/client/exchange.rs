@@ -95,6 +95,7 @@ pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration
         work();
     });
     let mut results = results.into_inner();
+    assert_eq!(results.len(), sockets.len(), "each socket has a result");
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
 }

@@ -150,6 +150,7 @@ fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
         sockets.extend(of_sockets.take(SOCKETS_MAX - before));
         sockets[before..].sort();
     }
+    assert!(sockets.len() <= SOCKETS_MAX, "the number of sockets is bounded");
     sockets
 }
 

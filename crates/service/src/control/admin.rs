@@ -168,6 +168,7 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives) -> io::R
         if tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line)).await?? == 0 {
             return Ok(());
         }
+        debug_assert!(line.len() as u64 <= REQUEST_MAX_BYTES, "the length of a request is bounded");
         let whole = line.ends_with(b"\n");
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },

@@ -67,7 +67,9 @@ impl Drives {
 
     /// Adds a drive at the end.
     pub fn add(&self, drive: Arc<ServedDrive>) {
-        self.list.write().up.push(drive);
+        let mut list = self.list.write();
+        assert!(!list.up.iter().any(|other| Arc::ptr_eq(other, &drive)), "a drive is listed once");
+        list.up.push(drive);
     }
 
     /// Removes a drive. It continues to exist where it is used.

@@ -2,7 +2,7 @@
 //! at a share of a processor; at once and at full speed if a user requests it.
 //!
 //! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the thread of
-//! [`crate::upkeep::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both count.
+//! [`crate::workers::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both count.
 
 mod again;
 mod pass;
@@ -334,6 +334,7 @@ impl<M: Media> Shared<M> {
     }
 
     fn end_run(&self, state: RunState, reason: Option<String>) {
+        assert_ne!(state, RunState::Running, "a run ends in another state");
         let mut memory = self.memory.lock();
         let Some(run) = memory.run() else { return };
         run.state = state;

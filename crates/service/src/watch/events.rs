@@ -188,6 +188,7 @@ impl Watcher {
             self.reached -= 1;
             events.push(of_level(*level, EventKind::SpaceWarningOver, "below"));
         }
+        debug_assert!(self.reached <= levels.len(), "levels reached are among those configured");
     }
 
     fn look_at_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {

@@ -40,7 +40,8 @@ pub(crate) struct InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.requests.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let before = self.requests.in_flight.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a request that began ends once");
     }
 }
 

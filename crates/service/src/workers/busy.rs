@@ -68,6 +68,7 @@ impl Hurry {
             self.hurried = !self.hurried;
             self.against = 0;
         }
+        debug_assert!(self.against < SAMPLES, "enough samples change the result");
     }
 }
 

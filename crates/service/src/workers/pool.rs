@@ -83,6 +83,7 @@ impl Workers {
             workers.backend = backend;
             workers.workers.push(worker);
         }
+        assert!(workers.count() == count && count > 0, "there is at least one worker");
         Ok(workers)
     }
 
@@ -176,7 +177,8 @@ struct Load(Arc<AtomicUsize>);
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection that was counted ends once");
     }
 }
 

@@ -84,6 +84,7 @@ impl Pass {
         if resting || self.nothing == Some(reason) {
             return None;
         }
+        debug_assert!(self.next.is_none(), "a pass begins when none is under way");
         self.nothing = None;
         self.found = false;
         self.begun = Some(reason);

@@ -68,10 +68,15 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     read().map_err(|error| TlsError::Pem { path: path.to_owned(), source: pem::Error::Io(error) })
 }
 
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_slice_iter(&read(path)?)
+/// Reads all items of one kind from a PEM file.
+fn items<T: PemObject>(path: &Path) -> Result<Vec<T>, TlsError> {
+    T::pem_slice_iter(&read(path)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = items(path)?;
     if certificates.is_empty() {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
     }
@@ -84,9 +89,7 @@ pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let lists = CertificateRevocationListDer::pem_slice_iter(&read(path)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    let lists = items(path)?;
     if lists.is_empty() {
         return Err(TlsError::NoCrl { path: path.to_owned() });
     }

@@ -185,6 +185,11 @@ fn draw_blocks(shared: &Shared<'_>, rng: &mut StdRng, count: u64) -> Vec<u64> {
     blocks
 }
 
+/// Returns true if the interval from the tallies at the looks is as narrow as the design requires.
+fn is_narrow(design: &Design, tallies: impl Iterator<Item = Tally>) -> bool {
+    design.sequence(&tallies.collect::<Vec<_>>()).0.half_width() <= design.precision
+}
+
 fn sample_blocks(
     shared: &Shared<'_>,
     options: &Options,
@@ -194,8 +199,6 @@ fn sample_blocks(
 ) {
     let design = options.block_design();
     let group_design = design.for_range(design.range * PARTS_A_BYTE as f64);
-    let narrow =
-        |design: &Design, tallies: Vec<Tally>| design.sequence(&tallies).0.half_width() <= design.precision;
     let (mut draws, mut groups_done) = (0, false);
     for look in design.looks() {
         while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
@@ -220,8 +223,8 @@ fn sample_blocks(
             sums.single.merge(&worker.sums.single);
         }
         looks.push(sums);
-        groups_done |= narrow(&group_design, looks.iter().map(|look| look.framed.records).collect());
-        let reached = |at: usize| narrow(&design, looks.iter().map(|look| look.blocks.records[at]).collect());
+        groups_done |= is_narrow(&group_design, looks.iter().map(|look| look.framed.records));
+        let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.blocks.records[at]));
         if groups_done && (0..options.codecs().len()).all(reached) {
             break;
         }
@@ -248,10 +251,7 @@ fn sample_units(
         let mut sums = UnitTally::new(options.rivals().len());
         workers.iter().for_each(|worker| sums.merge(&worker.sums.units));
         looks.push(sums);
-        let reached = |at: usize| {
-            let tallies: Vec<Tally> = looks.iter().map(|look| look.rivals[at]).collect();
-            design.sequence(&tallies).0.half_width() <= design.precision
-        };
+        let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.rivals[at]));
         if (0..options.rivals().len()).all(reached) {
             break;
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::{Throttle, ThrottleSettings};
-use crate::upkeep::pause::rest_unless_stopped;
+use crate::upkeep::pause::{rest_after, rest_unless_stopped};
 use crate::workers::busy::Hurry;
 use crate::workers::pool::Workers;
 
@@ -141,7 +141,7 @@ fn pause_after(took: Duration, share: f64) -> Duration {
     if share <= 0.0 {
         return Duration::ZERO;
     }
-    TICK.min(took.mul_f64((1.0 / share - 1.0).min(1000.0)))
+    TICK.min(rest_after(took, share))
 }
 
 #[cfg(test)]

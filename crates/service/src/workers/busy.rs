@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
+
+use crate::workers::compute::thread_time;
 
 /// Interval at which a worker reads the processor time of its thread.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -29,12 +30,6 @@ pub(crate) async fn measure(share: Share) {
         share.store(thousandths as u32, Ordering::Relaxed);
         (cpu, since) = (now, Instant::now());
     }
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Demand for faster compression of writes, according to the busiest worker.

@@ -17,8 +17,8 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// Paths that are answered, for messages.
 const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
 
-/// Returns the response to a request. The body of the request is ignored. If `host` is given, the `Host` header must be
-/// that name, `localhost` or an IP address.
+/// Returns the response to a request. The body of the request is ignored. If `host` is given, the `Host` header
+/// must be that name, `localhost` or an IP address.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     host: Option<&str>,
@@ -64,9 +64,9 @@ fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
     }
 }
 
-/// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for each drive
-/// that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive that is read-only by
-/// request is healthy too.
+/// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for each
+/// drive that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive that is
+/// read-only by request is healthy too.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
     let is_unhealthy = |drive: &&StatusReport| match drive.state {
         DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),

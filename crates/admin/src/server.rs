@@ -68,8 +68,8 @@ pub enum HttpError {
 
 /// A bound socket.
 enum Socket {
-    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name, because
-    /// the network is trusted.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name,
+    /// because the network is trusted.
     Tcp(TcpListener, Option<String>),
     /// The file is removed before the socket is closed.
     Unix { _file: SocketFile, listener: UnixListener },

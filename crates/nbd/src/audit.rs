@@ -1,7 +1,7 @@
 //! Record of clients that came and left, or were refused: counters, and lines in the log.
 //!
-//! Clients that were let in have a line each when they come and when they leave. Refusals can come in floods, and have a
-//! line in ten seconds for each peer and reason.
+//! Each client that is admitted has a line when it connects and when it leaves. Refusals can come in floods and
+//! have at most one line in ten seconds for each peer and reason.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) peer: Peer,
     /// `None` without a certificate, and before TLS.
     pub(crate) identity: Option<&'a Identity>,
-    /// The export it asked for, if that is why.
+    /// Export that the client requested, if that is the reason.
     pub(crate) export: Option<&'a str>,
 }
 
@@ -37,7 +37,7 @@ impl Refused<'_> {
 }
 
 impl Audit {
-    /// Counts a client that was let in. The caller logs it.
+    /// Counts a client that was admitted. The caller logs it.
     pub(crate) fn connected(&self) {
         self.connected.fetch_add(1, Ordering::Relaxed);
     }
@@ -52,7 +52,7 @@ impl Audit {
         }
     }
 
-    /// Number of clients let in so far.
+    /// Number of clients admitted so far.
     pub(crate) fn connected_count(&self) -> u64 {
         self.connected.load(Ordering::Relaxed)
     }

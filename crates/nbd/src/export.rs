@@ -216,7 +216,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// Replaces the TLS configuration of future connections, for example with renewed certificates. Clients that would
-    /// not be let in any more are disconnected. It does not turn TLS on or off.
+    /// no longer be admitted are disconnected. It does not turn TLS on or off.
     pub fn renew_tls(&self, tls: TlsPolicy) {
         let mut now = self.tls.write();
         if !matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {

@@ -1,4 +1,5 @@
-//! Sessions of an export: clients that chose it and use it, until they leave, it is removed, or they may no longer.
+//! Sessions of an export. A client that chose the export has one until it leaves, the export is removed, or the
+//! client may no longer use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,8 +67,8 @@ impl Sessions {
         self.state.lock().access.right_of(client.identity.as_deref())
     }
 
-    /// Begins a session. Returns `None` if the client may not do that any more, otherwise what requests the end of the
-    /// session. Pair it with [`Sessions::end`].
+    /// Begins a session. Returns the receiver of requests to end it, or `None` if the client may no longer use the
+    /// export. Pair it with [`Sessions::end`].
     pub(crate) fn begin(&self, client: Client, right: Right) -> Option<Shutdown> {
         let mut state = self.state.lock();
         if state.access.right_of(client.identity.as_deref()) < Some(right) {
@@ -111,10 +112,10 @@ impl Sessions {
             .for_each(|session| session.end_for(export, "it is not listed for this any more"));
     }
 
-    /// Requests the end of sessions whose clients would not be let in any more.
+    /// Requests the end of sessions whose clients would no longer be admitted.
     pub(crate) fn check(&self, tls: &TlsPolicy, export: &str) {
         let TlsPolicy::Required(tls) = tls else { return };
-        // Not under the lock, as it takes a while for each.
+        // Not under the lock, because verifying a certificate takes time.
         let clients: Vec<Client> =
             self.state.lock().sessions.values().map(|session| session.client.clone()).collect();
         let lost = clients.iter().filter(|client| !tls.admits(client.identity.as_deref()));

@@ -158,7 +158,8 @@ where
         self.memory.used_bytes()
     }
 
-    /// Returns true if the connection holds memory that it can release only after the client sends or receives data.
+    /// Returns true if the connection holds memory that it can release only after the client sends or receives
+    /// data.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
         self.memory.used_bytes() > 0 && (for_data || !self.output.is_empty())

@@ -57,8 +57,8 @@ impl Batch {
         Batch(State::Done(done))
     }
 
-    /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software` at the
-    /// next poll.
+    /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software` at
+    /// the next poll.
     pub fn channel(jobs: Arc<[Job]>, software: Policy) -> (Completer, Batch) {
         let (sender, receiver) = oneshot::channel();
         (Completer(sender), Batch(State::Pending { receiver, jobs, software }))

@@ -123,7 +123,7 @@ impl Source {
     ///
     /// # Errors
     /// The error is one line with file, line, field, problem and expected value. A file that other users can change is
-    /// one: the configuration, those of TLS, and the programs of `on-event`.
+    /// an error: the configuration, those of TLS, and the programs of `on-event`.
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
             Some(file) => {
@@ -265,7 +265,7 @@ impl Config {
         }
     }
 
-    /// Checks what no single value can show: missing drives, duplicate paths, names and addresses, and options that
+    /// Checks conditions on several values: missing drives, duplicate paths, names and addresses, and options that
     /// need others.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {

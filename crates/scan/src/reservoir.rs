@@ -17,9 +17,10 @@ pub(crate) struct Known {
     pub(crate) fills: u64,
 }
 
-/// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G. Waterman,
-/// in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). They are drawn without replacement; Hoeffding's bound
-/// holds for that too (section 6 of his paper). The number of samples is fixed, and there is one look.
+/// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G.
+/// Waterman, in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). They are drawn without replacement;
+/// Hoeffding's bound holds for that too (section 6 of his paper). The number of samples is fixed, and there is one
+/// look.
 pub(crate) struct Reservoir {
     rng: StdRng,
     blocks_max: usize,

@@ -1,4 +1,5 @@
-//! Threads of a server: `pool` has the workers, whose load `busy` measures; `compute` has the thread of low priority.
+//! Threads of a server: `pool` has the workers, whose load `busy` measures; `compute` has the thread of low
+//! priority.
 
 pub(crate) mod busy;
 pub(crate) mod compute;

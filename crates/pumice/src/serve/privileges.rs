@@ -1,5 +1,5 @@
-//! Privileges that the server drops, to limit the harm of a bug in it: the rights of root, system calls that it does not
-//! need, and writing to files that are not its own.
+//! Privileges that the server drops, to limit the harm of a bug in it: the rights of root, system calls that it
+//! does not need, and writing to files that are not its own.
 //!
 //! | moment | privileges dropped |
 //! | --- | --- |
@@ -60,8 +60,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin sockets pass to the new user, and the
-    /// commands that are held back run as that user.
+    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin sockets
+    /// pass to the new user, and the commands that are held back run as that user.
     ///
     /// # Errors
     ///

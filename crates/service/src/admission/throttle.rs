@@ -19,7 +19,7 @@ pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
 /// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
 
-/// When and how far writes are slowed down.
+/// Usage from which on writes are slowed down, and lowest rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleSettings {
     /// Share of the space for host data at which it begins, in percent, from 1 to 99.

@@ -15,7 +15,7 @@ pub(crate) struct TokenBucket {
     burst: Duration,
     /// Longest wait that a write causes for those behind it; `None`: any.
     wait_max: Option<Duration>,
-    /// When the bytes admitted so far are worked off at the rate.
+    /// Time at which the bytes admitted so far are worked off at the rate.
     busy_until: Mutex<Option<Instant>>,
 }
 
@@ -41,7 +41,8 @@ impl TokenBucket {
         self.busy_until.lock().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// Works off what was admitted so far at another rate, above 0; `None`: at once.
+    /// Changes the rate at which the bytes admitted so far are worked off. The new one is above 0; with `None` they
+    /// are worked off at once.
     pub(crate) fn change_rate(&self, before: u64, now: Option<u64>, at: Instant) {
         debug_assert!(now != Some(0), "a rate is above 0");
         let mut busy_until = self.busy_until.lock();

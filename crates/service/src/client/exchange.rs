@@ -1,5 +1,5 @@
-//! Questions at admin sockets. A server may be busy; what listens there may also be silent, or send without end: time,
-//! bytes and sockets have limits.
+//! Requests to admin sockets. The server may be busy, silent, or send without end, so there are limits on time,
+//! bytes and the number of sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,8 +25,8 @@ const ASKED_MAX: usize = 16;
 ///
 /// # Errors
 ///
-/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or the answer is
-/// empty or longer than 16 MiB.
+/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or the
+/// answer is empty or longer than 16 MiB.
 pub(crate) fn ask_line(
     socket: &Path,
     line: &[u8],
@@ -100,8 +100,8 @@ pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Time limit for a server that is asked this long after the first. At most so many servers are silent for the longer
-/// one as are asked at a time.
+/// Time limit for a server that is asked this long after the first. At most [`ASKED_MAX`] silent servers take the
+/// longer limit, because that many are asked at a time.
 fn patience_after(elapsed: Duration) -> Duration {
     if elapsed < PATIENCE { PATIENCE } else { PATIENCE_AFTERWARDS }
 }

@@ -57,11 +57,11 @@ pub enum Change {
         /// Bytes of records per second.
         bytes_per_second: u64,
     },
-    /// Stops it.
+    /// Stops the running scrub.
     StopScrub,
     /// Starts a run that settles everything, or joins the running one.
     StartSettle,
-    /// Stops it.
+    /// Stops the running settling.
     StopSettle,
     /// Trains a dictionary. The answer comes when that is done.
     Train,

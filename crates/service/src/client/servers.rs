@@ -21,7 +21,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 const SOCKETS_MAX: usize = 1024;
 /// Most bytes of answers, of all sockets together, that become reports.
 const ANSWERS_MAX_BYTES: usize = 64 << 20;
-/// Most drives in an answer. In memory a report is larger than the shortest text of one.
+/// Most drives in an answer. Limits memory, because a report takes more than the shortest text of one.
 const DRIVES_MAX: usize = 4096;
 
 /// Asks the server at an admin socket for the status of its drives.
@@ -87,7 +87,7 @@ fn ask(
 
 /// Parses an answer of at most `bytes_max`.
 fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
-    /// Takes no memory for what it counts.
+    /// Counts the drives of an answer without taking memory for them.
     #[derive(Deserialize)]
     struct Count {
         #[serde(default)]
@@ -109,8 +109,8 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
     find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
 }
 
-/// Returns the drives that the servers of this machine have open, then those that a server is configured to serve and
-/// could not open; with `path`, only the drive there.
+/// Returns the drives that the servers of this machine have open, then those that a server is configured to serve
+/// and could not open; with `path`, only the drive there.
 pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
     let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
     // The sort is stable, so that the order of the sockets stays otherwise.
@@ -118,8 +118,8 @@ pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
     found
 }
 
-/// Returns all drives of the servers of this machine, each with the admin socket of its server; with `path`, only the
-/// drive there.
+/// Returns all drives of the servers of this machine, each with the admin socket of its server; with `path`, only
+/// the drive there.
 fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     let answered_bytes = AtomicUsize::new(0);
     let sockets = sockets_in(&runtime_dirs());

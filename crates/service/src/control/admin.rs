@@ -1,4 +1,5 @@
-//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the owner only.
+//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the owner
+//! only.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -113,7 +114,8 @@ impl AdminSocket {
         tried
     }
 
-    /// Listens for requests about a server's drives that could not be opened, where [`find_drives`](crate::find_drives) looks.
+    /// Listens for requests about a server's drives that could not be opened, where
+    /// [`find_drives`](crate::find_drives) looks.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use crate::watch::report::report;
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
 pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<StatusReport, ServiceError> {
     if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
         return Ok(report);
@@ -39,7 +39,7 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_codec`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_codec`], of opening a drive, and of reaching its server.
 pub async fn set_codec(
     path: &Path,
     policy: codec::Policy,
@@ -63,7 +63,7 @@ pub async fn set_codec(
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
 pub async fn set_size(
     path: &Path,
     bytes: u64,
@@ -103,7 +103,7 @@ pub enum SpaceAfterWipe {
 ///
 /// # Errors
 ///
-/// Those of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
+/// Errors of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
 /// wiped.
 pub async fn wipe(
     path: &Path,

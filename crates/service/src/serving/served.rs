@@ -225,7 +225,7 @@ impl ServedDrive {
         self.improver.start_run();
     }
 
-    /// Stops such a run.
+    /// Stops a run of [`ServedDrive::start_settle`].
     pub fn stop_settle(&self) {
         self.improver.stop_run();
     }
@@ -269,7 +269,7 @@ impl ServedDrive {
         }
         self.scrubber.stop();
         self.gate.drive.stop_waiting_for_room();
-        // First, because what it waits for may need the others.
+        // Stopped first, because it may wait for the others.
         self.improver.stop().await;
         let clock = background.stop_maintenance().await;
         self.monitor.stop().await;

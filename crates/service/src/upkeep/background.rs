@@ -32,7 +32,7 @@ pub(crate) struct Background {
 pub(crate) struct Clock(Stoppable);
 
 impl Clock {
-    /// Stops it.
+    /// Stops the task.
     pub(crate) async fn stop(self) {
         self.0.stop().await;
     }
@@ -53,7 +53,7 @@ impl Stoppable {
 }
 
 impl Background {
-    /// Starts them on worker `index`.
+    /// Starts the tasks on worker `index`.
     pub(crate) fn start(
         workers: &Workers,
         index: usize,

@@ -22,7 +22,7 @@ pub(crate) struct Scrubber {
     drive: Drive<AnyMedia>,
     path: PathBuf,
     report: Arc<Mutex<Option<ScrubReport>>>,
-    /// Stops the running one.
+    /// Stops the running scrub.
     stop: Mutex<watch::Sender<bool>>,
     spawner: Spawner,
 }
@@ -61,7 +61,7 @@ impl Scrubber {
         (self.spawner)(Box::pin(scrub(drive, path, report, stopped)));
     }
 
-    /// Stops the running one, if any.
+    /// Stops the running scrub, if any.
     pub(crate) fn stop(&self) {
         self.stop.lock().send_replace(true);
         if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == ScrubState::Running)
@@ -88,7 +88,7 @@ async fn scrub(
             break;
         };
         if *stopped.borrow() {
-            // Whoever stopped it has recorded that, and another one may be running by now.
+            // The stop is already recorded, and another scrub may be running by now.
             return;
         }
         next = step.next_block;

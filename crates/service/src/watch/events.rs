@@ -131,7 +131,7 @@ pub(crate) struct Watcher {
     out_of_space: bool,
     no_space_count: u64,
     backing_full_count: u64,
-    /// When writes were last seen to be refused.
+    /// Time at which writes were last seen to be refused.
     refused_at: Duration,
     corrupt_records: Rising,
     bad_segments: Rising,

@@ -242,7 +242,7 @@ impl Watched {
         self.drive.count_powered(seconds);
     }
 
-    /// Done every ten seconds.
+    /// Samples growth and latencies. Called every ten seconds.
     fn sample(&self, status: &Status) {
         self.count_powered();
         let at = self.opened.elapsed();
@@ -297,8 +297,8 @@ fn log(path: &Path, event: &Event) {
     }
 }
 
-/// Runs work that may take seconds on a thread of its own, so that it blocks neither requests nor the end of the server.
-/// Returns `None` if no thread can be started.
+/// Runs work that may take seconds on a thread of its own, so that it blocks neither requests nor the end of the
+/// server. Returns `None` if no thread can be started.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {

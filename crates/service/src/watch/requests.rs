@@ -25,7 +25,7 @@ pub struct Requests {
     pub extents: AtomicU64,
     /// Requests that failed.
     pub errors: AtomicU64,
-    /// Those refused for lack of physical space.
+    /// Requests refused for lack of physical space.
     pub no_space: AtomicU64,
     /// Latencies of successful requests.
     pub latencies: Latencies,

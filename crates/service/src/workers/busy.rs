@@ -12,7 +12,7 @@ use crate::workers::compute::thread_time;
 const SAMPLE: Duration = Duration::from_secs(1);
 /// From this share of a processor on, in thousandths, a worker is saturated: requests wait for it.
 const SATURATED_FROM: u32 = 970;
-/// Below this share it has time again.
+/// Below this share of a processor, in thousandths, a worker is no longer saturated.
 const IDLE_BELOW: u32 = 800;
 /// Number of samples in a row that change the result.
 const SAMPLES: u32 = 3;
@@ -46,7 +46,8 @@ impl Hurry {
         Hurry { shares, hurried: false, against: 0, next: Instant::now() + SAMPLE }
     }
 
-    /// Judges once a second, however often it is called.
+    /// Returns true if writes should be compressed faster. Examines the load once a second, however often it is
+    /// called.
     pub(crate) fn judge(&mut self, now: Instant) -> bool {
         if now >= self.next {
             self.next = now + SAMPLE;

@@ -109,7 +109,7 @@ impl Smartctl {
             limited.read_to_end(&mut answer).map(|_| answer)
         });
         let since = Instant::now();
-        // Its exit status says more about the disk than about the answer, which speaks for itself.
+        // The exit status is ignored: it describes the disk, and the answer has the same in detail.
         while matches!(child.try_wait(), Ok(None)) {
             if since.elapsed() > self.timeout {
                 // If it cannot be killed, nothing can be done.

@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 /// A block, or a frame of up to [`codec::FRAME_BYTES_MAX`] bytes, to compress.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its bytes; shared, because a device may still read them when the caller is gone.
+    /// Bytes to compress; shared, because a device may still read them when the caller is gone.
     pub input: Arc<[u8]>,
 }
 

@@ -7,7 +7,7 @@ pub trait Device: Send + Sync + 'static {
     /// Name of the device in messages and the status: `qat`.
     fn name(&self) -> &'static str;
 
-    /// Format of its payloads. A device with a format that [`codec`] does not read is useless.
+    /// Format of the payloads that the device makes. [`codec`] must be able to read it.
     fn codec(&self) -> CodecId;
 
     /// Opens a session in the calling thread, which is the only one to use it. `level` is 1 (fast) to 12 (small); a
@@ -29,7 +29,7 @@ pub trait Session {
     fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DeviceError>;
 }
 
-/// Why a device did not do a job.
+/// Reason why a device did not do a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {

@@ -18,6 +18,7 @@ mod admission;
 mod client;
 mod control;
 mod error;
+mod paths;
 mod serving;
 mod upkeep;
 mod watch;

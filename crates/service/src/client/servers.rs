@@ -1,7 +1,6 @@
 //! The servers of this machine, asked through their admin sockets: which drives they have, and changes of these.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::client::exchange::{PATIENCE, ask_all, ask_line};
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::error::ServiceError;
+use crate::paths::{absolute, same_file};
 
 /// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -133,7 +133,7 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
     }
     if let Some(path) = path {
         // A drive that is down may have no file.
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let absolute = absolute(path);
         found.retain(|(_, report)| report.path == absolute || same_file(&report.path, path));
     }
     found
@@ -152,16 +152,6 @@ fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     }
     assert!(sockets.len() <= SOCKETS_MAX, "the number of sockets is bounded");
     sockets
-}
-
-/// Returns true if two paths lead to the same file or device.
-pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        // A device is the same wherever its node is.
-        Some(if metadata.rdev() != 0 { (0, 0, metadata.rdev()) } else { (metadata.dev(), metadata.ino(), 0) })
-    };
-    identity(a).is_some_and(|identity_a| identity(b) == Some(identity_a))
 }
 
 #[cfg(test)]

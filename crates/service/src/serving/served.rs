@@ -11,6 +11,7 @@ use status::{IoBackend, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
 use crate::error::ServiceError;
+use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
 use crate::serving::grow::grow;
@@ -60,7 +61,7 @@ impl ServedDrive {
         index: usize,
     ) -> Result<Arc<ServedDrive>, ServiceError> {
         // Clients of the admin socket may be in another directory.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let path = absolute(path);
         let meter = Arc::new(Meter::default());
         let (drive, media, keep_allocated) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());

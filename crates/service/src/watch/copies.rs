@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use status::{CopyReport, DriveState, shown};
 
 use crate::client::runtime_dir::{runtime_dirs, trusted};
-use crate::client::servers::{ask_status, same_file};
+use crate::client::servers::ask_status;
 use crate::error::ServiceError;
+use crate::paths::same_file;
 
 /// Looks for copies of a drive periodically.
 pub(crate) struct Copies {

@@ -8,17 +8,17 @@ use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
 use crate::address::is_host;
 use crate::metrics;
-use crate::server::Monitored;
+use crate::monitored::Monitored;
 
 /// Content type of `/metrics`, as Prometheus expects it.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON_TYPE: &str = "application/json";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-/// The paths.
+/// Paths that are answered, for messages.
 const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
 
-/// Returns the response to a request. Its body is ignored. If `host` is given, it is the only name, beside
-/// `localhost` and IP addresses, that the client may have for this machine.
+/// Returns the response to a request. The body of the request is ignored. If `host` is given, the `Host` header
+/// must be that name, `localhost` or an IP address.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     host: Option<&str>,
@@ -48,21 +48,27 @@ pub(crate) fn answer<B>(
         "/metrics" => with_type(StatusCode::OK, METRICS_TYPE, metrics::render(&reports())),
         "/healthz" => health(&reports().drives),
         "/status" => status(reports().drives),
-        _ => plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}")),
+        _ => {
+            debug_assert_eq!(path, "/", "other paths were refused");
+            plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}"))
+        }
     }
 }
 
 fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
     match serde_json::to_string(&StatusAnswer { drives }) {
         Ok(json) => with_type(StatusCode::OK, JSON_TYPE, json + "\n"),
-        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("the status is no JSON: {error}")),
+        Err(error) => {
+            plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot encode the status as JSON: {error}"))
+        }
     }
 }
 
-/// 200 if all drives accept the requests that they should, otherwise 503. A full drive is healthy: it can be read,
-/// trimmed and overwritten. So is one that is read-only by request.
+/// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for each
+/// drive that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive that is
+/// read-only by request is healthy too.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
-    let sick = |drive: &&StatusReport| match drive.state {
+    let is_unhealthy = |drive: &&StatusReport| match drive.state {
         DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),
         DriveState::Poisoned
         | DriveState::Closed
@@ -73,7 +79,7 @@ fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
     };
     let lines: Vec<String> = drives
         .iter()
-        .filter(sick)
+        .filter(is_unhealthy)
         .map(|drive| {
             let reason = drive.state_reason.as_deref().unwrap_or("no reason given");
             format!("{}: {}: {reason}", shown(&drive.path), drive.state).replace('\n', " ")

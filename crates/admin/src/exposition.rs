@@ -29,10 +29,17 @@ impl Exposition {
     /// Begins a family. All its samples follow, and none comes later.
     pub(crate) fn family(&mut self, name: &str, kind: Type, help: &str) {
         let kind = match kind {
-            Type::Counter => "counter",
+            Type::Counter => {
+                debug_assert!(name.ends_with("_total"), "names of counters end in _total: {name}");
+                "counter"
+            }
             Type::Gauge => "gauge",
             Type::Histogram => "histogram",
         };
+        debug_assert!(
+            !self.text.contains(&format!("# TYPE {name} ")),
+            "the samples of {name} are together in one family"
+        );
         name.clone_into(&mut self.name);
         // Writing to a string does not fail.
         let _ = writeln!(self.text, "# HELP {name} {}", escape(help, false));
@@ -46,6 +53,7 @@ impl Exposition {
 
     /// Writes a sample with a suffix to its name, as those of a histogram have.
     pub(crate) fn suffixed(&mut self, suffix: &str, labels: &[Label<'_>], value: f64) {
+        debug_assert!(!self.name.is_empty(), "a sample belongs to a family");
         let _ = write!(self.text, "{}{suffix}", self.name);
         for (i, (name, value)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{name}=\"{}\"", if i == 0 { '{' } else { ',' }, escape(value, true));

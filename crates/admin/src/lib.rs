@@ -1,7 +1,7 @@
 //! Monitoring over HTTP: `/metrics` for Prometheus, `/healthz`, `/status` as JSON. All of it is read-only: changes of
 //! drives go through the admin socket.
 //!
-//! This crate knows no drives. The caller passes a function that returns their reports.
+//! This crate does not depend on drives. The caller passes a function that returns their reports.
 
 #![forbid(unsafe_code)]
 
@@ -9,8 +9,10 @@ mod address;
 mod answer;
 mod exposition;
 mod metrics;
+mod monitored;
 mod server;
 
 pub use address::{HttpAddress, HttpAddressError};
 pub use metrics::render;
-pub use server::{ClientCounts, HttpError, HttpListener, HttpServer, Limits, Monitored, Reports};
+pub use monitored::{ClientCounts, Monitored, Reports};
+pub use server::{HttpError, HttpListener, HttpServer, Limits};

@@ -6,7 +6,7 @@ mod single;
 use status::{DriveState, KindReport, LatencyReport, StatusReport};
 
 use crate::exposition::{Exposition, Label, Type};
-use crate::server::{ClientCounts, Monitored};
+use crate::monitored::{ClientCounts, Monitored};
 use single::SINGLES;
 
 /// Drives with their paths.

@@ -1,7 +1,7 @@
-//! Connections: how many, for how long, and how much each may send.
+//! Connections of HTTP clients, with limits on their number, duration and request size.
 //!
 //! One request per connection. Slow clients are disconnected, and if there are too many connections the oldest is
-//! closed, so that clients which hold connections open keep nobody out.
+//! closed, so that clients which hold connections open do not exclude others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,13 +17,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use log_limit::LogLimit;
 use socket_file::SocketFile;
-use status::StatusReport;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use crate::address::HttpAddress;
 use crate::answer::answer;
+use crate::monitored::Reports;
 
 /// Pause after a failure to accept, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -33,29 +33,6 @@ const REQUEST_MAX_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Clients of a Unix socket that may wait to be accepted.
 const BACKLOG: i32 = 64;
-
-/// Present state of a server.
-#[derive(Clone, Debug, Default)]
-pub struct Monitored {
-    /// Reports of all drives.
-    pub drives: Vec<StatusReport>,
-    /// Counts of NBD clients.
-    pub clients: ClientCounts,
-}
-
-/// Counts of the NBD clients of a server.
-#[derive(Clone, Debug, Default)]
-pub struct ClientCounts {
-    /// Connections now, including those in their handshake.
-    pub connections: u64,
-    /// Clients that chose a drive, since the start.
-    pub connected: u64,
-    /// Clients refused since the start, by reason.
-    pub refused: Vec<(&'static str, u64)>,
-}
-
-/// Returns what is known at present. Called for each request; must not wait.
-pub type Reports = Arc<dyn Fn() -> Monitored + Send + Sync>;
 
 /// Limits of clients.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +68,8 @@ pub enum HttpError {
 
 /// A bound socket.
 enum Socket {
-    /// The name that clients may use for this machine, beside `localhost` and IP addresses; `None`: any, as the network is
-    /// trusted.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name,
+    /// because the network is trusted.
     Tcp(TcpListener, Option<String>),
     /// The file is removed before the socket is closed.
     Unix { _file: SocketFile, listener: UnixListener },
@@ -138,6 +115,10 @@ impl HttpListener {
         let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
+        assert!(
+            insecure || bound.ip().to_canonical().is_loopback(),
+            "not open to the network unless allowed"
+        );
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let name = (!open).then(|| host.to_string());
         let address = HttpAddress::Tcp(bound.ip().to_string(), bound.port());
@@ -152,7 +133,7 @@ impl HttpListener {
         Ok(HttpListener { socket: Socket::Unix { _file: file, listener }, address: address.clone() })
     }
 
-    /// Answers clients from now on.
+    /// Starts to answer clients.
     pub fn serve(self, limits: Limits, reports: Reports) -> HttpServer {
         let accepting = tokio::spawn(accept(self.socket, limits, reports));
         HttpServer { address: self.address, accepting }
@@ -164,7 +145,7 @@ impl HttpServer {
     ///
     /// # Errors
     ///
-    /// As for that.
+    /// As for [`HttpListener::bind`].
     pub fn listen(
         address: &HttpAddress,
         insecure: bool,
@@ -192,7 +173,7 @@ impl Socket {
         })
     }
 
-    /// The only names that clients may use for this machine, if not all.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name.
     fn host(&self) -> Option<Arc<str>> {
         match self {
             Socket::Tcp(_, name) => name.as_deref().map(Arc::from),
@@ -227,6 +208,7 @@ async fn accept(socket: Socket, limits: Limits, reports: Reports) {
                 oldest.abort();
             }
         }
+        debug_assert!(oldest_first.len() < limits.connections.max(1), "there is a place for the connection");
         oldest_first.push_back(connections.spawn(carry(stream, limits, host.clone(), reports.clone())));
     }
 }

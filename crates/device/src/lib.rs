@@ -47,15 +47,33 @@ pub enum DeviceError {
     /// Not enough physical space for the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
-    /// The drive is read-only: it was opened so, or it is poisoned by a failed write or flush.
+    /// The device accepts no changes.
     #[error("the drive is read-only: {0}")]
-    ReadOnly(String),
+    ReadOnly(ReadOnly),
     /// The medium failed, or returned data that differs from what was written.
     #[error("input/output error: {0}")]
     Io(String),
     /// The drive is shutting down.
     #[error("the drive is shutting down")]
     Shutdown,
+}
+
+/// Reason why a device accepts no changes.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadOnly {
+    /// It was opened read-only.
+    #[error("opened read-only")]
+    Requested,
+    /// Its stored data is damaged, and it was opened nevertheless. The text describes the damage.
+    #[error("{0}")]
+    Damaged(String),
+    /// A write or flush failed, so that changes could be lost. The text describes the failure.
+    #[error("{0}")]
+    Poisoned(String),
+    /// It was closed.
+    #[error("the drive is closed")]
+    Closed,
 }
 
 /// A block device. All offsets and lengths are in bytes and multiples of the sector size.

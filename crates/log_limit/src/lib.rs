@@ -1,4 +1,4 @@
-//! Messages that could come in floods, at the will of others.
+//! Limit on log messages that clients or other programs could cause in floods.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl LogLimit {
         LogLimit::default()
     }
 
-    /// Returns whether to log this message: `Some` with the number of those that were held back since the last one
-    /// that passed.
+    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be held back
+    /// too.
     pub fn pass(&self) -> Option<u64> {
         let mut state = self.0.lock();
         let now = Instant::now();

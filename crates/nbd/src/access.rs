@@ -1,11 +1,11 @@
-//! Who may use an export, and how.
+//! Access of clients to exports.
 
 use crate::identity::{ClientName, Identity};
 
 /// Clients that may use an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Every client that is let in.
+    /// Every client that is admitted.
     #[default]
     Everyone,
     /// Clients with one of these names in their certificates. Others do not see the export.
@@ -17,7 +17,7 @@ pub enum Access {
     },
 }
 
-/// What a client may do with an export. In rising order.
+/// Rights of a client to an export, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Right {
     Read,
@@ -25,7 +25,7 @@ pub(crate) enum Right {
 }
 
 impl Access {
-    /// Returns what a client may do, or `None` if it may not use the export.
+    /// Returns the right of a client, or `None` if it may not use the export.
     pub(crate) fn right_of(&self, client: Option<&Identity>) -> Option<Right> {
         match self {
             Access::Everyone => Some(Right::Write),

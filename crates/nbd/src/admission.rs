@@ -10,8 +10,6 @@
 //! [`ServerConfig::handshake_timeout_scarce`] applies to handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,33 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::audit::{Audit, RefusalReason, Refused};
+use crate::audit::{Audit, Refused};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
+pub(crate) use crate::peer::Peer;
+use crate::refusal::RefusalReason;
 
 /// Interval at which a handshake checks whether the shorter time limit applies.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Peer that a connection is counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
-    /// The address of a TCP client.
-    Address(IpAddr),
-    /// The user of a process that connected to a Unix socket.
-    User(u32),
-    /// Unknown peer: only the limit of all connections applies.
-    Unknown,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Address(address) => address.fmt(f),
-            Peer::User(user) => write!(f, "user {user}"),
-            Peer::Unknown => f.write_str("unknown"),
-        }
-    }
-}
 
 /// Order in which handshakes are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,20 +74,24 @@ impl State {
     fn end_handshake(&mut self, rank: Rank) -> Option<Handshaking> {
         let handshaking = self.handshakes.remove(&rank)?;
         if let Some(peer) = self.peers.get_mut(&handshaking.peer) {
-            peer.handshakes.remove(&rank);
+            let known = peer.handshakes.remove(&rank);
+            debug_assert!(known, "a handshake is listed in total and for its peer");
         }
         Some(handshaking)
     }
 
     fn begin_handshake(&mut self, rank: Rank, handshaking: Handshaking) {
         self.peers.entry(handshaking.peer).or_default().handshakes.insert(rank);
-        self.handshakes.insert(rank, handshaking);
+        let earlier = self.handshakes.insert(rank, handshaking);
+        debug_assert!(earlier.is_none(), "numbers of connections are unique");
     }
 
     fn leave(&mut self, peer: Peer) {
+        debug_assert!(self.connections > 0 && self.peers.contains_key(&peer), "a connection leaves once");
         self.connections -= 1;
         if let Some(state) = self.peers.get_mut(&peer) {
             state.connections -= 1;
+            debug_assert!(state.handshakes.len() <= state.connections, "handshakes are connections");
             if state.connections == 0 {
                 self.peers.remove(&peer);
             }
@@ -163,9 +146,17 @@ impl Admissions {
         let rank = Rank { heard: false, number: state.next_number };
         state.next_number += 1;
         state.connections += 1;
-        state.peers.entry(peer).or_default().connections += 1;
+        let of_peer = state.peers.entry(peer).or_default();
+        of_peer.connections += 1;
+        let of_peer = of_peer.connections;
         let closed = Arc::new(Notify::new());
         state.begin_handshake(rank, Handshaking { peer, closed: Arc::clone(&closed) });
+        assert!(state.connections <= self.places, "a connection needs a free place");
+        assert!(
+            peer == Peer::Unknown || of_peer <= self.places_per_peer,
+            "so it does among those of its peer"
+        );
+        assert!(state.handshakes.len() <= state.connections, "handshakes are connections");
         Ok(Admission {
             admissions: Arc::clone(self),
             peer,
@@ -185,7 +176,7 @@ impl Admissions {
         oldest.len()
     }
 
-    /// Whether the shorter time limit for handshakes applies.
+    /// Returns true if the shorter time limit for handshakes applies.
     fn scarce(&self) -> bool {
         let state = self.state.lock();
         state.handshakes.len() * 4 > self.places * 3 || state.connections >= self.places

@@ -1,82 +1,15 @@
 //! Record of clients that came and left, or were refused: counters, and lines in the log.
 //!
-//! Clients that were let in have a line each when they come and when they leave. Refusals can come in floods, and have a
-//! line in ten seconds for each peer and reason.
+//! Each client that is admitted has a line when it connects and when it leaves. Refusals can come in floods and
+//! have at most one line in ten seconds for each peer and reason.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::admission::Peer;
-use crate::error::ConnectionError;
 use crate::hold_back::HoldBack;
 use crate::identity::Identity;
-
-/// Reason why a client was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RefusalReason {
-    /// The limit of all connections is reached.
-    Connections,
-    /// The limit of connections of one peer is reached.
-    PeerConnections,
-    /// Its handshake was ended to make room for another client.
-    MadeRoom,
-    /// It did not finish its handshake in time.
-    Timeout,
-    /// It violated the protocol in its handshake.
-    Protocol,
-    /// It did not use TLS, which is required.
-    NoTls,
-    /// TLS failed, for example because the client has no valid certificate.
-    Tls,
-    /// It asked for an export that does not exist.
-    NoExport,
-    /// It asked for an export that it may not use.
-    NotListed,
-}
-
-impl RefusalReason {
-    /// All reasons.
-    pub const ALL: [RefusalReason; 9] = [
-        RefusalReason::Connections,
-        RefusalReason::PeerConnections,
-        RefusalReason::MadeRoom,
-        RefusalReason::Timeout,
-        RefusalReason::Protocol,
-        RefusalReason::NoTls,
-        RefusalReason::Tls,
-        RefusalReason::NoExport,
-        RefusalReason::NotListed,
-    ];
-
-    /// Name in the log and in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RefusalReason::Connections => "max-connections",
-            RefusalReason::PeerConnections => "max-connections-per-peer",
-            RefusalReason::MadeRoom => "made-room",
-            RefusalReason::Timeout => "timeout",
-            RefusalReason::Protocol => "protocol",
-            RefusalReason::NoTls => "no-tls",
-            RefusalReason::Tls => "tls",
-            RefusalReason::NoExport => "no-export",
-            RefusalReason::NotListed => "not-listed",
-        }
-    }
-
-    /// The reason in an error that ended a handshake. `None` if the client left, or its socket failed.
-    pub(crate) fn of(error: &ConnectionError) -> Option<RefusalReason> {
-        match error {
-            ConnectionError::TooManyConnections => Some(RefusalReason::Connections),
-            ConnectionError::TooManyOfPeer(_) => Some(RefusalReason::PeerConnections),
-            ConnectionError::MadeRoom => Some(RefusalReason::MadeRoom),
-            ConnectionError::HandshakeTimeout => Some(RefusalReason::Timeout),
-            ConnectionError::Handshake(_) => Some(RefusalReason::Protocol),
-            ConnectionError::Tls(_) => Some(RefusalReason::Tls),
-            _ => None,
-        }
-    }
-}
+use crate::peer::Peer;
+use crate::refusal::RefusalReason;
 
 /// The record of a server.
 #[derive(Debug, Default)]
@@ -86,13 +19,13 @@ pub(crate) struct Audit {
     hold_back: HoldBack,
 }
 
-/// What is known of a client that is refused.
+/// A client that is refused, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused<'a> {
     pub(crate) peer: Peer,
     /// `None` without a certificate, and before TLS.
     pub(crate) identity: Option<&'a Identity>,
-    /// The export it asked for, if that is why.
+    /// Export that the client requested, if that is the reason.
     pub(crate) export: Option<&'a str>,
 }
 
@@ -104,7 +37,7 @@ impl Refused<'_> {
 }
 
 impl Audit {
-    /// Counts a client that was let in. The caller logs it.
+    /// Counts a client that was admitted. The caller logs it.
     pub(crate) fn connected(&self) {
         self.connected.fetch_add(1, Ordering::Relaxed);
     }
@@ -119,7 +52,7 @@ impl Audit {
         }
     }
 
-    /// Number of clients let in so far.
+    /// Number of clients admitted so far.
     pub(crate) fn connected_count(&self) -> u64 {
         self.connected.load(Ordering::Relaxed)
     }

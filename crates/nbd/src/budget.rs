@@ -35,7 +35,7 @@ impl Budget {
         }
     }
 
-    /// Whether connections wait for memory that others hold.
+    /// Returns true if connections wait for memory that others hold.
     pub(crate) fn is_contended(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -96,8 +96,8 @@ impl<'a> Lease<'a> {
         self.held_bytes
     }
 
-    /// Whether memory that is not needed at the moment may be kept: it is within the reserve, or half of the total is free
-    /// and nobody waits.
+    /// Returns true if memory that is not needed at the moment may be kept: it is within the reserve, or half of
+    /// the total is free and no connection waits.
     pub(crate) fn is_plenty(&self) -> bool {
         self.held_bytes <= CONNECTION_RESERVE_BYTES
             || !self.budget.is_contended()
@@ -125,6 +125,10 @@ impl<'a> Lease<'a> {
             let missing = units_for(self.held_bytes + bytes).saturating_sub(self.charged_units);
             if missing == 0 {
                 self.held_bytes += bytes;
+                debug_assert!(
+                    self.charged_units >= units_for(self.held_bytes),
+                    "what is held beyond the reserve is charged"
+                );
                 return Poll::Ready(());
             }
             let units = u32::try_from(missing).unwrap_or(u32::MAX);
@@ -140,6 +144,7 @@ impl<'a> Lease<'a> {
 
     /// Returns `bytes` to the budget.
     pub(crate) fn release(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.held_bytes, "only what is held is returned");
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
         self.settle();
     }
@@ -149,6 +154,10 @@ impl<'a> Lease<'a> {
         if surplus > 0 {
             self.charged_units -= surplus;
             self.budget.units.add_permits(surplus);
+            debug_assert!(
+                self.budget.units.available_permits() <= self.budget.total_units,
+                "no more is returned than was charged"
+            );
         }
     }
 }

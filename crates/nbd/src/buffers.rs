@@ -49,7 +49,7 @@ pub(crate) struct Memory<'a> {
 #[derive(Default)]
 struct Class {
     buffers: Vec<Box<[u8]>>,
-    /// Number of them that nobody needed since the last [`Memory::trim`].
+    /// Smallest number of buffers in the pool since the last [`Memory::trim`]: no request needed these.
     unused: usize,
 }
 
@@ -73,6 +73,7 @@ impl<'a> Memory<'a> {
         if let Some(class) = self.classes.get_mut(class_of(footprint))
             && let Some(bytes) = class.buffers.pop()
         {
+            debug_assert_eq!(bytes.len(), footprint, "buffers are kept by size");
             class.unused = class.unused.min(class.buffers.len());
             self.kept_bytes -= footprint;
             return Poll::Ready(Buffer { bytes, len });
@@ -95,6 +96,7 @@ impl<'a> Memory<'a> {
 
     /// Releases what [`Memory::poll_charge`] has charged.
     pub(crate) fn release(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.used_bytes(), "kept buffers are not released in this way");
         self.lease.release(bytes);
     }
 
@@ -104,6 +106,8 @@ impl<'a> Memory<'a> {
         if footprint == 0 {
             return;
         }
+        debug_assert_eq!(footprint, footprint_bytes(buffer.len), "a buffer keeps the size it was taken with");
+        debug_assert!(footprint <= self.used_bytes(), "a buffer given back was charged");
         if self.kept_bytes + footprint > KEPT_BYTES_MAX || !self.lease.is_plenty() {
             drop(buffer);
             self.lease.release(footprint);
@@ -115,6 +119,10 @@ impl<'a> Memory<'a> {
         }
         self.classes[class].buffers.push(buffer.bytes);
         self.kept_bytes += footprint;
+        debug_assert!(
+            self.kept_bytes <= KEPT_BYTES_MAX.min(self.lease.held_bytes()),
+            "kept buffers are charged"
+        );
     }
 
     /// Frees kept buffers that were not needed since the last call.
@@ -124,6 +132,7 @@ impl<'a> Memory<'a> {
             freed_bytes += class.buffers.drain(..class.unused).map(|bytes| bytes.len()).sum::<usize>();
             class.unused = class.buffers.len();
         }
+        debug_assert!(freed_bytes <= self.kept_bytes, "only kept buffers are freed");
         self.kept_bytes -= freed_bytes;
         self.lease.release(freed_bytes);
     }

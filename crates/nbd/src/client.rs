@@ -1,6 +1,7 @@
 //! A client, for programs that read exports or test servers. It waits for each reply.
 
 mod connection;
+mod duplex;
 mod negotiation;
 mod tls;
 mod uri;
@@ -9,7 +10,7 @@ use std::io::{self, Read};
 
 pub use connection::Connection;
 #[cfg(feature = "testing")]
-pub(crate) use connection::Duplex;
+pub(crate) use duplex::Duplex;
 pub use negotiation::{Negotiated, Replies, negotiate};
 pub use tls::{ClientTls, ClientTlsFiles};
 pub use uri::{ExportUri, UriError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::protocol::MAX_PAYLOAD_BYTES;
 use crate::tls::TlsConfig;
 
-/// Whether clients must use TLS.
+/// Use of TLS by clients.
 #[derive(Clone, Default)]
 pub enum TlsPolicy {
     /// TLS is not offered.
@@ -20,9 +20,9 @@ pub enum TlsPolicy {
 pub struct ServerConfig {
     /// TLS policy of all connections.
     pub tls: TlsPolicy,
-    /// Whether TCP without TLS is allowed on addresses other than loopback.
+    /// True if TCP without TLS is allowed on addresses other than loopback.
     pub insecure: bool,
-    /// Whether TCP on addresses other than loopback is allowed with TLS that needs no client certificate.
+    /// True if TCP on addresses other than loopback is allowed with TLS that needs no client certificate.
     pub tls_anonymous: bool,
     /// Most connections at a time. One more takes the place of a connection in its handshake if there is one,
     /// and is closed at once otherwise.

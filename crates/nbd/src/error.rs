@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::admission::Peer;
+use crate::peer::Peer;
 use crate::request::BadMagic;
 
 /// Reason why a connection was closed. The other connections and the device are not affected.

@@ -38,6 +38,11 @@ pub(crate) async fn execute<D: Device>(device: &D, request: Request, buffer: Buf
 }
 
 async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {
+    debug_assert_eq!(
+        buffer.as_slice().len(),
+        request.operation.buffer_bytes(),
+        "the device gets the whole range"
+    );
     let result = match request.operation {
         Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
         Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua).await,

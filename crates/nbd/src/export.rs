@@ -7,9 +7,9 @@ use device::Device;
 use parking_lot::RwLock;
 
 use crate::access::{Access, Right};
-use crate::audit::RefusalReason;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::protocol::MAX_STRING_BYTES;
+use crate::refusal::RefusalReason;
 use crate::resources::Resources;
 use crate::sessions::{Client, Sessions};
 use crate::shutdown::Shutdown;
@@ -216,7 +216,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// Replaces the TLS configuration of future connections, for example with renewed certificates. Clients that would
-    /// not be let in any more are disconnected. It does not turn TLS on or off.
+    /// no longer be admitted are disconnected. It does not turn TLS on or off.
     pub fn renew_tls(&self, tls: TlsPolicy) {
         let mut now = self.tls.write();
         if !matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {

@@ -11,13 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::access::Right;
 use crate::admission::Admission;
-use crate::audit::{RefusalReason, Refused};
+use crate::audit::Refused;
 use crate::config::TlsPolicy;
 use crate::error::ConnectionError;
 use crate::export::{Chosen, Offered, Shared};
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
 use crate::option_reply as reply;
 use crate::protocol::*;
+use crate::refusal::RefusalReason;
 use crate::request::Session;
 use crate::sessions::Client;
 

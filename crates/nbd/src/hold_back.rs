@@ -7,13 +7,13 @@ use log_limit::LogLimit;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::admission::Peer;
-use crate::audit::RefusalReason;
+use crate::peer::Peer;
+use crate::refusal::RefusalReason;
 
 /// Shortest time between two messages about a peer for one reason: that of [`LogLimit`].
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Most pairs of peer and reason that are told apart at a time. Bounds the memory, and the log during a flood from many
-/// addresses.
+/// Most pairs of peer and reason that are limited separately at a time. Bounds the memory, and the log during a
+/// flood from many addresses.
 const PEERS_MAX: usize = 256;
 
 /// Lets a message about a peer pass at most once in ten seconds for each reason. While more pairs of peer and reason than
@@ -32,7 +32,8 @@ struct Last {
 }
 
 impl HoldBack {
-    /// Whether to log this message: `Some` with the number of those held back since the last one that passed.
+    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be held
+    /// back too.
     pub(crate) fn pass(&self, peer: Peer, reason: RefusalReason) -> Option<u64> {
         let now = Instant::now();
         let is_recent = |last: &Last| now - last.at < INTERVAL;
@@ -53,6 +54,7 @@ impl HoldBack {
             return self.others[reason as usize].pass();
         }
         peers.insert((peer, reason), Last { at: now, held_back: 0 });
+        debug_assert!(peers.len() <= PEERS_MAX, "memory is bounded");
         Some(0)
     }
 }
@@ -91,7 +93,7 @@ mod tests {
         let passed =
             |reason| (0..2 * most).filter(|number| limit.pass(peer(*number), reason).is_some()).count();
         assert_eq!(passed(RefusalReason::Tls), PEERS_MAX + 1);
-        assert_eq!(passed(RefusalReason::NoTls), 1, "one for all that are not told apart");
+        assert_eq!(passed(RefusalReason::NoTls), 1, "one for all that are not limited separately");
         assert!(limit.peers.lock().len() <= PEERS_MAX);
         advance(INTERVAL).await;
         assert_eq!(limit.pass(peer(most * 4), RefusalReason::NoTls), Some(0), "there is room again");

@@ -79,7 +79,7 @@ impl Identity {
         })
     }
 
-    /// Whether this is the client of that name.
+    /// Returns true if the client has this name.
     pub(crate) fn is(&self, name: &ClientName) -> bool {
         match name {
             ClientName::Dns(name) => self.names.contains(name),
@@ -93,7 +93,7 @@ impl Identity {
     }
 }
 
-/// The DNS names, or the fingerprint of a certificate without.
+/// Shows the DNS names, or the fingerprint of a certificate without any.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.names.is_empty() {

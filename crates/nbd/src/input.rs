@@ -47,6 +47,7 @@ impl Input {
             self.start = 0;
         }
         let end = self.bytes.len().min(self.end.saturating_add(limit));
+        debug_assert!(end > self.end, "there is room to receive into");
         &mut self.bytes[self.end..end]
     }
 

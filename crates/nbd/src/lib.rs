@@ -94,7 +94,9 @@ mod listener;
 pub mod option;
 pub mod option_reply;
 mod output;
+mod peer;
 pub mod protocol;
+mod refusal;
 pub mod reply;
 pub mod request;
 mod resources;
@@ -112,8 +114,6 @@ mod wire;
 pub use accept::AcceptFailures;
 pub use access::Access;
 pub use address::{Address, AddressError, DEFAULT_PORT};
-pub use admission::Peer;
-pub use audit::RefusalReason;
 pub use config::{
     CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TOTAL_BUFFER_BYTES, TlsPolicy,
 };
@@ -122,6 +122,8 @@ pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
 pub use identity::{ClientName, ClientNameError};
 pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
+pub use peer::Peer;
+pub use refusal::RefusalReason;
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{TlsConfig, TlsError};

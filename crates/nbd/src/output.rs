@@ -76,6 +76,7 @@ impl Output {
                 }
             }
         }
+        debug_assert!(count > 0, "a waiting reply has unsent bytes");
         match Pin::new(stream).poll_write_vectored(cx, &slices[..count]) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Poll::Ready(Ok(written)) => {
@@ -102,6 +103,12 @@ impl Output {
                 sent(done.data);
             }
         }
+        debug_assert_eq!(written, 0, "no more is sent than was offered to the socket");
+        debug_assert_eq!(
+            self.header_bytes(),
+            self.segments.iter().map(|segment| segment.header_len).sum::<usize>(),
+            "every unsent header byte is of a waiting reply"
+        );
         // Bounds the headers even if a client always leaves something unsent.
         if self.segments.is_empty() || self.headers_sent > 64 << 10 {
             self.headers.drain(..self.headers_sent);

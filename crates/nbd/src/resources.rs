@@ -1,4 +1,5 @@
-//! What all connections of a server share, whichever address they came to: limits, places, memory, the record of clients.
+//! Resources shared by the connections of a server, at all its addresses: limits, places, memory, the record of
+//! clients.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Sessions of an export: clients that chose it and use it, until they leave, it is removed, or they may no longer.
+//! Sessions of an export. A client that chose the export has one until it leaves, the export is removed, or the
+//! client may no longer use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::access::{Access, Right};
-use crate::admission::Peer;
 use crate::config::TlsPolicy;
 use crate::identity::Identity;
+use crate::peer::Peer;
 use crate::shutdown::{Shutdown, ShutdownTrigger};
 
 /// A client that chooses an export.
@@ -66,8 +67,8 @@ impl Sessions {
         self.state.lock().access.right_of(client.identity.as_deref())
     }
 
-    /// Begins a session. Returns `None` if the client may not do that any more, otherwise what requests the end of the
-    /// session. Pair it with [`Sessions::end`].
+    /// Begins a session. Returns the receiver of requests to end it, or `None` if the client may no longer use the
+    /// export. Pair it with [`Sessions::end`].
     pub(crate) fn begin(&self, client: Client, right: Right) -> Option<Shutdown> {
         let mut state = self.state.lock();
         if state.access.right_of(client.identity.as_deref()) < Some(right) {
@@ -78,14 +79,16 @@ impl Sessions {
         if state.removed {
             end.trigger();
         }
-        state.sessions.insert(client.number, Session { client, right, end });
+        let earlier = state.sessions.insert(client.number, Session { client, right, end });
+        debug_assert!(earlier.is_none(), "a connection has one session");
         self.count.send_replace(state.sessions.len());
         Some(requested)
     }
 
     pub(crate) fn end(&self, number: u64) {
         let mut state = self.state.lock();
-        state.sessions.remove(&number);
+        let ended = state.sessions.remove(&number);
+        debug_assert!(ended.is_some(), "a session that began ends once");
         self.count.send_replace(state.sessions.len());
     }
 
@@ -109,10 +112,10 @@ impl Sessions {
             .for_each(|session| session.end_for(export, "it is not listed for this any more"));
     }
 
-    /// Requests the end of sessions whose clients would not be let in any more.
+    /// Requests the end of sessions whose clients would no longer be admitted.
     pub(crate) fn check(&self, tls: &TlsPolicy, export: &str) {
         let TlsPolicy::Required(tls) = tls else { return };
-        // Not under the lock, as it takes a while for each.
+        // Not under the lock, because verifying a certificate takes time.
         let clients: Vec<Client> =
             self.state.lock().sessions.values().map(|session| session.client.clone()).collect();
         let lost = clients.iter().filter(|client| !tls.admits(client.identity.as_deref()));

@@ -76,12 +76,14 @@ impl<F: Future> Slots<F> {
     /// Polls a new future at once, and keeps it if it is not ready. The caller has checked that a slot is
     /// free.
     pub(crate) fn start(&mut self, future: F) -> Poll<F::Output> {
+        debug_assert!(!self.is_full(), "the caller has checked the limit");
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len();
             let waker = Waker::from(Arc::new(SlotWaker { woken: Arc::clone(&self.woken), index }));
             self.slots.push(Slot { future: Box::pin(None), waker });
             index
         });
+        debug_assert!(self.slots[index].future.is_none(), "a free slot has no future");
         self.slots[index].future.as_mut().set(Some(future));
         self.poll_slot(index)
     }
@@ -93,6 +95,7 @@ impl<F: Future> Slots<F> {
         let polled = running.poll(&mut Context::from_waker(waker));
         if polled.is_ready() {
             future.as_mut().set(None);
+            debug_assert!(self.free.len() < self.slots.len(), "this slot was in use");
             self.free.push(index);
         }
         polled

@@ -48,7 +48,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Whether this process has no permission to read a file.
+    /// Returns true if this process has no permission to read a file.
     pub fn is_denied(&self) -> bool {
         let TlsError::Pem { source: pem::Error::Io(error), .. } = self else { return false };
         error.kind() == io::ErrorKind::PermissionDenied
@@ -68,10 +68,15 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     read().map_err(|error| TlsError::Pem { path: path.to_owned(), source: pem::Error::Io(error) })
 }
 
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_slice_iter(&read(path)?)
+/// Reads all items of one kind from a PEM file.
+fn items<T: PemObject>(path: &Path) -> Result<Vec<T>, TlsError> {
+    T::pem_slice_iter(&read(path)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = items(path)?;
     if certificates.is_empty() {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
     }
@@ -84,9 +89,7 @@ pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let lists = CertificateRevocationListDer::pem_slice_iter(&read(path)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    let lists = items(path)?;
     if lists.is_empty() {
         return Err(TlsError::NoCrl { path: path.to_owned() });
     }
@@ -120,12 +123,12 @@ impl TlsConfig {
         })
     }
 
-    /// Whether clients need a certificate.
+    /// Returns true if clients need a certificate.
     pub(crate) fn authenticates_clients(&self) -> bool {
         self.verifier.is_some()
     }
 
-    /// Whether a client that has shown this certificate would be let in now.
+    /// Returns true if a client with this certificate would be admitted now.
     pub(crate) fn admits(&self, client: Option<&Identity>) -> bool {
         let Some(verifier) = &self.verifier else { return true };
         let Some((own, issuers)) = client.and_then(|client| client.chain().split_first()) else {

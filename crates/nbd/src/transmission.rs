@@ -16,7 +16,7 @@ use device::{Device, Geometry};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::budget::Lease;
-use crate::buffers::{Buffer, Memory};
+use crate::buffers::{Buffer, Memory, footprint_bytes};
 use crate::error::ConnectionError;
 use crate::execute::{self, Finished, Request};
 use crate::input::Input;
@@ -54,6 +54,16 @@ enum Receiving {
     Drain { cookie: u64, refusal: Refusal, left: usize },
 }
 
+impl Receiving {
+    /// Bytes of memory held for a request that has not started.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Receiving::Data { buffer, .. } => footprint_bytes(buffer.as_slice().len()),
+            Receiving::Header | Receiving::Admission(_) | Receiving::Drain { .. } => 0,
+        }
+    }
+}
+
 /// A connection in the transmission phase.
 pub(crate) struct Transmission<'a, S, D, F> {
     stream: &'a mut S,
@@ -63,7 +73,7 @@ pub(crate) struct Transmission<'a, S, D, F> {
     geometry: Geometry,
     input: Input,
     receiving: Receiving,
-    /// Whether the last WRITE was large.
+    /// True if the last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
     /// Number of requests in flight whose replies may have many extents.
@@ -80,7 +90,7 @@ pub(crate) struct Transmission<'a, S, D, F> {
     moved_bytes: u64,
 }
 
-/// Whether the reply may have many extents.
+/// Returns true if the reply may have many extents.
 fn is_listing(operation: &Operation) -> bool {
     matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
 }
@@ -138,7 +148,7 @@ where
         self.moved_bytes
     }
 
-    /// Whether nothing is in flight.
+    /// Returns true if nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty() && self.output.is_empty() && matches!(self.receiving, Receiving::Header)
     }
@@ -148,7 +158,8 @@ where
         self.memory.used_bytes()
     }
 
-    /// Whether memory is held that only the client can cause to be released.
+    /// Returns true if the connection holds memory that it can release only after the client sends or receives
+    /// data.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
         self.memory.used_bytes() > 0 && (for_data || !self.output.is_empty())
@@ -189,6 +200,12 @@ where
                 progress |= self.poll_receive(cx);
             }
             if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
+                debug_assert_eq!(self.listings, 0, "no request is in flight");
+                debug_assert_eq!(
+                    self.memory.used_bytes(),
+                    self.receiving.held_bytes(),
+                    "all other buffers and charges were given back"
+                );
                 return Poll::Ready(self.failure.take().map_or(Ok(()), Err));
             }
             if !progress {
@@ -209,8 +226,10 @@ where
     }
 
     fn start(&mut self, request: Request, buffer: Buffer) {
+        debug_assert_eq!(buffer.as_slice().len(), request.operation.buffer_bytes(), "memory as admitted");
         let listing = usize::from(is_listing(&request.operation));
         self.listings += listing;
+        debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
         let future = (self.execute)(self.device, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
@@ -354,6 +373,8 @@ where
             _ if self.expect_large => self.input.room(RECEIVE_BEFORE_LARGE_BYTES),
             _ => self.input.room(usize::MAX),
         };
+        // An empty read would count as the end of the stream.
+        debug_assert!(!room.is_empty(), "more bytes are needed than were received");
         let mut buf = ReadBuf::new(room);
         match Pin::new(&mut *self.stream).poll_read(cx, &mut buf) {
             Poll::Pending => return false,
@@ -406,9 +427,15 @@ fn push_reply(
             );
         }
         (Ok(_), Operation::Read { offset, length }) => {
+            debug_assert_eq!(
+                buffer.as_ref().map(|buffer| buffer.as_slice().len()),
+                Some(length as usize),
+                "a reply to a read has the requested length"
+            );
             output.push(|out| reply::push_read_header(out, structured, cookie, offset, length), buffer);
         }
-        (Ok(extents), Operation::BlockStatus { length, .. }) => {
+        (Ok(extents), Operation::BlockStatus { length, max_extents, .. }) => {
+            debug_assert!((1..=max_extents).contains(&extents.len()), "between one extent and the limit");
             output.push(|out| reply::push_block_status(out, cookie, length, extents), None);
         }
         (Ok(_), _) => output.push(|out| reply::push_done(out, cookie), None),

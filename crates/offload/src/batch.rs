@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 /// A block, or a frame of up to [`codec::FRAME_BYTES_MAX`] bytes, to compress.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its bytes; shared, because a device may still read them when the caller is gone.
+    /// Bytes to compress; shared, because a device may still read them when the caller is gone.
     pub input: Arc<[u8]>,
 }
 
@@ -23,19 +23,19 @@ pub struct Done {
     pub id: CodecId,
     /// The payload.
     pub payload: Vec<u8>,
-    /// Who did it.
+    /// Executor of the job.
     pub by: By,
 }
 
-/// Who did a job.
+/// Executor of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
     /// By the device.
     Device,
     /// By the CPU.
     Software,
-    /// Nobody: it looked incompressible.
-    Nobody,
+    /// Not compressed: it looked incompressible.
+    Skipped,
 }
 
 /// A batch in progress: a future of the jobs' results, in their order.
@@ -57,8 +57,8 @@ impl Batch {
         Batch(State::Done(done))
     }
 
-    /// Returns a batch and its completer. If nobody completes it, the CPU does its jobs under `software`, in the poll
-    /// that finds out.
+    /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software` at
+    /// the next poll.
     pub fn channel(jobs: Arc<[Job]>, software: Policy) -> (Completer, Batch) {
         let (sender, receiver) = oneshot::channel();
         (Completer(sender), Batch(State::Pending { receiver, jobs, software }))
@@ -72,7 +72,7 @@ impl Completer {
         let _ = self.0.send(done);
     }
 
-    /// Returns whether nobody waits for the batch any more.
+    /// Returns true if the batch was dropped, so that its results are not needed.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_canceled()
     }
@@ -102,6 +102,7 @@ impl Future for Batch {
 pub fn in_software(input: &[u8], policy: Policy) -> Done {
     let mut payload = Vec::new();
     let id = with_compressor(policy, |compressor, _| compressor.compress(input, None, &mut payload));
-    let by = if id == CodecId::Raw && codec::looks_incompressible(input) { By::Nobody } else { By::Software };
+    let by =
+        if id == CodecId::Raw && codec::looks_incompressible(input) { By::Skipped } else { By::Software };
     Done { id, payload, by }
 }

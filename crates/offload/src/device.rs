@@ -4,10 +4,10 @@ use codec::CodecId;
 
 /// A kind of device, opened once per worker thread.
 pub trait Device: Send + Sync + 'static {
-    /// Its name, for people: `qat`.
+    /// Name of the device in messages and the status: `qat`.
     fn name(&self) -> &'static str;
 
-    /// Format of its payloads. A device with a format that [`codec`] does not read is useless.
+    /// Format of the payloads that the device makes. [`codec`] must be able to read it.
     fn codec(&self) -> CodecId;
 
     /// Opens a session in the calling thread, which is the only one to use it. `level` is 1 (fast) to 12 (small); a
@@ -29,11 +29,11 @@ pub trait Session {
     fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Result<usize, DeviceError>;
 }
 
-/// Why a device did not do a job.
+/// Reason why a device did not do a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It has too much to do. The next job may succeed.
+    /// The device is busy. The next job may succeed.
     #[error("the device is busy (code {0})")]
     Busy(i32),
     /// The payload did not fit, or only a part of the input was used.
@@ -44,7 +44,7 @@ pub enum DeviceError {
     Failed(i32),
 }
 
-/// Why there is no session.
+/// Reason why no session can be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -61,7 +61,7 @@ pub enum OpenError {
         "{library} cannot be loaded by a statically linked program; use the Debian package or a build of your own, or omit --offload"
     )]
     Static {
-        /// What was looked for.
+        /// Name or path of the library.
         library: String,
     },
     /// The library has an unexpected interface.
@@ -77,7 +77,7 @@ pub enum OpenError {
     Device {
         /// The call that failed.
         step: &'static str,
-        /// Its return code.
+        /// Return code of the function.
         code: i32,
         /// Meaning of the code.
         meaning: &'static str,

@@ -18,7 +18,7 @@ pub struct Statistics {
     pub software_jobs: u64,
     /// Bytes of input of those.
     pub software_input_bytes: u64,
-    /// Jobs that nobody did, because they looked incompressible.
+    /// Jobs stored uncompressed because they looked incompressible.
     pub incompressible_jobs: u64,
     /// Times that the device reported to be busy.
     pub busy: u64,
@@ -45,7 +45,7 @@ impl fmt::Display for Statistics {
     }
 }
 
-/// The same, counted by several threads.
+/// Statistics counted by several threads.
 #[derive(Default)]
 pub(crate) struct Counters {
     device_jobs: AtomicU64,
@@ -77,7 +77,7 @@ impl Counters {
                 count(&self.software_jobs, 1);
                 count(&self.software_input_bytes, input_bytes);
             }
-            By::Nobody => count(&self.incompressible_jobs, 1),
+            By::Skipped => count(&self.incompressible_jobs, 1),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Threads between a device and those who have something to compress.
+//! Threads that pass batches to a device.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -32,7 +32,7 @@ impl Default for Options {
     }
 }
 
-/// Why no workers were started.
+/// Reason why no workers were started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -79,7 +79,8 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Policy by which the CPU compresses in the device's place: the same format, so that the data does not depend on who was free.
+    /// Policy by which the CPU compresses in place of the device. It has the same format, so that the format of the data
+    /// does not depend on load.
     fn software(&self) -> Policy {
         match self.device.codec() {
             CodecId::Lz4 => Policy::Lz4,
@@ -240,7 +241,7 @@ impl<'a> Worker<'a> {
 
     fn job(&mut self, input: &[u8]) -> Done {
         let done = if input.len() <= UNIT_BYTES || looks_incompressible(input) {
-            Done { id: CodecId::Raw, payload: Vec::new(), by: By::Nobody }
+            Done { id: CodecId::Raw, payload: Vec::new(), by: By::Skipped }
         } else {
             self.on_device(input).unwrap_or_else(|| in_software(input, self.shared.software()))
         };

@@ -21,10 +21,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SUMS: [&str; 5] = ["crc32c", "crc64", "xxhash", "sha1", "md5"];
 const BLOCKS: [&str; 4] = ["4k", "16k", "64k", "256k"];
 
-/// Checks that fio is installed and supports NBD.
+/// Checks that fio and its NBD engine are installed.
 ///
 /// # Errors
-/// Checks that fio and its NBD engine are installed. Fails with the missing one.
+/// Fails with the missing one.
 pub fn look() -> Result<(), String> {
     let output = Command::new("fio").arg("--enghelp").stderr(Stdio::null()).output();
     let output = output.map_err(|_| "fio is not installed".to_string())?;

@@ -1,5 +1,6 @@
 //! The program under test: as a server, and with its other commands.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl Place {
             .args(arguments)
             .env("PUMICE_RUNTIME_DIR", self.folder.join("run"))
             .env("PUMICE_IO", &self.io)
-            // Nobody else may use what is mounted here.
+            // Other users have no access to what is mounted here.
             .env("PUMICE_USER", rustix::process::geteuid().as_raw().to_string())
             .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
             .stdin(Stdio::null());
@@ -59,28 +60,57 @@ impl Place {
         writeln!(log, "-- {what}")
     }
 
-    /// Runs a command of the program to its end. Returns its output if it exits with 0.
+    /// Runs a command of the program to its end. Returns its standard output if it exits with 0.
     ///
     /// # Errors
     /// If it does not end in time, or exits with another code.
-    pub fn run(&self, arguments: &[String]) -> Result<String, String> {
-        let what = arguments.join(" ");
-        let path = self.folder.join("command.out");
-        let cannot = |error: io::Error| format!("cannot run pumice {what}: {error}");
+    pub fn run(&self, arguments: &[String]) -> Result<String, Failed> {
+        let command = arguments.join(" ");
+        let [path, errors_path] = ["command.out", "command.err"].map(|name| self.folder.join(name));
+        let cannot = |error: io::Error| Failed {
+            why: format!("cannot run pumice {command}: {error}"),
+            output: String::new(),
+            errors: String::new(),
+        };
         let output = File::create(&path).map_err(cannot)?;
-        let errors = output.try_clone().map_err(cannot)?;
+        let errors = File::create(&errors_path).map_err(cannot)?;
         let mut child = self.command(arguments).stdout(output).stderr(errors).spawn().map_err(cannot)?;
         let status = wait(&mut child, LIMIT).map_err(cannot)?;
-        let said = std::fs::read_to_string(&path).unwrap_or_default();
-        match status {
-            Some(status) if status.success() => Ok(said),
-            Some(status) => Err(format!("pumice {what} ended with {status}:\n{said}")),
+        let [output, errors] =
+            [path, errors_path].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        let why = match status {
+            Some(status) if status.success() => return Ok(output),
+            Some(status) => format!("pumice {command} ended with {status}"),
             None => {
                 // It may wait for the disk forever.
                 let _ = child.kill();
-                Err(format!("pumice {what} did not end in {} seconds:\n{said}", LIMIT.as_secs()))
+                format!("pumice {command} did not end in {} seconds", LIMIT.as_secs())
             }
-        }
+        };
+        Err(Failed { why, output, errors })
+    }
+}
+
+/// A command that could not be run, failed, or did not end in time.
+#[derive(Debug)]
+pub struct Failed {
+    /// Reason, with the command.
+    pub why: String,
+    /// Standard output.
+    pub output: String,
+    /// Standard error.
+    pub errors: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:\n{}{}", self.why, self.output, self.errors)
+    }
+}
+
+impl From<Failed> for String {
+    fn from(failed: Failed) -> String {
+        failed.to_string()
     }
 }
 
@@ -101,9 +131,9 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
 /// Result of starting a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// It serves.
+    /// The server accepts clients.
     Ready,
-    /// It ended.
+    /// The server ended.
     Ended(ExitStatus),
     /// The wait was interrupted.
     Interrupted,

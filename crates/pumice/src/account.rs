@@ -16,17 +16,17 @@ const NOBODY: &str = "nobody";
 pub(crate) struct Account {
     name: String,
     user: Uid,
-    /// That of the user first.
+    /// Groups of the user, the primary one first.
     groups: Vec<Gid>,
     home: PathBuf,
 }
 
-/// Finds the user to become: the given one, or an unprivileged one if this process is root's. Returns `None` if it is
-/// that user's already, or root's and is to stay so.
+/// Finds the user to become: the given one, or an unprivileged one if this process runs as root. Returns `None` if
+/// the process already runs as that user, or is to stay root.
 ///
 /// # Errors
 ///
-/// If there is no such user, or another one is asked for without being root.
+/// If the user does not exist, or this process would have to be root to become that user.
 pub(crate) fn choose(wanted: Option<&str>) -> Result<Option<Account>> {
     let now = nix::unistd::geteuid();
     let user = match wanted {
@@ -82,22 +82,22 @@ impl Account {
         &self.home
     }
 
-    /// Whether other programs run as this user too, who must not use sockets of the server.
+    /// Returns true if other programs run as this user too. They must not use sockets of the server.
     pub(crate) fn is_shared(&self) -> bool {
         self.name == NOBODY
     }
 
-    /// Makes all threads of this process the user's, for good.
+    /// Changes the user and groups of all threads of this process, irrevocably.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses, or the rights of root could be had again.
+    /// If the kernel refuses, or the process could become root again.
     pub(crate) fn become_it(&self) -> Result<()> {
         let failed = || format!("cannot run as user {} (--user root stays root)", self.name);
         nix::unistd::setgroups(&self.groups).with_context(failed)?;
         nix::unistd::setgid(Gid::from_raw(self.group())).with_context(failed)?;
         nix::unistd::setuid(self.user).with_context(failed)?;
-        // Nothing is given up if it can be had again.
+        // The change must be irrevocable.
         if nix::unistd::setuid(Uid::from_raw(0)).is_ok() {
             bail!("{}: the rights of root can be had again", failed());
         }

@@ -99,9 +99,13 @@ fn examine(args: &Args) -> Result<()> {
     match (found.faults_count(), found.advice()) {
         (0, _) if args.json => printed,
         (0, _) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
-        (1, advice) => Err(Faults(format!("{path}: 1 fault; {advice}")).into()),
-        (count, advice) => Err(Faults(format!("{path}: {count} faults; {advice}")).into()),
+        (count, advice) => Err(Faults(format!("{path}: {}; {advice}", faults_text(count))).into()),
     }
+}
+
+/// Returns a number of faults in words.
+fn faults_text(count: u64) -> String {
+    if count == 1 { "1 fault".to_string() } else { format!("{count} faults") }
 }
 
 /// Collects the state of the superblocks and checkpoints of a drive that cannot be opened.

@@ -123,7 +123,7 @@ impl Source {
     ///
     /// # Errors
     /// The error is one line with file, line, field, problem and expected value. A file that other users can change is
-    /// one: the configuration, those of TLS, and the programs of `on-event`.
+    /// an error: the configuration, those of TLS, and the programs of `on-event`.
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
             Some(file) => {
@@ -224,7 +224,7 @@ impl Config {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 
-    /// Whether a command is run for events of a drive.
+    /// Returns true if a command is run for events of a drive.
     pub(crate) fn runs_commands(&self) -> bool {
         self.drives.iter().any(|drive| drive.options.open().monitor.on_event.is_some())
     }
@@ -258,14 +258,14 @@ impl Config {
         let authenticates = tls.is_some_and(|tls| tls.ca.is_some());
         match self.drives.iter().find(|drive| drive.access != Access::Everyone) {
             Some(drive) if !authenticates => bail!(
-                "{}: clients and clients-read-only need server.tls with ca: without certificates nobody knows who a client is",
+                "{}: clients and clients-read-only need server.tls with ca: without certificates clients cannot be identified",
                 status::shown(&drive.path)
             ),
             _ => Ok(()),
         }
     }
 
-    /// Checks what no single value can show: missing drives, duplicate paths, names and addresses, and options that
+    /// Checks conditions on several values: missing drives, duplicate paths, names and addresses, and options that
     /// need others.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {

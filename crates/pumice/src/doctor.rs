@@ -7,6 +7,7 @@ mod drive;
 mod finding;
 mod groups;
 mod host;
+mod mounted;
 mod partitions;
 mod processors;
 pub(crate) mod root;

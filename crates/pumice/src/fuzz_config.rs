@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::config::{Overrides, Source};
 
-/// The file to start from, and one with what that leaves out.
+/// Configurations to mutate: the sample file, and one with the options that it leaves out.
 fn files() -> Vec<Vec<u8>> {
     let more = r#"
 [server]

@@ -3,6 +3,7 @@
 mod listing;
 mod names;
 mod table;
+mod times;
 mod watch;
 
 use std::io::Write;

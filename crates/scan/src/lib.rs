@@ -21,12 +21,15 @@ mod engine;
 pub mod estimate;
 mod frames;
 pub mod layouts;
+mod looks;
 mod measure;
+mod options;
 mod outcome;
 pub mod plan;
 
 mod predict;
 pub mod report;
+mod reservoir;
 mod run;
 mod sequence;
 pub mod source;
@@ -38,10 +41,11 @@ mod worker;
 pub use estimate::{Bound, Interval};
 pub use frames::GROUP_BLOCKS;
 pub use measure::RECORD_BYTES_MAX;
+pub use options::{CODECS_DEFAULT, Options, RIVAL_CODECS_DEFAULT};
 
 /// PEM files for NBD over TLS.
 pub use nbd::client::ClientTlsFiles as NbdTlsFiles;
 pub use predict::{MapNeeds, PredictedDrive, limit_bytes, smallest_drive};
 pub use report::Report;
-pub use run::{CODECS_DEFAULT, Options, Progress, RIVAL_CODECS_DEFAULT, scan, scan_stream};
+pub use run::{Progress, scan, scan_stream};
 pub use source::{Population, SourceError, WalkOptions, s3::S3Options};

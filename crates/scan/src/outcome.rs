@@ -7,12 +7,14 @@ use layout::{BLOCK_BYTES, NODE_ENTRIES};
 use crate::estimate::{Bound, Design, Interval, Tally, of_part};
 use crate::frames::PARTS_A_BYTE;
 use crate::layouts::Layout;
+use crate::looks::Looks;
 use crate::measure::{BlockTally, CostTally, RECORD_BYTES_MAX};
+use crate::options::Options;
 use crate::predict::{Evidence, PredictedDrive, Usage};
 use crate::report::{
     Blocks, CodecResult, Data, LayoutResult, Mode, Part, REPORT_VERSION, ReadSummary, Report,
 };
-use crate::run::{Known, Looks, Options};
+use crate::reservoir::Known;
 use crate::source::{Population, Trouble};
 use crate::worker::{Shared, Sums};
 
@@ -29,7 +31,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) sums: &'a Sums,
     /// Tallies at each look of samples drawn with replacement. Empty for streams, and if everything was read.
     pub(crate) looks: &'a Looks,
-    /// Whether everything was read.
+    /// True if everything was read.
     pub(crate) exact: bool,
     /// Facts about all blocks of a stream, known in addition to the samples.
     pub(crate) known: Option<Known>,

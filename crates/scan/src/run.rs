@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
-use codec::Policy;
 use layout::{BLOCK_BYTES, NODE_ENTRIES};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::estimate::{Design, Tally};
-use crate::frames::{Cost, Framer, GROUP_BLOCKS, PARTS_A_BYTE};
-use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
-use crate::measure::{BlockTally, CostTally, RECORD_BYTES_MAX, UnitTally};
+use crate::frames::{GROUP_BLOCKS, PARTS_A_BYTE};
+use crate::layouts::UNIT_BYTES_MAX;
+use crate::looks::{BlocksLook, Looks};
+use crate::measure::{BlockTally, CostTally, UnitTally};
+use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::report::Report;
+use crate::reservoir::Reservoir;
 use crate::source::{Extent, Pace, Population, SourceError};
 use crate::worker::{Shared, Sums, Worker, fill};
 
@@ -26,84 +28,6 @@ const LEAF_BYTES: usize = NODE_ENTRIES * BLOCK_BYTES;
 const BLOCKS_A_TURN: usize = 32;
 /// Limit on draws per sample. A sample that cannot be read is drawn again.
 const DRAWS_A_SAMPLE: u64 = 3;
-
-/// Measurements to make, and their precision.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Codec of the drive to predict.
-    pub codec: Policy,
-    /// Codecs to compare with that of the drive.
-    pub compare: Vec<Policy>,
-    /// Codecs of the rival layouts.
-    pub rival_codecs: Vec<Policy>,
-    /// Probability that each interval contains the true value.
-    pub confidence: f64,
-    /// Half-width to reach for 4 KiB blocks, as a share (0.01 is one percentage point).
-    pub precision: f64,
-    /// Half-width to reach for units of up to 128 KiB, as a share; `None` omits the rival layouts.
-    pub unit_precision: Option<f64>,
-    /// Whether to read everything.
-    pub full: bool,
-    /// Seed of the random choices.
-    pub seed: u64,
-    /// Number of threads that read and measure.
-    pub threads: usize,
-    /// Largest read rate over all threads, in bytes per second.
-    pub max_rate: Option<u64>,
-}
-
-impl Options {
-    /// Codecs to measure on 4 KiB blocks, that of the drive first.
-    pub fn codecs(&self) -> Vec<Policy> {
-        let drive = self.codec;
-        std::iter::once(drive).chain(self.compare.iter().copied().filter(|codec| *codec != drive)).collect()
-    }
-
-    /// The rival layouts to measure.
-    pub fn rivals(&self) -> Vec<Rival> {
-        if self.unit_precision.is_some() { rivals(&self.rival_codecs) } else { Vec::new() }
-    }
-
-    pub(crate) fn block_design(&self) -> Design {
-        let precision = self.precision * BLOCK_BYTES as f64;
-        Design { confidence: self.confidence, precision, range: RECORD_BYTES_MAX as f64 }
-    }
-
-    pub(crate) fn unit_design(&self) -> Option<Design> {
-        let precision = self.unit_precision? * BLOCK_BYTES as f64;
-        Some(Design { confidence: self.confidence, precision, range: BLOCK_BYTES as f64 })
-    }
-
-    /// Largest number of blocks that is read completely instead of sampled: twice the largest number of blocks that
-    /// sampling measures with all codecs.
-    pub fn small_blocks(&self) -> u64 {
-        let units = self.unit_design().map_or(0, |design| design.samples_max());
-        2 * (self.block_design().samples_max() + units * (UNIT_BYTES_MAX as u64 / BLOCK))
-    }
-}
-
-/// Codecs compared by default.
-pub const CODECS_DEFAULT: [Policy; 6] =
-    [Policy::Lz4, Policy::Zstd(1), Policy::Zstd(3), Policy::Zstd(9), Policy::Deflate(1), Policy::Deflate(6)];
-/// Codecs of rival layouts by default: those that ZFS and btrfs users choose.
-pub const RIVAL_CODECS_DEFAULT: [Policy; 2] = [Policy::Lz4, Policy::Zstd(3)];
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            codec: Policy::Auto,
-            compare: CODECS_DEFAULT.to_vec(),
-            rival_codecs: RIVAL_CODECS_DEFAULT.to_vec(),
-            confidence: 0.95,
-            precision: 0.01,
-            unit_precision: Some(0.05),
-            full: false,
-            seed: 0,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            max_rate: None,
-        }
-    }
-}
 
 /// Progress of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,20 +168,6 @@ fn each<T: Sync>(workers: &mut [Worker], jobs: &[T], work: impl Fn(&mut Worker, 
     });
 }
 
-/// Tallies of the blocks drawn up to a look.
-pub(crate) struct BlocksLook {
-    pub(crate) blocks: BlockTally,
-    pub(crate) framed: CostTally,
-    pub(crate) single: CostTally,
-}
-
-/// Tallies at each look, the input of confidence sequences.
-#[derive(Default)]
-pub(crate) struct Looks {
-    pub(crate) blocks: Vec<BlocksLook>,
-    pub(crate) units: Vec<UnitTally>,
-}
-
 /// Draws blocks, then units, until all intervals are narrow enough.
 fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) -> Looks {
     let mut rng = StdRng::seed_from_u64(options.seed);
@@ -275,6 +185,11 @@ fn draw_blocks(shared: &Shared<'_>, rng: &mut StdRng, count: u64) -> Vec<u64> {
     blocks
 }
 
+/// Returns true if the interval from the tallies at the looks is as narrow as the design requires.
+fn is_narrow(design: &Design, tallies: impl Iterator<Item = Tally>) -> bool {
+    design.sequence(&tallies.collect::<Vec<_>>()).0.half_width() <= design.precision
+}
+
 fn sample_blocks(
     shared: &Shared<'_>,
     options: &Options,
@@ -284,8 +199,6 @@ fn sample_blocks(
 ) {
     let design = options.block_design();
     let group_design = design.for_range(design.range * PARTS_A_BYTE as f64);
-    let narrow =
-        |design: &Design, tallies: Vec<Tally>| design.sequence(&tallies).0.half_width() <= design.precision;
     let (mut draws, mut groups_done) = (0, false);
     for look in design.looks() {
         while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
@@ -310,8 +223,8 @@ fn sample_blocks(
             sums.single.merge(&worker.sums.single);
         }
         looks.push(sums);
-        groups_done |= narrow(&group_design, looks.iter().map(|look| look.framed.records).collect());
-        let reached = |at: usize| narrow(&design, looks.iter().map(|look| look.blocks.records[at]).collect());
+        groups_done |= is_narrow(&group_design, looks.iter().map(|look| look.framed.records));
+        let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.blocks.records[at]));
         if groups_done && (0..options.codecs().len()).all(reached) {
             break;
         }
@@ -338,10 +251,7 @@ fn sample_units(
         let mut sums = UnitTally::new(options.rivals().len());
         workers.iter().for_each(|worker| sums.merge(&worker.sums.units));
         looks.push(sums);
-        let reached = |at: usize| {
-            let tallies: Vec<Tally> = looks.iter().map(|look| look.rivals[at]).collect();
-            design.sequence(&tallies).0.half_width() <= design.precision
-        };
+        let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.rivals[at]));
         if (0..options.rivals().len()).all(reached) {
             break;
         }
@@ -439,80 +349,4 @@ fn stream_all(leaves: &mut LeafReader<'_>, workers: &mut [Worker]) -> std::io::R
         drop(sender);
         result
     })
-}
-
-/// Counts over all blocks of a stream, measured or not.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
-    pub(crate) blocks: u64,
-    pub(crate) zeros: u64,
-    pub(crate) fills: u64,
-}
-
-/// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G. Waterman,
-/// in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). They are drawn without replacement; Hoeffding's bound
-/// holds for that too (section 6 of his paper). The number of samples is fixed, and there is one look.
-struct Reservoir {
-    rng: StdRng,
-    blocks_max: usize,
-    units_max: usize,
-    /// Each block with the space taken by its group and the number of blocks in the group. The space is measured
-    /// immediately, so that the group need not be kept.
-    blocks: Vec<(Vec<u8>, Cost, u64)>,
-    framer: Framer,
-    units: Vec<Vec<u8>>,
-    units_seen: u64,
-    known: Known,
-}
-
-impl Reservoir {
-    fn new(options: &Options) -> Reservoir {
-        let samples = |design: Design| usize::try_from(design.samples_max()).unwrap_or(usize::MAX);
-        Reservoir {
-            rng: StdRng::seed_from_u64(options.seed),
-            blocks_max: samples(options.block_design()),
-            units_max: options.unit_design().map_or(0, samples),
-            blocks: Vec::new(),
-            framer: Framer::new(options.codec, GROUP_BLOCKS),
-            units: Vec::new(),
-            units_seen: 0,
-            known: Known::default(),
-        }
-    }
-
-    fn add(&mut self, leaf: &[u8]) {
-        for group in leaf.chunks(GROUP_BLOCKS as usize * BLOCK_BYTES) {
-            let mut cost = None;
-            for block in group.chunks(BLOCK_BYTES) {
-                let fill = codec::fill_word(block);
-                self.known.blocks += 1;
-                self.known.zeros += u64::from(fill == Some(0));
-                self.known.fills += u64::from(fill.is_some_and(|word| word != 0));
-                let framer = &mut self.framer;
-                draw(&mut self.rng, &mut self.blocks, self.blocks_max, self.known.blocks, || {
-                    let cost = *cost.get_or_insert_with(|| {
-                        let mut kept = Vec::new();
-                        framer.run(0, group, &mut kept);
-                        Cost::of(kept)
-                    });
-                    (block.to_vec(), cost, (group.len() / BLOCK_BYTES) as u64)
-                });
-            }
-        }
-        for unit in leaf.chunks(UNIT_BYTES_MAX) {
-            self.units_seen += 1;
-            draw(&mut self.rng, &mut self.units, self.units_max, self.units_seen, || unit.to_vec());
-        }
-    }
-}
-
-/// Keeps the piece number `seen` with probability `max / seen`, in place of a random earlier one.
-fn draw<T>(rng: &mut StdRng, kept: &mut Vec<T>, max: usize, seen: u64, piece: impl FnOnce() -> T) {
-    if kept.len() < max {
-        kept.push(piece());
-    } else if let Ok(at) = usize::try_from(rng.random_range(0..seen))
-        && at < max
-    {
-        kept[at] = piece();
-    }
 }

@@ -24,7 +24,7 @@ const UNKNOWN: u32 = u32::MAX;
 pub(crate) struct Shared<'a> {
     pub(crate) population: &'a Population,
     pub(crate) pace: &'a Pace,
-    /// Whether everything is read in order, instead of samples.
+    /// True if everything is read in order, false if samples are drawn.
     pub(crate) full: bool,
     pub(crate) types: Mutex<Names>,
     type_of: Vec<AtomicU32>,

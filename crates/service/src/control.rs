@@ -1,6 +1,4 @@
-//! Requests of users: the admin socket, and changes of drives that are not being served.
+//! Requests of users: the admin socket of a server, and changes of drives, served or not.
 
 pub(crate) mod admin;
-mod ask;
-pub(crate) mod resize;
-pub(crate) mod runtime_dir;
+pub(crate) mod changes;

@@ -65,7 +65,7 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    /// Whether this process has no permission to use an admin socket.
+    /// Returns true if this process has no permission to use an admin socket.
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, ServiceError::Admin { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }

@@ -8,34 +8,40 @@
 //!                                   └── improve: dictionaries, settling; the heavy part on a thread of low priority
 //! ```
 //!
-//! Folders: `serving` (drives and their requests), `admission` (rates of writers), `upkeep` (background work), `watch` (events
-//! and status), `control` (admin socket, changes).
+//! Folders, each of which uses only those after it: `control` (admin socket, changes), `serving` (drives and their
+//! requests), `upkeep` (background work), `watch` (events and status), `workers` (threads), `admission` (rates of
+//! writers), `client` (questions to the admin sockets of servers).
 
 #![forbid(unsafe_code)]
 
 mod admission;
+mod client;
 mod control;
 mod error;
+mod paths;
 mod serving;
 mod upkeep;
 mod watch;
+mod workers;
 
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
-pub use control::admin::{AdminSocket, Change, ask_status, change, find_drives, find_served};
-pub use control::resize::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
-pub use control::runtime_dir::{make_runtime_dir, runtime_dirs};
+pub use client::protocol::Change;
+pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};
+pub use client::servers::{ask_status, change, find_drives, find_served};
+pub use control::admin::AdminSocket;
+pub use control::changes::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
 pub use error::ServiceError;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::gate::Gate;
 pub use serving::open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, inspect_status};
-pub use serving::requests::Requests;
 pub use serving::served::ServedDrive;
 pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
-pub use serving::workers::{IoChoice, Workers, run_here};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use watch::backing::{Mount, devices_under, disks_under, mount_of, mounts, unescape};
 pub use watch::events::WarnAt;
 pub use watch::hook::{CommandsHeld, hold_commands};
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;
+pub use watch::requests::Requests;
+pub use workers::pool::{IoChoice, Workers, run_here};

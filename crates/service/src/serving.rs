@@ -1,15 +1,13 @@
 //! Serving a drive: from a request of a front end to the engine.
 //!
 //! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of them,
-//! `down` a drive that could not be opened, `workers` the threads.
+//! `down` a drive that could not be opened.
 
-pub(crate) mod busy;
 pub(crate) mod down;
 pub(crate) mod drives;
 pub(crate) mod features;
 pub(crate) mod gate;
+pub(crate) mod grow;
 pub(crate) mod open;
-pub(crate) mod requests;
 pub(crate) mod served;
 pub(crate) mod unthreaded;
-pub(crate) mod workers;

@@ -1,8 +1,7 @@
-//! Background work of a served drive: cleaning and checkpoints (`background`), training and settling (`improve`, on
-//! the thread of `compute`), and scrubbing.
+//! Background work of a served drive: cleaning and checkpoints (`background`), training and settling (`improve`),
+//! and scrubbing.
 
 pub(crate) mod background;
-pub(crate) mod compute;
 pub(crate) mod improve;
 pub(crate) mod pause;
 pub(crate) mod scrub;

@@ -1,5 +1,5 @@
 //! Monitoring of a served drive: `monitor` observes it periodically, `events` and `hook` report what happens,
-//! `report` makes the status.
+//! `report` makes the status, `requests` counts.
 
 pub(crate) mod backing;
 pub(crate) mod compression;
@@ -12,3 +12,4 @@ pub(crate) mod latency;
 pub(crate) mod monitor;
 pub(crate) mod offload_report;
 pub(crate) mod report;
+pub(crate) mod requests;

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How long to wait for others that bind sockets in the same directory, which takes them a moment.
+/// Longest wait for other processes that bind sockets in the same directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Interval of attempts to get a lock, or a place among the clients of a server.
 const POLL: Duration = Duration::from_millis(1);
@@ -105,7 +105,7 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
 ///
 /// # Errors
 ///
-/// If nobody listens there, or nobody accepts within `patience`.
+/// If no server listens there, or the connection is not accepted within `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let since = Instant::now();
@@ -124,7 +124,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     }
 }
 
-/// Removes the socket at `path` if nobody listens there. Does nothing while a server may be about to.
+/// Removes the socket at `path` if no server listens there. Does nothing while a server may be about to listen.
 pub fn remove_if_dead(path: &Path) {
     if let Some(_lock) = lock_directory(path, Duration::ZERO) {
         // If that fails, the next one tries.

@@ -1,5 +1,5 @@
-//! Arithmetic of sizes: what is held back, and for what; how fast space is made and used. It knows no drive: plans
-//! call the same functions as the drive itself.
+//! Arithmetic of sizes: space held back and its purposes, rates of cleaning and of writers. The crate does not depend on
+//! a drive: plans call the same functions as the drive itself.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ pub use map::{
 pub use pace::{Pace, Supply, pace};
 pub use reserve::{data_bytes_max, dense_bytes, host_floor_segments, kept_for_small, watermarks};
 
-/// A pack is sealed once it holds this much.
+/// Number of bytes at which a pack is sealed.
 pub const PACK_SOFT_BYTES: usize = 256 * 1024;
 /// Most bytes of sealed packs that wait for the medium. Beyond this, writers wait.
 pub const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;

@@ -11,7 +11,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nothing to clean, nobody slowed down.
+    /// Pace without cleaning and without a limit for writers.
     pub const FREE: Pace = Pace { cleaning_share: 0.0, writers: None };
 }
 
@@ -26,7 +26,7 @@ pub struct Supply {
     pub floor: f64,
     /// Critical and low watermark, from [`watermarks`].
     pub marks: (f64, f64),
-    /// No host has written for a while.
+    /// True if no host has written recently.
     pub idle: bool,
 }
 

@@ -104,7 +104,8 @@ pub struct TrainingReport {
     /// Compression ratio of a held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing could
     /// be trained.
     pub gain: f64,
-    /// The same for the dictionaries that were in use before; 1 if there were none.
+    /// Compression ratio of that sample with the dictionaries that were in use before, relative to none; 1 if there
+    /// were none.
     pub gain_before: f64,
     /// Compressible blocks of the sample.
     pub sample_blocks_count: u64,

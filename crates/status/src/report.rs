@@ -25,7 +25,7 @@ pub struct StatusReport {
     #[serde(with = "crate::path_text::as_text")]
     pub path: PathBuf,
     pub state: DriveState,
-    /// Why it is not online.
+    /// Reason why it is not online.
     pub state_reason: Option<String>,
     /// Read-only by request.
     pub read_only_requested: bool,
@@ -190,7 +190,7 @@ pub struct TimeToFull {
     pub growth_bytes_per_second: Option<f64>,
     /// Time over which the present rate was measured.
     pub window_seconds: Option<f64>,
-    /// Why there is no time.
+    /// Reason why there is no time.
     pub reason: Option<NoTime>,
 }
 

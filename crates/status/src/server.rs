@@ -47,7 +47,7 @@ pub struct ScrubReport {
     pub state: ScrubState,
     pub started_unix_seconds: u64,
     pub finished_unix_seconds: Option<u64>,
-    /// Its rate, in bytes of records.
+    /// Rate of the scrub, in bytes of records per second.
     pub bytes_per_second: u64,
     pub records_verified_count: u64,
     /// Bytes of records read, including bad ones.

@@ -61,7 +61,7 @@ states! {
 }
 
 states! {
-    /// Why there is no time to full.
+    /// Reason why there is no time to full.
     NoTime {
         /// Nothing is available.
         Full = "full",
@@ -175,11 +175,11 @@ states! {
     EventKind {
         /// The drive accepts requests.
         Opened = "opened",
-        /// It accepts none any more.
+        /// The drive accepts no more requests.
         Closed = "closed",
         /// Physical space in use reached a level of `--warn-at`.
         SpaceWarning = "space-warning",
-        /// It fell below that level.
+        /// Physical space in use fell below a level of `--warn-at`.
         SpaceWarningOver = "space-warning-over",
         /// Writes are refused for lack of physical space.
         OutOfSpace = "out-of-space",

@@ -31,7 +31,7 @@ states! {
 }
 
 impl Warning {
-    /// Its bit; 0 if it is unknown.
+    /// Bit of the warning; 0 if it is unknown.
     pub fn bit(self) -> u32 {
         match self {
             Warning::Space => 1,

@@ -27,7 +27,7 @@ pub const BREAK_EVEN_RATIO_MAX: f64 = 1000.0;
 pub struct Comparison {
     /// Saving in TCO per TBe as a share of the baseline's; negative if the column costs more.
     pub saving: f64,
-    /// The same saving with a performance multiplier of 1 in both columns, which ignores performance.
+    /// Saving in TCO per TBe with a performance multiplier of 1 in both columns, so that performance is ignored.
     pub saving_without_performance: f64,
     /// Ratio that the column must reach to cost as much as the baseline.
     pub break_even: BreakEven,
@@ -98,7 +98,7 @@ pub const SWEEP_POINTS_MAX: usize = 1000;
 
 /// Error for a text that is not a valid sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no sweep: {problem}")]
+#[error("invalid sweep {text:?}: {problem}")]
 pub struct SweepError {
     text: String,
     problem: String,
@@ -159,7 +159,7 @@ impl SweepRange {
 pub struct Sweep {
     /// The input that varies.
     pub field: Field,
-    /// Its values.
+    /// Values of that input.
     pub values: Vec<f64>,
     /// TCO per TBe for each column (in column order) at each value. It is constant for columns without the input.
     pub tco_per_tbe: Vec<Vec<f64>>,
@@ -178,9 +178,9 @@ pub fn sweep(scenario: &Scenario, range: &SweepRange) -> Sweep {
 pub struct Influence {
     /// The input.
     pub field: Field,
-    /// Its low value.
+    /// Low value of the input.
     pub low: f64,
-    /// Its high value.
+    /// High value of the input.
     pub high: f64,
     /// TCO per TBe in US$ at the low value.
     pub tco_at_low: f64,

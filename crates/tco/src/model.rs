@@ -21,11 +21,6 @@ pub fn evaluate(column: &Column) -> Results {
     }
 }
 
-/// Number of drives in a rack.
-pub(crate) fn drives(c: &Column) -> f64 {
-    c.get(F::Servers) * c.get(F::DrivesPerServer) + c.get(F::Jbods) * c.get(F::DrivesPerJbod)
-}
-
 /// Cores per server that compression keeps busy.
 fn cores_busy(c: &Column) -> f64 {
     c.get(F::CpuCores) * c.get(F::CpuShare) + c.get(F::CpuSecondsPerGb) * c.get(F::CpuGbPerS)
@@ -50,7 +45,7 @@ fn rack(c: &Column) -> Results {
     let mut r = Results::new();
     let years = c.get(F::Years);
     let months = years * MONTHS_PER_YEAR;
-    let drives = drives(c);
+    let drives = c.drives_per_rack();
     let drive_price = c.get(F::DriveCapacityGb) * c.get(F::DrivePricePerGb);
     let machines = c.get(F::Servers) + c.get(F::UtilityServers);
     let raw_tb = drives * c.get(F::DriveCapacityGb) / GB_PER_TB;

@@ -10,9 +10,9 @@ use crate::show::Show;
 /// A part of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// Its heading.
+    /// Heading of the group.
     pub title: &'static str,
-    /// Its rows, at least one.
+    /// Rows of the group, at least one.
     pub rows: Vec<Row>,
 }
 

@@ -93,11 +93,17 @@ impl Column {
         self.bench.as_deref().unwrap_or(&self.name)
     }
 
+    /// Number of drives in a rack.
+    pub(crate) fn drives_per_rack(&self) -> f64 {
+        self.get(Field::Servers) * self.get(Field::DrivesPerServer)
+            + self.get(Field::Jbods) * self.get(Field::DrivesPerJbod)
+    }
+
     /// Returns the first inconsistency between fields, which the limit of a single field cannot detect, with the
     /// expected value.
     pub(crate) fn contradiction(&self) -> Option<(Field, &'static str)> {
         let has = |field| self.get(field) > 0.0;
-        if self.kind == Kind::Rack && crate::model::drives(self) == 0.0 {
+        if self.kind == Kind::Rack && self.drives_per_rack() == 0.0 {
             return Some((
                 Field::DrivesPerServer,
                 "drives in the rack: servers x drives per server, or JBODs x drives per JBOD, above 0",

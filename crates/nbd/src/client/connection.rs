@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::duplex::Duplex;
 use super::negotiation::{Negotiated, Replies, choose, greet, start_tls};
 use super::tls::ClientTls;
 use super::uri::{ExportUri, UriAddress};
@@ -34,15 +35,6 @@ const RANGES_MAX: usize = 4 << 20;
 const SURVEYED_BYTES_MAX: u64 = 1 << 50;
 /// Time after which a silent server is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Both directions of a stream.
-pub(crate) trait Duplex: Read + Write + Send {
-    /// Says farewell. Nothing is sent behind it.
-    fn close(&mut self) {}
-}
-
-impl Duplex for TcpStream {}
-impl Duplex for UnixStream {}
 
 /// A stream with buffered reads.
 struct Stream(BufReader<Box<dyn Duplex>>);

@@ -17,7 +17,7 @@ const OPTION_REPLIES_MAX: u32 = 1024;
 pub struct Negotiated {
     /// Size of the export; 0 if the server did not report it.
     pub size_bytes: u64,
-    /// Whether replies are structured.
+    /// True if replies are structured.
     pub is_structured: bool,
     /// Identifier of `base:allocation`, if the server has it.
     pub allocation: Option<u32>,

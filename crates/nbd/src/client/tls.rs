@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{
     self, AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
 };
 
-use super::connection::Duplex;
+use super::duplex::Duplex;
 use crate::tls::{TlsError, certificates, private_key};
 
 /// PEM files of a client.

@@ -80,7 +80,7 @@ impl ExportUri {
         Ok(ExportUri { address, name, tls_name })
     }
 
-    /// Whether the URI asks for TLS.
+    /// Returns true if the URI asks for TLS.
     pub fn has_tls(&self) -> bool {
         self.tls_name.is_some()
     }

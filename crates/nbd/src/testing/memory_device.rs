@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use device::{Device, DeviceError, Extent, ExtentKind, Geometry};
+use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly};
 
 /// Unit of allocation, in bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -19,7 +19,7 @@ pub struct MemoryDevice {
     max_transfer_bytes: u32,
     read_only: bool,
     failure: Mutex<Option<DeviceError>>,
-    /// Whether a failure, a delay or a yield is set.
+    /// True if a failure, a delay or a yield is set.
     slow: AtomicBool,
     yields: AtomicBool,
     delay: Mutex<Duration>,
@@ -143,7 +143,7 @@ impl MemoryDevice {
 
     fn may_write(&self, fua: bool) -> Result<(), DeviceError> {
         if self.read_only {
-            return Err(DeviceError::ReadOnly("made so".to_owned()));
+            return Err(DeviceError::ReadOnly(ReadOnly::Requested));
         }
         self.durable_writes.fetch_add(u64::from(fua), Ordering::Relaxed);
         Ok(())

@@ -9,7 +9,7 @@ use nbd::reply::ChunkHeader;
 use nbd::request::RequestHeader;
 use nbd::testing::{client_hello, fuzz_client, fuzz_session, fuzz_tls};
 
-/// What a client may send, as options or as requests.
+/// Messages of a client, as options or as requests.
 fn of_clients() -> Vec<(u8, Vec<u8>)> {
     let query = || InfoQuery { export: "memory".into(), infos: vec![INFO_BLOCK_SIZE] };
     let contexts = || MetaContextQuery { export: "memory".into(), queries: vec!["base:".into()] };
@@ -62,7 +62,7 @@ fn connections_with_tls() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// What a server may send to a client that asks which parts hold data, and reads.
+/// Messages of a server to a client that asks which parts hold data, and reads.
 fn servers() -> Vec<Vec<u8>> {
     let chunk = |kind, data: &[u8]| {
         let length = data.len() as u32;

@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         bytes
     }
 
-    /// Whether the server closes the connection without sending anything.
+    /// Returns true if the server closes the connection without sending anything.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let received = timeout(PATIENCE, self.stream.read(&mut [0])).await.expect("in time");
         matches!(received, Ok(0) | Err(_))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use device::DeviceError;
+use device::{DeviceError, ReadOnly};
 use nbd::ConnectionError;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
@@ -241,7 +241,7 @@ async fn device_errors_have_their_codes() {
     let mut session = simple(device()).await;
     for (error, code) in [
         (DeviceError::NoSpace, Errno::NoSpc),
-        (DeviceError::ReadOnly("poisoned".into()), Errno::Perm),
+        (DeviceError::ReadOnly(ReadOnly::Poisoned("a write failed".into())), Errno::Perm),
         (DeviceError::Io("broken".into()), Errno::Io),
         (DeviceError::Shutdown, Errno::Shutdown),
         (DeviceError::Invalid("odd".into()), Errno::Inval),

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use service::{Change, change};
 use status::{ScrubReport, ScrubState, StatusReport, path_text};
 
-use super::{Args, Faults};
+use super::{Args, Faults, faults_text};
 use crate::human;
 use crate::output::print_json;
 use crate::progress;
@@ -69,10 +69,7 @@ fn report_end(args: &Args, report: &ScrubReport) -> Result<()> {
         Ok(())
     };
     let printed = print();
-    let faults = match report.faults_count {
-        1 => "1 fault".to_string(),
-        count => format!("{count} faults"),
-    };
+    let faults = faults_text(report.faults_count);
     match (report.state, report.faults_count) {
         (ScrubState::Finished, 0) if args.json => printed,
         (ScrubState::Finished, 0) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),

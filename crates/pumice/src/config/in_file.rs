@@ -35,11 +35,11 @@ impl fmt::Display for Toml<'_> {
 
 /// Reason for which a TOML value is refused.
 pub(super) enum Refused {
-    /// Its type.
+    /// The value has the wrong type.
     Type,
-    /// Its value. The message names the expected form.
+    /// The value has the wrong form. The message names the expected one.
     Value,
-    /// Its value, with a message.
+    /// The value is refused with this message.
     Because(String),
 }
 

@@ -7,16 +7,12 @@ use service::{Mount, mounts};
 
 use super::Patient;
 use super::finding::Finding;
+use super::mounted::{Above, NOT_SEEN};
 use super::root::numbered;
 use super::{partitions, trim};
 
-/// Advice for a check that cannot see the users of the drive.
-pub(super) const NOT_SEEN: &str = "check it on the machine that uses the drive";
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
-
-/// A filesystem on the drive: device and mount.
-pub(super) type Above = (String, Mount);
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let Some(pid) = patient.server_pid() else {

@@ -1,9 +1,9 @@
 //! Alignment of the partitions on the drive.
 
 use super::Patient;
-use super::above::{Above, NOT_SEEN};
 use super::disks::ALIGN_BYTES;
 use super::finding::Finding;
+use super::mounted::{Above, NOT_SEEN};
 
 /// Unit in which blocks are compressed together, at multiples of its size.
 const FRAME_BYTES: u64 = 32 << 10;

@@ -3,8 +3,8 @@
 use service::Mount;
 
 use super::Patient;
-use super::above::{Above, NOT_SEEN};
 use super::finding::Finding;
+use super::mounted::{Above, NOT_SEEN};
 use crate::human;
 
 /// Link that exists if systemd runs `fstrim` every week.

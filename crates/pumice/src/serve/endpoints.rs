@@ -47,13 +47,13 @@ pub(super) struct Endpoints {
     open: Vec<Endpoint>,
     accepting: JoinSet<()>,
     /// Address and export pairs already printed on standard output.
-    told: HashSet<(String, String)>,
+    announced: HashSet<(String, String)>,
 }
 
 impl Endpoints {
     /// Creates an empty set. `stop` ends accepting at all addresses, and all connections.
     pub(super) fn new(workers: Arc<Workers>, stop: Shutdown) -> Endpoints {
-        Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), told: HashSet::new() }
+        Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), announced: HashSet::new() }
     }
 
     /// Binds the addresses in `wanted` that the server does not listen at yet.
@@ -154,7 +154,7 @@ impl Endpoints {
                     None => uris.push((export.device.clone(), vec![uri.clone()])),
                 }
                 let key = (endpoint.bound.uri(""), export.name.clone());
-                if !self.told.contains(&key) {
+                if !self.announced.contains(&key) {
                     printer.print(format!("serving {} at {uri}", shown(export.device.path())));
                 }
                 now.insert(key);
@@ -163,7 +163,7 @@ impl Endpoints {
         for (drive, all) in uris {
             drive.set_nbd_uris(all);
         }
-        self.told = now;
+        self.announced = now;
     }
 
     /// Waits until no task accepts and no client is connected. `stop` causes that.

@@ -1,7 +1,7 @@
-//! What the server gives up, so that a mistake in it harms less: the rights of root, system calls that it does not
-//! need, and writing to files that are not its own.
+//! Privileges that the server drops, to limit the harm of a bug in it: the rights of root, system calls that it
+//! does not need, and writing to files that are not its own.
 //!
-//! | when | what |
+//! | moment | privileges dropped |
 //! | --- | --- |
 //! | before there are threads | no new privileges by set-user-ID programs; writes to files limited to those of the drives (Landlock) |
 //! | once sockets and backings are open | another user than root; system calls filtered (seccomp) |
@@ -22,7 +22,7 @@ use status::shown;
 use crate::account::{self, Account};
 use crate::config::{Config, Server};
 
-/// What a server gives up.
+/// Privileges that a server drops.
 pub(super) struct Privileges {
     /// The user to become; `None` to stay the same.
     account: Option<Account>,
@@ -32,7 +32,7 @@ pub(super) struct Privileges {
 }
 
 impl Privileges {
-    /// Decides what to give up.
+    /// Chooses the privileges to drop.
     ///
     /// # Errors
     ///
@@ -43,11 +43,11 @@ impl Privileges {
         Ok(Privileges { account, sandbox, writes_are_limited: false, are_given_up: false })
     }
 
-    /// Applies what holds for a thread and for those that it starts. Call it before there are any.
+    /// Applies the restrictions of a thread, which the threads that it starts inherit. Call it before starting any.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses. What a kernel does not know is left out.
+    /// If the kernel refuses. Restrictions that the kernel does not have are left out.
     pub(super) fn restrict_thread(&mut self, config: &Config) -> Result<()> {
         if self.sandbox {
             // Landlock and seccomp need it.
@@ -60,8 +60,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Applies the rest to all threads. Sockets and backings are open. The admin sockets pass to the new user, and the
-    /// commands that are held back run as that user.
+    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin sockets
+    /// pass to the new user, and the commands that are held back run as that user.
     ///
     /// # Errors
     ///
@@ -102,17 +102,17 @@ impl Privileges {
         Ok(())
     }
 
-    /// Whether the server has become another user than the one who started it.
+    /// Returns true if the server runs as another user than the one who started it.
     pub(super) fn changed_user(&self) -> bool {
         self.are_given_up && self.account.is_some()
     }
 
-    /// Whether a command that is added now could not write where it likes.
+    /// Returns true if commands that are added now are limited in the files they can write.
     pub(super) fn limits_commands(&self) -> bool {
         self.writes_are_limited
     }
 
-    /// Whether the backing at `path` can still be opened. What cannot be told otherwise is left to the opening.
+    /// Returns false if opening the backing at `path` is known to fail for lack of privileges.
     pub(super) fn can_open(&self, path: &Path, read_only: bool) -> bool {
         let is_loop = std::fs::canonicalize(path).is_ok_and(|path| writes::is_loop_device(&path));
         if is_loop && self.changed_user() {
@@ -123,7 +123,7 @@ impl Privileges {
         !opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// Says why a permission may be missing that the server had at its start.
+    /// Returns the likely reason for an error if it is a permission that the server had when it started.
     pub(super) fn explain(&self, error: &anyhow::Error) -> Option<String> {
         if !self.are_given_up || !is_denied(error) {
             return None;
@@ -142,7 +142,7 @@ fn handle(path: &Path) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Whether a permission was missing.
+/// Returns true if the error is a missing permission.
 fn is_denied(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref().map(io::Error::kind);

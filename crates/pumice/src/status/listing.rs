@@ -4,7 +4,7 @@
 
 use status::{DriveState, StatusReport};
 
-use super::table::time_to_full;
+use super::times::time_to_full;
 use crate::human;
 
 /// Value if the machine does not provide it.

@@ -3,12 +3,10 @@
 use std::fmt::Write;
 
 use report::Table;
-use status::{
-    DriveState, LatencyReport, LiveKind, NoTime, ServerReport, StatusReport, TimeToFull, shown,
-    unix_seconds_now,
-};
+use status::{DriveState, LatencyReport, LiveKind, ServerReport, StatusReport, shown};
 
 use super::listing;
+use super::times::{ago, time_to_full};
 use crate::human;
 
 /// Spaces before each line but the first.
@@ -224,35 +222,6 @@ fn compression(table: &mut Values, drive: &StatusReport) {
 fn needing(drive: &StatusReport, id: u16) -> Option<u64> {
     let survey = drive.server.as_ref()?.survey.as_ref()?;
     Some(survey.live.iter().filter(|it| it.dictionary == id).map(|it| it.logical_bytes).sum())
-}
-
-/// Formats the time elapsed since a moment.
-pub(super) fn ago(unix_seconds: u64) -> String {
-    format!("{} ago", human::duration(unix_seconds_now().saturating_sub(unix_seconds) as f64))
-}
-
-/// Formats the time to full with its range, or the reason why there is none.
-pub(super) fn time_to_full(time: &TimeToFull) -> String {
-    let range = |time: &TimeToFull| {
-        let latest = time.latest_seconds.map_or("never".to_string(), human::duration);
-        time.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))
-    };
-    let reason = match time.reason {
-        None => {
-            let seconds = time.seconds.map_or("unknown".to_string(), human::duration);
-            return range(time).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
-        }
-        Some(NoTime::Full) => "none: it is full",
-        Some(NoTime::NotGrowing) => "not growing",
-        Some(NoTime::CapacityFirst) => "never: all of the capacity fits at the ratio of what is written now",
-        Some(NoTime::SeenTooShort) => "known after a minute of serving",
-        Some(NoTime::NotServed) => "known while it is served",
-        Some(NoTime::Unknown) => "unknown",
-    };
-    match (time.seconds, range(time)) {
-        (None, Some(range)) => format!("{reason} now; {range} as it grew before"),
-        (Some(_), _) | (None, None) => reason.to_string(),
-    }
 }
 
 /// Returns a table of latencies by kind of request.

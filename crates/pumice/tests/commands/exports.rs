@@ -76,7 +76,7 @@ fn who_asks_for_no_name_gets_the_first_drive_or_none() {
     // The order in the file decides which drive is first. A change is logged.
     drive.reload(&server, &(server_table + &table(&second, "") + &table(&first, "write-cache = false")));
     assert_eq!(size(&socket, ""), Some(SECOND_BYTES));
-    assert!(drive.log().contains("clients that ask for no name get another drive"), "{}", drive.log());
+    assert!(drive.log().contains("clients that request no export name get another drive"), "{}", drive.log());
     assert!(server.stop().success());
 }
 

@@ -1,4 +1,4 @@
-//! What a server gives up once its drives are open: the rights of root, writing elsewhere, system calls.
+//! Privileges that a server drops once its drives are open: the rights of root, writing elsewhere, system calls.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn serve(drive: &Drive, arguments: &[&str]) -> Server {
     drive.start(command, 1)
 }
 
-/// What the kernel says about a thread, in lines of a key and a value (`proc_pid_status(5)`).
+/// Status of a thread as the kernel reports it, in lines of a key and a value (`proc_pid_status(5)`).
 struct Thread(String);
 
 impl Thread {

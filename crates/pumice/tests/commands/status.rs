@@ -70,7 +70,7 @@ fn for_people() {
     assert!(run.stdout.contains("64.00 MiB") && run.stdout.contains("67108864"), "{}", run.stdout);
 }
 
-/// Whether served or not, the summary is 15 lines of one kind of units.
+/// The summary of a drive, served or not, is 15 lines of one kind of units.
 #[test]
 fn a_summary_unless_all_is_asked_for() {
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);

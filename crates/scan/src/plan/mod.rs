@@ -149,7 +149,7 @@ pub struct Worse {
     pub percent: u32,
     /// The resulting ratio.
     pub ratio: f64,
-    /// Whether the host can still fill the whole advertised capacity.
+    /// True if the host can still fill the whole advertised capacity.
     pub fits: bool,
     /// Logical bytes at which the drive refuses writes; the advertised capacity if it fits.
     pub logical_at_full_bytes: u64,

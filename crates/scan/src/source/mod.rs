@@ -1,5 +1,6 @@
 //! Sources of data: files, directories, devices, NBD exports, buckets. Sources are never written to.
 
+mod bucket;
 mod file;
 pub mod nbd;
 mod pace;
@@ -8,6 +9,7 @@ pub mod s3;
 mod walk;
 
 use std::io;
+use std::sync::Arc;
 
 pub use pace::Pace;
 pub use population::{Extent, Item, Place, Population, Skipped, Trouble};
@@ -18,10 +20,28 @@ pub(crate) trait ReadAt: Send {
     /// Fills `buf` from `offset` on. Reads fewer bytes only at the end of the source.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether the source has changed since it was listed.
+    /// True if the source has changed since it was listed.
     fn has_changed(&self) -> bool {
         false
     }
+}
+
+/// An export that items are read from.
+pub(crate) trait Export: Send + Sync {
+    /// URI as the user gave it.
+    fn uri(&self) -> &str;
+
+    /// Connects to it.
+    fn open(&self) -> io::Result<Box<dyn ReadAt>>;
+}
+
+/// A bucket that items are read from.
+pub(crate) trait Bucket: Send + Sync {
+    /// Name of the bucket.
+    fn name(&self) -> &str;
+
+    /// Returns the object with this key. It is read only while it has this entity tag.
+    fn open(self: Arc<Self>, key: &str, tag: &str) -> Box<dyn ReadAt>;
 }
 
 /// Reason why a source cannot be scanned at all.

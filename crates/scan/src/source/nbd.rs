@@ -33,6 +33,16 @@ impl Export {
     }
 }
 
+impl super::Export for Export {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadAt>> {
+        Ok(Box::new(self.connect()?))
+    }
+}
+
 impl Population {
     /// Adds an NBD export. Holes are skipped if the server reports allocation. `tls` is for URIs that ask for TLS.
     ///
@@ -54,7 +64,7 @@ impl Population {
         }
         let group = self.group(uri.to_string());
         let place = Place::Nbd(self.exports.len() as u32);
-        self.exports.push(export);
+        self.exports.push(Box::new(export));
         let bytes = connection.size_bytes();
         self.push(Item { place, bytes, group, alone: true, stamp: Stamp::default() }, &data);
         Ok(())

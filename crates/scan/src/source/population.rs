@@ -10,7 +10,7 @@ use layout::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::file::{OpenFile, Stamp};
-use super::{ReadAt, nbd, s3};
+use super::{Bucket, Export, ReadAt};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -88,8 +88,8 @@ pub struct Population {
     pub(crate) extents: Vec<Extent>,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) groups: Vec<String>,
-    pub(crate) exports: Vec<nbd::Export>,
-    pub(crate) buckets: Vec<Arc<s3::Bucket>>,
+    pub(crate) exports: Vec<Box<dyn Export>>,
+    pub(crate) buckets: Vec<Arc<dyn Bucket>>,
     pub(crate) blocks: u64,
     pub(crate) hole_blocks: u64,
     pub(crate) bytes: u64,
@@ -176,7 +176,7 @@ impl Population {
         if self.items[extent.item as usize].alone { extent.first } else { extent.before }
     }
 
-    /// Whether the second extent directly follows the first on a drive.
+    /// Returns true if the second extent directly follows the first on a drive.
     fn adjoin(&self, one: &Extent, next: &Extent) -> bool {
         let alone = |extent: &Extent| self.items[extent.item as usize].alone;
         let together = one.item == next.item || !alone(one) && !alone(next);
@@ -218,7 +218,7 @@ impl Population {
         let Some(found) = self.items.get(item as usize) else { return String::new() };
         match &found.place {
             Place::Found(..) | Place::Named(_) => self.path(found).display().to_string(),
-            Place::Nbd(export) => self.exports[*export as usize].uri.clone(),
+            Place::Nbd(export) => self.exports[*export as usize].uri().to_string(),
             Place::Object(bucket, key, _) => format!("s3://{}/{key}", self.buckets[*bucket as usize].name()),
         }
     }
@@ -247,10 +247,8 @@ impl Population {
         let reader: Box<dyn ReadAt> = match &found.place {
             Place::Found(..) => Box::new(OpenFile::open(&self.path(found), &found.stamp, false, random)?),
             Place::Named(path) => Box::new(OpenFile::open(path, &found.stamp, true, random)?),
-            Place::Nbd(export) => Box::new(self.exports[*export as usize].connect()?),
-            Place::Object(bucket, key, tag) => {
-                Box::new(s3::Object::new(self.buckets[*bucket as usize].clone(), key, tag))
-            }
+            Place::Nbd(export) => self.exports[*export as usize].open()?,
+            Place::Object(bucket, key, tag) => self.buckets[*bucket as usize].clone().open(key, tag),
         };
         if reader.has_changed() {
             self.changed(item, "changed since it was listed");

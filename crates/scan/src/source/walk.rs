@@ -14,7 +14,7 @@ use super::population::{Item, Place, Population, Trouble};
 /// Options for walking directories.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkOptions {
-    /// Whether to enter other filesystems.
+    /// True to enter other filesystems.
     pub cross_filesystems: bool,
     /// Number of directory levels shown separately in the breakdown, at least 1.
     pub depth: usize,

@@ -14,7 +14,7 @@ use crate::admission::token_bucket::TokenBucket;
 
 /// Time constant of the mean of the writers' rate.
 const LATELY: Duration = Duration::from_millis(250);
-/// Lowest rate: without writes nothing dies, and cleaning would gain nothing.
+/// Lowest rate. Without overwrites no data becomes dead, and cleaning would gain no space.
 const RATE_MIN_BYTES_PER_SECOND: f64 = (1 << 20) as f64;
 /// Assumed rate of writers before it is measured.
 const RATE_FIRST_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
@@ -56,7 +56,7 @@ impl Default for Pacer {
 }
 
 impl Pacer {
-    /// Applies what the drive says, at every tick.
+    /// Sets the rate from the factor that the drive permits. Called at every tick.
     pub(crate) fn set(&self, factor: Option<f64>, now: Instant) {
         let mean = {
             let mut mean = self.mean.lock();
@@ -67,6 +67,10 @@ impl Pacer {
                     let rate = (written - mean.written) as f64 / passed;
                     let weight = 1.0 - (-passed / LATELY.as_secs_f64()).exp();
                     mean.bytes_per_second += (rate - mean.bytes_per_second) * weight;
+                    debug_assert!(
+                        mean.bytes_per_second.is_finite() && mean.bytes_per_second >= 0.0,
+                        "a mean of rates is a rate"
+                    );
                 }
             }
             mean.written = written;
@@ -74,6 +78,7 @@ impl Pacer {
             mean.bytes_per_second
         };
         let rate = factor.map_or(0, |factor| (mean * factor).max(RATE_MIN_BYTES_PER_SECOND) as u64);
+        debug_assert!(rate == 0 || rate as f64 >= RATE_MIN_BYTES_PER_SECOND, "writers are never stopped");
         self.rate.store(rate, Ordering::Relaxed);
     }
 

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::admission::token_bucket::TokenBucket;
 
-/// Rate where throttling begins: practically unlimited.
+/// Rate where throttling begins, above that of any client.
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
 /// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
 /// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
 
-/// When and how far writes are slowed down.
+/// Usage from which on writes are slowed down, and lowest rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleSettings {
     /// Share of the space for host data at which it begins, in percent, from 1 to 99.
@@ -36,7 +36,10 @@ impl ThrottleSettings {
         }
         let ceiling = CEILING_BYTES_PER_SECOND.max(self.floor_bytes_per_second) as f64;
         let way = ((used_percent - self.at_percent) / (100.0 - self.at_percent)).min(1.0);
-        Some((ceiling * (self.floor_bytes_per_second as f64 / ceiling).powf(way)) as u64)
+        debug_assert!((0.0..=1.0).contains(&way), "from where throttling begins to full");
+        let rate = (ceiling * (self.floor_bytes_per_second as f64 / ceiling).powf(way)) as u64;
+        debug_assert!(rate as f64 <= ceiling, "the rate falls from the ceiling");
+        Some(rate)
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct TokenBucket {
     burst: Duration,
     /// Longest wait that a write causes for those behind it; `None`: any.
     wait_max: Option<Duration>,
-    /// When the bytes admitted so far are worked off at the rate.
+    /// Time at which the bytes admitted so far are worked off at the rate.
     busy_until: Mutex<Option<Instant>>,
 }
 
@@ -26,10 +26,12 @@ impl TokenBucket {
 
     /// Takes `len` bytes at a rate above 0. Returns how long to wait before they may continue.
     pub(crate) fn take(&self, len: usize, bytes_per_second: u64, now: Instant) -> Duration {
+        debug_assert!(bytes_per_second > 0, "writers without a rate do not come here");
         let mut busy_until = self.busy_until.lock();
         let earliest = now.checked_sub(self.burst).unwrap_or(now);
         let start = busy_until.map_or(earliest, |until| until.max(earliest));
         let end = start + Duration::from_secs_f64(len as f64 / bytes_per_second as f64);
+        debug_assert!(end >= start && start >= earliest, "credit is at most a burst");
         *busy_until = Some(self.wait_max.map_or(end, |longest| end.min(now + longest)));
         start.saturating_duration_since(now)
     }
@@ -39,8 +41,10 @@ impl TokenBucket {
         self.busy_until.lock().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// Works off what was admitted so far at another rate, above 0; `None`: at once.
+    /// Changes the rate at which the bytes admitted so far are worked off. The new one is above 0; with `None` they
+    /// are worked off at once.
     pub(crate) fn change_rate(&self, before: u64, now: Option<u64>, at: Instant) {
+        debug_assert!(now != Some(0), "a rate is above 0");
         let mut busy_until = self.busy_until.lock();
         *busy_until = now.zip(*busy_until).map(|(now, until)| {
             // What is worked off already gives no new credit.

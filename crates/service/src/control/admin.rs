@@ -1,116 +1,34 @@
-//! The admin socket: JSON requests and answers, one per line, over a Unix socket for the owner only.
-//!
-//! | request | answer |
-//! | --- | --- |
-//! | `{"command": "status"}` | `{"drives": [...]}`, one report per drive |
-//! | `{"command": "change", "drive": UUID, "path": PATH, "change": CHANGE}` | `{"drive": {...}}`, its report afterwards |
-//! | any that fails | `{"error": "..."}` |
-//!
-//! `path`, as in the status, is only needed if copies of the drive are served too. CHANGE is one of
-//!
-//! - `{"set-capacity": {"bytes": N}}`
-//! - `{"set-size": {"bytes": N, "preallocate": false}}`
-//! - `{"set-codec": {"codec": "zstd:3"}}`
-//! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
-//! - `"start-settle"`, `"stop-settle"`, `"train"`
+//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the owner
+//! only.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use log_limit::LogLimit;
 use socket_file::SocketFile;
-use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
+use status::{StatusAnswer, path_text, shown};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use crate::control::ask::{PATIENCE, ask_all, ask_line};
-use crate::control::resize::allocation;
-use crate::control::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs, trusted};
+use crate::client::protocol::{Answer, Change, Request};
+use crate::client::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
 use crate::error::ServiceError;
 use crate::serving::drives::{Drives, WeakDrives};
+use crate::serving::grow::allocation;
 use crate::serving::served::ServedDrive;
-use log_limit::LogLimit;
 
 /// Longest request line accepted.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
 /// Time limit of a client for a request, and for receiving the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of a change: a file system may have to allocate much space.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
-/// Most sockets that are asked for drives.
-const SOCKETS_MAX: usize = 1024;
-/// Most bytes of answers, of all sockets together, that become reports.
-const ANSWERS_MAX_BYTES: usize = 64 << 20;
-/// Most drives in an answer. In memory a report is larger than the shortest text of one.
-const DRIVES_MAX: usize = 4096;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 64;
-
-#[derive(Deserialize, Serialize)]
-#[serde(tag = "command", rename_all = "kebab-case")]
-enum Request {
-    Status,
-    Change {
-        drive: String,
-        /// Distinguishes copies of a drive.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        path: Option<String>,
-        change: Change,
-    },
-}
-
-/// A change of a drive that a server can be asked for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Change {
-    /// The logical capacity.
-    SetCapacity {
-        /// Capacity that hosts see.
-        bytes: u64,
-    },
-    /// The physical size.
-    SetSize {
-        /// Bytes of the backing that the drive may use.
-        bytes: u64,
-        /// Allocate the space of a longer file at once.
-        #[serde(default)]
-        preallocate: bool,
-    },
-    /// Compression of new blocks.
-    SetCodec {
-        /// In the form of `pumice create --codec`.
-        codec: String,
-    },
-    /// Starts a scrub, or changes the rate of the running one.
-    StartScrub {
-        /// Bytes of records per second.
-        bytes_per_second: u64,
-    },
-    /// Stops it.
-    StopScrub,
-    /// Starts a run that settles everything, or joins the running one.
-    StartSettle,
-    /// Stops it.
-    StopSettle,
-    /// Trains a dictionary. The answer comes when that is done.
-    Train,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Answer {
-    Status(StatusAnswer),
-    Changed { drive: Box<StatusReport> },
-    Error { error: String },
-}
 
 /// A listening admin socket. It is removed when dropped.
 pub struct AdminSocket {
@@ -176,7 +94,7 @@ impl AdminSocket {
         Ok(AdminSocket { file, _accepting: accepting, _drives: drives })
     }
 
-    /// Listens for requests about `drive` where [`find_served`] looks.
+    /// Listens for requests about `drive` where [`find_served`](crate::find_served) looks.
     ///
     /// # Errors
     ///
@@ -196,7 +114,8 @@ impl AdminSocket {
         tried
     }
 
-    /// Listens for requests about a server's drives that could not be opened, where [`find_drives`] looks.
+    /// Listens for requests about a server's drives that could not be opened, where
+    /// [`find_drives`](crate::find_drives) looks.
     ///
     /// # Errors
     ///
@@ -251,6 +170,7 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives) -> io::R
         if tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line)).await?? == 0 {
             return Ok(());
         }
+        debug_assert!(line.len() as u64 <= REQUEST_MAX_BYTES, "the length of a request is bounded");
         let whole = line.ends_with(b"\n");
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
@@ -340,176 +260,4 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
         Change::Train => drive.train().await.map(|_| ()),
     };
     changed.map_err(|error| error.to_string())
-}
-
-/// Asks the server at an admin socket for the status of its drives.
-///
-/// # Errors
-///
-/// [`ServiceError::Admin`] if there is no answer in time, or a wrong one.
-pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
-    ask_status_within(socket, PATIENCE, &AtomicUsize::new(0))
-}
-
-/// Adds the bytes of the answer to those of other answers, `answered_bytes`. They have a limit together.
-fn ask_status_within(
-    socket: &Path,
-    patience: Duration,
-    answered_bytes: &AtomicUsize,
-) -> Result<StatusAnswer, ServiceError> {
-    match ask(socket, &Request::Status, (patience, patience), answered_bytes)? {
-        Answer::Status(answer) => Ok(answer),
-        Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
-    }
-}
-
-/// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status afterwards.
-///
-/// # Errors
-///
-/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer.
-pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
-    let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
-    let Some((socket, report)) = found else { return Ok(None) };
-    let (drive, path) = (report.uuid, Some(path_text(&report.path)));
-    let request = Request::Change { drive, path, change: change.clone() };
-    match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT), &AtomicUsize::new(0))? {
-        Answer::Changed { drive } => Ok(Some(*drive)),
-        Answer::Error { error } => Err(ServiceError::Refused(error)),
-        Answer::Status(_) => Err(odd_answer(&socket)),
-    }
-}
-
-fn odd_answer(socket: &Path) -> ServiceError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer is to another question");
-    ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
-}
-
-/// Asks within time limits for connecting and for the answer.
-fn ask(
-    socket: &Path,
-    request: &Request,
-    (connecting, answering): (Duration, Duration),
-    answered_bytes: &AtomicUsize,
-) -> Result<Answer, ServiceError> {
-    let ask = || -> io::Result<Answer> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        let answer = ask_line(socket, &line, connecting, answering)?;
-        let before = answered_bytes.fetch_add(answer.len(), Ordering::Relaxed);
-        parse(&answer, ANSWERS_MAX_BYTES.saturating_sub(before))
-            .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))
-    };
-    ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
-}
-
-/// Parses an answer of at most `bytes_max`.
-fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
-    /// Takes no memory for what it counts.
-    #[derive(Deserialize)]
-    struct Count {
-        #[serde(default)]
-        drives: Vec<IgnoredAny>,
-    }
-    if answer.len() > bytes_max {
-        return Err(format!("the answers of all servers are longer than {} MiB", ANSWERS_MAX_BYTES >> 20));
-    }
-    let odd = |error| format!("the answer is none of a Pumice server: {error}");
-    if serde_json::from_slice::<Count>(answer).map_err(odd)?.drives.len() > DRIVES_MAX {
-        return Err(format!("the answer has more than {DRIVES_MAX} drives"));
-    }
-    serde_json::from_slice(answer).map_err(odd)
-}
-
-/// Returns the drives that the servers of this machine (as far as this user may ask them) have open; with `path`,
-/// only the drive there. Removes sockets that servers left behind.
-pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
-    find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
-}
-
-/// The same, followed by the drives that a server is configured to serve and could not open.
-pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
-    let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
-    // The sort is stable, so that the order of the sockets stays otherwise.
-    found.sort_by_key(|report| report.state == DriveState::Down);
-    found
-}
-
-/// The same, with the socket of each.
-fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
-    let answered_bytes = AtomicUsize::new(0);
-    let sockets = sockets_in(&runtime_dirs());
-    let answers = ask_all(&sockets, |socket, patience| ask_status_within(socket, patience, &answered_bytes));
-    let mut found = Vec::new();
-    for (socket, answer) in sockets.into_iter().zip(answers) {
-        match answer {
-            Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
-            Err(_) => socket_file::remove_if_dead(&socket),
-        }
-    }
-    if let Some(path) = path {
-        // A drive that is down may have no file.
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        found.retain(|(_, report)| report.path == absolute || same_file(&report.path, path));
-    }
-    found
-}
-
-/// Returns the sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
-fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
-    let mut sockets: Vec<PathBuf> = Vec::new();
-    for dir in dirs.iter().filter(|dir| trusted(dir)) {
-        let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        let names = entries.flatten().map(|entry| entry.path());
-        let of_sockets = names.filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
-        let before = sockets.len();
-        sockets.extend(of_sockets.take(SOCKETS_MAX - before));
-        sockets[before..].sort();
-    }
-    sockets
-}
-
-/// Whether two paths lead to the same file or device.
-pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        // A device is the same wherever its node is.
-        Some(if metadata.rdev() != 0 { (0, 0, metadata.rdev()) } else { (metadata.dev(), metadata.ino(), 0) })
-    };
-    identity(a).is_some_and(|identity_a| identity(b) == Some(identity_a))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_have_limits() {
-        let drives = |count: usize| format!("{{\"drives\":[{}]}}", vec!["{}"; count].join(","));
-        let answer = drives(DRIVES_MAX);
-        let Ok(Answer::Status(parsed)) = parse(answer.as_bytes(), answer.len()) else { panic!("an answer") };
-        assert_eq!(parsed.drives.len(), DRIVES_MAX);
-        let refused = |answer: &str, bytes_max| parse(answer.as_bytes(), bytes_max).err().expect("refused");
-        assert_eq!(refused(&answer, answer.len() - 1), "the answers of all servers are longer than 64 MiB");
-        assert_eq!(refused(&drives(DRIVES_MAX + 1), usize::MAX), "the answer has more than 4096 drives");
-        assert!(refused("HTTP/1.1 400", usize::MAX).starts_with("the answer is none of a Pumice server: "));
-        let error = parse(b"{\"error\":\"no\"}", usize::MAX);
-        assert!(matches!(error, Ok(Answer::Error { error }) if error == "no"));
-    }
-
-    #[test]
-    fn sockets_are_limited_and_in_order() {
-        let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
-        for (dir, count) in dirs.iter().zip([2, SOCKETS_MAX, 1]) {
-            for number in 0..count {
-                std::fs::write(dir.path().join(format!("{number}.sock")), "").expect("a file");
-            }
-            std::fs::write(dir.path().join("other"), "").expect("a file");
-        }
-        let paths: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().to_path_buf()).collect();
-        let sockets = sockets_in(&paths);
-        assert_eq!(sockets.len(), SOCKETS_MAX);
-        assert_eq!(sockets[..2], [paths[0].join("0.sock"), paths[0].join("1.sock")]);
-        assert!(sockets[2..].iter().all(|socket| socket.starts_with(&paths[1])));
-    }
 }

@@ -19,14 +19,14 @@ pub struct DownDrive {
 }
 
 struct Memory {
-    /// Of the last attempt.
+    /// Error of the last attempt to open it.
     reason: String,
     events: EventLog,
     hook: Option<Hook>,
 }
 
 impl DownDrive {
-    /// Creates it without a failure yet, on the current runtime.
+    /// Creates a drive that has not failed yet, on the current runtime.
     pub(crate) fn new(path: &Path, settings: &MonitorSettings) -> DownDrive {
         // A drive that cannot be read has no id.
         let hook =

@@ -10,7 +10,7 @@ use crate::serving::down::DownDrive;
 use crate::serving::served::ServedDrive;
 use crate::watch::monitor::MonitorSettings;
 
-/// The list without a reference to it, so that closed drives are not kept.
+/// Weak reference to the list, so that closed drives are not kept.
 #[derive(Clone)]
 pub(crate) struct WeakDrives {
     list: Weak<RwLock<List>>,
@@ -49,12 +49,12 @@ impl Drives {
         self.list.read().down.clone()
     }
 
-    /// The same list, showing only drives that could not be opened.
+    /// Returns a view of the list that shows only drives that could not be opened.
     pub fn only_down(&self) -> Drives {
         Drives { list: self.list.clone(), only_down: true }
     }
 
-    /// Returns the same list without keeping it.
+    /// Returns a reference to the list that does not keep it.
     pub(crate) fn downgrade(&self) -> WeakDrives {
         WeakDrives { list: Arc::downgrade(&self.list), only_down: self.only_down }
     }
@@ -67,7 +67,9 @@ impl Drives {
 
     /// Adds a drive at the end.
     pub fn add(&self, drive: Arc<ServedDrive>) {
-        self.list.write().up.push(drive);
+        let mut list = self.list.write();
+        assert!(!list.up.iter().any(|other| Arc::ptr_eq(other, &drive)), "a drive is listed once");
+        list.up.push(drive);
     }
 
     /// Removes a drive. It continues to exist where it is used.

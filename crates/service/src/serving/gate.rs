@@ -7,8 +7,8 @@ use media::Media;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::Throttle;
-use crate::serving::requests::Requests;
 use crate::watch::latency::Kind;
+use crate::watch::requests::Requests;
 use device::{Device, DeviceError, Extent, Geometry};
 
 /// Largest request that a host should send: what NBD clients may send to any server.

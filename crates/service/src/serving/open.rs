@@ -13,6 +13,7 @@ use status::StatusReport;
 
 use crate::admission::throttle::ThrottleSettings;
 use crate::error::ServiceError;
+use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::report::idle_report;
@@ -156,6 +157,6 @@ pub async fn inspect_status(
     spawner: Spawner,
 ) -> Result<StatusReport, ServiceError> {
     let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let path = absolute(path);
     Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
 }

@@ -10,20 +10,21 @@ use offload::Offload;
 use status::{IoBackend, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
-use crate::control::resize::grow;
 use crate::error::ServiceError;
+use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
+use crate::serving::grow::grow;
 use crate::serving::open::{Helpers, OpenSettings, open};
-use crate::serving::requests::Requests;
-use crate::serving::workers::Workers;
 use crate::upkeep::background::Background;
-use crate::upkeep::compute::{Meter, thread_time};
 use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::offload_report;
 use crate::watch::report::report;
+use crate::watch::requests::Requests;
+use crate::workers::compute::{Meter, thread_time};
+use crate::workers::pool::Workers;
 use device::{Device, DeviceError, Extent, Geometry};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are connected.
@@ -60,7 +61,7 @@ impl ServedDrive {
         index: usize,
     ) -> Result<Arc<ServedDrive>, ServiceError> {
         // Clients of the admin socket may be in another directory.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let path = absolute(path);
         let meter = Arc::new(Meter::default());
         let (drive, media, keep_allocated) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
@@ -225,7 +226,7 @@ impl ServedDrive {
         self.improver.start_run();
     }
 
-    /// Stops such a run.
+    /// Stops a run of [`ServedDrive::start_settle`].
     pub fn stop_settle(&self) {
         self.improver.stop_run();
     }
@@ -269,7 +270,7 @@ impl ServedDrive {
         }
         self.scrubber.stop();
         self.gate.drive.stop_waiting_for_room();
-        // First, because what it waits for may need the others.
+        // Stopped first, because it may wait for the others.
         self.improver.stop().await;
         let clock = background.stop_maintenance().await;
         self.monitor.stop().await;

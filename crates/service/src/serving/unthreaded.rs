@@ -11,11 +11,11 @@ use media::Media;
 use tokio::sync::watch;
 
 use crate::admission::throttle::ThrottleSettings;
-use crate::serving::busy::Hurry;
 use crate::serving::gate::Gate;
-use crate::serving::requests::Requests;
 use crate::upkeep::background::{maintain, tick};
 use crate::upkeep::improve::{self, improve};
+use crate::watch::requests::Requests;
+use crate::workers::busy::Hurry;
 
 /// Background work of a drive, until it is done or dropped.
 pub type BackgroundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

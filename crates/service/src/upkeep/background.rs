@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::{Throttle, ThrottleSettings};
-use crate::serving::busy::Hurry;
-use crate::serving::workers::Workers;
-use crate::upkeep::pause::rest_unless_stopped;
+use crate::upkeep::pause::{rest_after, rest_unless_stopped};
+use crate::workers::busy::Hurry;
+use crate::workers::pool::Workers;
 
 /// Interval of ticks, and of checks for work.
 const TICK: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ pub(crate) struct Background {
 pub(crate) struct Clock(Stoppable);
 
 impl Clock {
-    /// Stops it.
+    /// Stops the task.
     pub(crate) async fn stop(self) {
         self.0.stop().await;
     }
@@ -53,7 +53,7 @@ impl Stoppable {
 }
 
 impl Background {
-    /// Starts them on worker `index`.
+    /// Starts the tasks on worker `index`.
     pub(crate) fn start(
         workers: &Workers,
         index: usize,
@@ -141,7 +141,7 @@ fn pause_after(took: Duration, share: f64) -> Duration {
     if share <= 0.0 {
         return Duration::ZERO;
     }
-    TICK.min(took.mul_f64((1.0 / share - 1.0).min(1000.0)))
+    TICK.min(rest_after(took, share))
 }
 
 #[cfg(test)]

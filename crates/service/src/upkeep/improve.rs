@@ -1,8 +1,9 @@
 //! Making a served drive compress better: dictionaries are trained when enough was written, and cold data is settled,
 //! at a share of a processor; at once and at full speed if a user requests it.
 //!
-//! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the thread of
-//! [`crate::upkeep::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both count.
+//! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the thread
+//! of [`crate::workers::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both
+//! count.
 
 mod again;
 mod pass;
@@ -25,12 +26,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::serving::requests::Requests;
-use crate::serving::workers::Workers;
-use crate::upkeep::compute::Meter;
 use crate::upkeep::pause::{rest, rest_after};
 use crate::watch::compression::training_report;
 use crate::watch::events::EventSink;
+use crate::watch::requests::Requests;
+use crate::workers::compute::Meter;
+use crate::workers::pool::Workers;
 
 /// Interval of looking for something to do.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,7 +73,7 @@ pub(crate) struct Shared<M: Media> {
 
 struct Memory {
     wanted: Vec<Answer>,
-    /// The task has ended: nobody is left to answer.
+    /// The task has ended and answers no more.
     over: bool,
     training: Option<TrainingReport>,
     settling: SettlingReport,
@@ -89,7 +90,7 @@ impl Improver {
         Improver { shared, stop, task: tokio::sync::Mutex::new(Some(task)) }
     }
 
-    /// Ends it: work of the compute thread is abandoned, the rest continues to the end of its step.
+    /// Ends the task: work of the compute thread is abandoned, the rest continues to the end of its step.
     pub(crate) async fn stop(&self) {
         self.stop.send_replace(true);
         if let Some(task) = self.task.lock().await.take() {
@@ -125,7 +126,7 @@ impl Improver {
         self.shared.start_run();
     }
 
-    /// Stops the running one, if any.
+    /// Stops the run in progress, if any.
     pub(crate) fn stop_run(&self) {
         self.shared.end_run(RunState::Stopped, None);
     }
@@ -164,7 +165,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Returns the running one.
+    /// Returns the run in progress.
     fn run(&mut self) -> Option<&mut SettleRunReport> {
         self.settling.run.as_mut().filter(|run| run.state == RunState::Running)
     }
@@ -174,7 +175,7 @@ impl Memory {
 #[derive(Default)]
 struct Run {
     begun: bool,
-    /// It is at its last part: data settled before the dictionaries in use.
+    /// The pass is at its last part: data settled before the dictionaries in use.
     again: bool,
     no_room_since: Option<Instant>,
 }
@@ -221,8 +222,8 @@ impl<M: Media> Shared<M> {
         })
     }
 
-    /// `None`: the drive is closing, and the work was abandoned. That is done only while the compute thread has some
-    /// of it: nothing on the drive changes until its result is used.
+    /// Does the work. Returns `None` if the drive is closing and the work was abandoned. It is abandoned only while
+    /// a part of it is with the compute thread: nothing on the drive changes until the result of that part is used.
     async fn unless_closing<T>(
         &self,
         stopped: &mut watch::Receiver<bool>,
@@ -246,7 +247,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Does one thing. Returns when to look again.
+    /// Does one piece of work. Returns the pause before the next one.
     async fn step(&self, pass: &mut Pass, run: &mut Run) -> Duration {
         let wanted = self.memory.lock().wanted.pop();
         if let Some(answer) = wanted {
@@ -334,6 +335,7 @@ impl<M: Media> Shared<M> {
     }
 
     fn end_run(&self, state: RunState, reason: Option<String>) {
+        assert_ne!(state, RunState::Running, "a run ends in another state");
         let mut memory = self.memory.lock();
         let Some(run) = memory.run() else { return };
         run.state = state;
@@ -370,7 +372,7 @@ impl<M: Media> Shared<M> {
 
     async fn run_step(&self, run: &mut Run, position: u64) -> Duration {
         if !std::mem::replace(&mut run.begun, true) {
-            // What is still in memory cannot be settled, and a better dictionary settles better.
+            // Data still in memory cannot be settled, and a better dictionary settles better.
             let begun = async {
                 self.drive.flush().await?;
                 if self.drive.training_is_due() {
@@ -452,7 +454,7 @@ impl<M: Media> Shared<M> {
                 REST
             }
         };
-        // Not only what was used since this step began: the compute thread answers before it has reported its time.
+        // Counted since the last step ended, because the compute thread answers before it has reported its time.
         let taken = self.time();
         pass.owed += rest_after(taken.saturating_sub(counted), share);
         pass.counted = Some(taken);
@@ -505,7 +507,7 @@ impl<M: Media> Shared<M> {
         Ok(LOOK)
     }
 
-    /// Returns what is cold now, and what that depends on.
+    /// Returns the data that is cold now, and the state that this depends on.
     fn what_to_settle(&self, pass: &Pass, now: Instant) -> (Settle, Reason) {
         if pass.is_quiet(now) {
             return (Settle::All, Reason::All(pass.seen));

@@ -12,7 +12,7 @@ pub(crate) async fn rest(pause: Duration) {
     }
 }
 
-/// The same. Returns true, without waiting on, if the work is to stop.
+/// Rests like [`rest`]. Returns true, at once, if the work is to stop.
 pub(crate) async fn rest_unless_stopped(pause: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         biased;

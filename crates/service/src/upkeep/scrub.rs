@@ -22,7 +22,7 @@ pub(crate) struct Scrubber {
     drive: Drive<AnyMedia>,
     path: PathBuf,
     report: Arc<Mutex<Option<ScrubReport>>>,
-    /// Stops the running one.
+    /// Stops the running scrub.
     stop: Mutex<watch::Sender<bool>>,
     spawner: Spawner,
 }
@@ -61,7 +61,7 @@ impl Scrubber {
         (self.spawner)(Box::pin(scrub(drive, path, report, stopped)));
     }
 
-    /// Stops the running one, if any.
+    /// Stops the running scrub, if any.
     pub(crate) fn stop(&self) {
         self.stop.lock().send_replace(true);
         if let Some(report) = self.report.lock().as_mut().filter(|report| report.state == ScrubState::Running)
@@ -88,7 +88,7 @@ async fn scrub(
             break;
         };
         if *stopped.borrow() {
-            // Whoever stopped it has recorded that, and another one may be running by now.
+            // The stop is already recorded, and another scrub may be running by now.
             return;
         }
         next = step.next_block;
@@ -104,6 +104,9 @@ async fn scrub(
                 }
                 report.faults_count += 1;
             }
+            debug_assert!(report.faults.len() as u64 <= report.faults_count, "every listed fault is counted");
+            debug_assert!(report.read_bytes <= report.total_bytes, "the total is at least what was read");
+            debug_assert!(report.bytes_per_second > 0, "the rate was checked at the start");
             let due = Duration::from_secs_f64(step.read_bytes as f64 / report.bytes_per_second as f64);
             pause = due.saturating_sub(begun.elapsed());
         }

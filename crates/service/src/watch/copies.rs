@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use status::{CopyReport, DriveState, shown};
 
-use crate::control::admin::{ask_status, same_file};
-use crate::control::runtime_dir::{runtime_dirs, trusted};
+use crate::client::runtime_dir::{runtime_dirs, trusted};
+use crate::client::servers::ask_status;
 use crate::error::ServiceError;
+use crate::paths::same_file;
 
 /// Looks for copies of a drive periodically.
 pub(crate) struct Copies {
@@ -30,7 +31,7 @@ impl Copies {
     /// may take seconds: not for threads that carry requests.
     pub(crate) fn look(&mut self) -> Vec<CopyReport> {
         let sockets = self.sockets();
-        // No new socket: there is nobody to ask.
+        // No new socket: there is no server to ask.
         if sockets == self.sockets && self.found.is_empty() {
             return Vec::new();
         }

@@ -131,7 +131,7 @@ pub(crate) struct Watcher {
     out_of_space: bool,
     no_space_count: u64,
     backing_full_count: u64,
-    /// When writes were last seen to be refused.
+    /// Time at which writes were last seen to be refused.
     refused_at: Duration,
     corrupt_records: Rising,
     bad_segments: Rising,
@@ -188,6 +188,7 @@ impl Watcher {
             self.reached -= 1;
             events.push(of_level(*level, EventKind::SpaceWarningOver, "below"));
         }
+        debug_assert!(self.reached <= levels.len(), "levels reached are among those configured");
     }
 
     fn look_at_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {

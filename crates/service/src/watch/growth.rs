@@ -46,6 +46,7 @@ pub(crate) struct Growth {
 impl Growth {
     /// Adds a sample, and drops those that no window needs.
     pub(crate) fn add(&mut self, sample: Sample) {
+        debug_assert!(self.samples.back().is_none_or(|last| last.at <= sample.at), "samples are in order");
         let longest = WINDOWS[WINDOWS.len() - 1];
         // The second oldest is old enough: the oldest will not be needed again.
         while self.samples.get(1).is_some_and(|second| sample.at.saturating_sub(second.at) >= longest) {

@@ -33,15 +33,15 @@ static ACCOUNT: OnceLock<(OsString, OsString)> = OnceLock::new();
 pub struct CommandsHeld(#[allow(dead_code, reason = "held until it is dropped")] MutexGuard<'static, ()>);
 
 impl CommandsHeld {
-    /// Commands get this user and home in their environment, in place of those of the server's own. The process has
-    /// become that user.
+    /// Sets user and home in the environment of commands, in place of those of the server. Call it when the process
+    /// has become that user.
     pub fn run_as(&self, user: &str, home: &Path) {
-        // A process does so once.
+        // A process changes its user at most once.
         let _ = ACCOUNT.set((user.into(), home.into()));
     }
 }
 
-/// Holds back commands for events: those of events that come are run when the result is dropped.
+/// Holds back commands for events until the result is dropped. Those of events in the meantime are run then.
 pub async fn hold_commands() -> CommandsHeld {
     CommandsHeld(TURN.lock().await)
 }

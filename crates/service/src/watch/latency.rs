@@ -93,7 +93,12 @@ impl Timed {
             }
             BucketReport { le_seconds: seconds(*bound), count }
         };
-        BUCKETS_NANOSECONDS.iter().map(&mut bucket).collect()
+        let buckets: Vec<BucketReport> = BUCKETS_NANOSECONDS.iter().map(&mut bucket).collect();
+        debug_assert!(
+            buckets.last().is_none_or(|last| last.count <= self.histogram.len()),
+            "no request is in two buckets"
+        );
+        buckets
     }
 
     fn report(&self) -> KindReport {

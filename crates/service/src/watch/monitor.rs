@@ -14,7 +14,6 @@ use status::{BackingReport, CopyReport, EventKind, StatusReport, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::serving::requests::Requests;
 use crate::watch::backing::Prober;
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
@@ -23,6 +22,7 @@ use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::report::{assess, limit_bytes, used_ratio};
+use crate::watch::requests::Requests;
 
 /// Interval of looking for events.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl Monitor {
             (true, _) => "opened; it had been closed properly".to_string(),
             (false, packs) => format!("opened; recovered {packs} packs after it was not closed"),
         };
-        // Includes those that the opening itself has found: they are no event of their own.
+        // Includes those that the opening itself has found: they get no event of their own.
         let ErrorCounts { bad_segments, damaged_segments, .. } = ErrorCounts::from(&status);
         if bad_segments + damaged_segments > 0 {
             opened += &format!(
@@ -242,7 +242,7 @@ impl Watched {
         self.drive.count_powered(seconds);
     }
 
-    /// Done every ten seconds.
+    /// Samples growth and latencies. Called every ten seconds.
     fn sample(&self, status: &Status) {
         self.count_powered();
         let at = self.opened.elapsed();
@@ -297,12 +297,12 @@ fn log(path: &Path, event: &Event) {
     }
 }
 
-/// Runs something that may take a while on a thread of its own, for which nobody has to wait. `None` if there is no
-/// thread.
+/// Runs work that may take seconds on a thread of its own, so that it blocks neither requests nor the end of the
+/// server. Returns `None` if no thread can be started.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = answer.send(work());
     });
     asking.ok()?;

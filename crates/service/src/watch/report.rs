@@ -177,7 +177,7 @@ pub(crate) fn idle_report(
     report
 }
 
-/// Sets what depends on the devices under the drive: wear and critical warnings.
+/// Sets the parts that depend on the devices under the drive: wear and critical warnings.
 pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at: &WarnAt) {
     let endured =
         report.wear.endurance_bytes.map(|bytes| 100.0 * report.wear.written_bytes as f64 / bytes as f64);

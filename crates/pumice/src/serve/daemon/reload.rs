@@ -77,18 +77,18 @@ impl Daemon {
     /// Keeps settings that cannot change while the server runs, and logs a warning for each.
     fn keep_what_needs_a_restart(&self, config: &mut Config) {
         let (now, new) = (&self.config.server, &mut config.server);
-        let told =
+        let warn_kept =
             |what: &str| tracing::warn!("server.{what} changed: takes effect when the server is restarted");
         let mut kept = now.options.clone();
         kept.http.clone_from(&new.options.http);
-        kept.differences(&new.options).iter().for_each(|key| told(key));
+        kept.differences(&new.options).iter().for_each(|key| warn_kept(key));
         new.options = kept;
         if new.admin != now.admin {
-            told("admin");
+            warn_kept("admin");
             new.admin.clone_from(&now.admin);
         }
         if new.tls.is_some() != now.tls.is_some() {
-            told("tls");
+            warn_kept("tls");
             new.tls.clone_from(&now.tls);
         }
     }
@@ -112,7 +112,7 @@ impl Daemon {
         }
         self.retain_down(|path| config.drives.iter().any(|drive| drive.path == path));
         self.rename(&config);
-        self.tell_of_first(&config);
+        self.warn_of_new_default_export(&config);
         let mut reopened = Vec::new();
         for at in (0..self.open.len()).rev() {
             let open = &mut self.open[at];
@@ -147,15 +147,15 @@ impl Daemon {
     /// Listens at the given addresses only. A failure of one address does not affect the others.
     async fn listen(&mut self, bound: Vec<Bound>, wanted: &[(Address, Exports)]) {
         self.endpoints.retain(wanted).await;
-        let told = |error| tracing::error!("not listening: {}", one_line(&error));
+        let log_failure = |error| tracing::error!("not listening: {}", one_line(&error));
         for bound in bound {
             let accepted = self.endpoints.accept(vec![bound], wanted, &self.nbd);
-            accepted.map_or_else(told, drop);
+            accepted.map_or_else(log_failure, drop);
         }
         for (address, _) in wanted {
             let bound = self.endpoints.bind(std::slice::from_ref(address), &self.nbd);
             let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted, &self.nbd));
-            accepted.map_or_else(told, drop);
+            accepted.map_or_else(log_failure, drop);
         }
     }
 
@@ -176,14 +176,14 @@ impl Daemon {
         }
     }
 
-    /// Logs a warning if clients that request no name get another drive than before.
-    fn tell_of_first(&self, config: &Config) {
+    /// Logs a warning if the default export, for clients that request no name, is another drive than before.
+    fn warn_of_new_default_export(&self, config: &Config) {
         let shared = !self.config.server.nbd.is_empty() && !config.server.nbd.is_empty();
         if let (true, Some(before), Some(now)) = (shared, self.config.drives.first(), config.drives.first())
             && before.path != now.path
         {
             let (before, now) = (shown(&before.path), shown(&now.path));
-            tracing::warn!(%before, %now, "clients that ask for no name get another drive from now on");
+            tracing::warn!(%before, %now, "clients that request no export name get another drive from now on");
         }
     }
 

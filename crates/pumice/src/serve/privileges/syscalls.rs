@@ -1,6 +1,6 @@
 //! System calls that neither a server nor its `on-event` commands need, refused with EPERM (seccomp): those that debug
-//! and trace other processes, mount, load modules, change the clock or the machine, and create namespaces. They are
-//! what attacks on the kernel and on neighbours begin with.
+//! and trace other processes, mount, load modules, change the clock or the machine, and create namespaces. Attacks
+//! on the kernel and on other processes begin with these.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! Where files may be written (Landlock, Linux 5.13 or newer): in the directories of drives and sockets, and to devices.
-//! Everything else can only be read, whatever its permissions say. No connection by TCP can be made (Linux 6.7), and no
-//! signal be sent to other processes (Linux 6.12).
+//! Limits on writing (Landlock, Linux 5.13 or newer): only in the directories of drives and sockets, and to
+//! devices. Everything else can only be read, whatever its permissions say. No connection by TCP can be made (Linux
+//! 6.7), and no signal be sent to other processes (Linux 6.12).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub(super) fn limit(directories: &[PathBuf]) -> Result<bool> {
     Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// What happens in the directories of drives and sockets.
+/// Accesses allowed in the directories of drives and sockets.
 fn in_directory() -> BitFlags<AccessFs> {
     AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::RemoveFile
 }

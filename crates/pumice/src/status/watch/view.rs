@@ -11,7 +11,7 @@ use super::columns::{BORDERS, Column, latency, percent, rate, ratio, space_style
 use super::history::{History, Rates, Watched};
 use crate::human;
 use crate::status::names::{names, tail};
-use crate::status::table::{ago, time_to_full};
+use crate::status::times::{ago, time_to_full};
 
 const HELP: &str = " q quits, up and down choose a drive ";
 /// Height of the detail view without its charts, in lines.

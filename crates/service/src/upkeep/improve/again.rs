@@ -48,6 +48,7 @@ impl<M: Media> Shared<M> {
                 return Ok(Duration::ZERO);
             }
         };
+        debug_assert!(pass.next.is_none(), "settling again begins when no pass is under way");
         self.set_state(SettlingState::Working);
         let step = self.settle(block, Settle::Again).await?;
         pass.again = step.next_block;

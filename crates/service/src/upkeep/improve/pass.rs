@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::serving::requests::Requests;
+use crate::watch::requests::Requests;
 
 /// A drive that was not written for this long is settled completely.
 const IDLE: Duration = Duration::from_secs(30);
@@ -17,23 +17,24 @@ const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
 /// Position of a pass, and when the next work may be done.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// `None`: between passes.
+    /// Next block of the pass; `None` between passes.
     pub(super) next: Option<u64>,
     pub(super) found: bool,
-    /// Nothing was found on the whole drive, and nothing will be while this is unchanged.
+    /// State for which the last pass found nothing on the whole drive. While it is unchanged, another pass would
+    /// find nothing either.
     pub(super) nothing: Option<Reason>,
     pub(super) begun: Option<Reason>,
     /// Earliest time of another pass for a reason of this kind.
     pub(super) rest_until: Option<Instant>,
     pub(super) not_before: Option<Instant>,
-    /// Processor time used so far that was rested for, or is owed; `None`: nothing before now counts.
+    /// Processor time for which the rest was taken or is owed; `None`: time used before now is not counted.
     pub(super) counted: Option<Duration>,
     /// Rest time that is still owed.
     pub(super) owed: Duration,
     pub(super) forget_at: Option<Instant>,
     /// Position of settling again.
     pub(super) again: Option<u64>,
-    /// Adoption of dictionaries for which that is done, or not worth it.
+    /// Adoption of dictionaries for which settling again is done, or not worth it.
     pub(super) again_done: u64,
     pub(super) survey_at: Option<Instant>,
     /// Amount written at the last survey.
@@ -84,6 +85,7 @@ impl Pass {
         if resting || self.nothing == Some(reason) {
             return None;
         }
+        debug_assert!(self.next.is_none(), "a pass begins when none is under way");
         self.nothing = None;
         self.found = false;
         self.begun = Some(reason);

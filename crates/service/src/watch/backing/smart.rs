@@ -13,7 +13,7 @@ use status::DeviceReport;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of checks for the end of the program.
 const POLL: Duration = Duration::from_millis(20);
-/// A longer output is no answer of a disk.
+/// Longest output read, in bytes. A longer one is not the answer of a disk.
 const OUTPUT_MAX_BYTES: u64 = 1 << 20;
 /// Directories of administrators' programs, which are not always on the path of a service.
 const DIRS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
@@ -109,7 +109,7 @@ impl Smartctl {
             limited.read_to_end(&mut answer).map(|_| answer)
         });
         let since = Instant::now();
-        // Its exit status says more about the disk than about the answer, which speaks for itself.
+        // The exit status is ignored: it describes the disk, and the answer has the same in detail.
         while matches!(child.try_wait(), Ok(None)) {
             if since.elapsed() > self.timeout {
                 // If it cannot be killed, nothing can be done.

@@ -46,7 +46,7 @@ impl Topology<'_> {
         }
     }
 
-    /// The same for a device's directory in sysfs.
+    /// Finds the disks under a device, given by its directory in sysfs.
     fn descend_from(&self, device: &Path, depth: usize, disks: &mut Vec<PathBuf>) {
         if depth > DEPTH_MAX || disks.len() >= DISKS_MAX || disks.iter().any(|disk| disk == device) {
             return;

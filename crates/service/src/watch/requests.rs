@@ -25,7 +25,7 @@ pub struct Requests {
     pub extents: AtomicU64,
     /// Requests that failed.
     pub errors: AtomicU64,
-    /// Those refused for lack of physical space.
+    /// Requests refused for lack of physical space.
     pub no_space: AtomicU64,
     /// Latencies of successful requests.
     pub latencies: Latencies,
@@ -40,7 +40,8 @@ pub(crate) struct InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.requests.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let before = self.requests.in_flight.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a request that began ends once");
     }
 }
 
@@ -82,7 +83,7 @@ impl Requests {
         self.begin_counted(count, Some(kind))
     }
 
-    /// The same for a request for the allocation of ranges, which is not timed.
+    /// Counts the start of a request for the allocation of ranges, unless the drive is closing. It is not timed.
     pub(crate) fn begin_extents(&self) -> Result<InFlight<'_>, DeviceError> {
         self.begin_counted(&self.extents, None)
     }
@@ -135,8 +136,20 @@ fn device_error(error: drive::Error) -> DeviceError {
     match error {
         drive::Error::Invalid(what) => DeviceError::Invalid(what),
         drive::Error::NoSpace | drive::Error::BackingFull => DeviceError::NoSpace,
-        drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why.to_string()),
+        drive::Error::ReadOnly(why) => DeviceError::ReadOnly(read_only(why)),
         drive::Error::Io(what) => DeviceError::Io(what),
         error => DeviceError::Io(error.to_string()),
+    }
+}
+
+/// Reason that a front end gets for a drive that accepts no changes.
+fn read_only(why: drive::ReadOnly) -> device::ReadOnly {
+    match why {
+        drive::ReadOnly::Requested => device::ReadOnly::Requested,
+        drive::ReadOnly::Damaged(what) => device::ReadOnly::Damaged(what),
+        drive::ReadOnly::Poisoned(what) => device::ReadOnly::Poisoned(what),
+        drive::ReadOnly::Closed => device::ReadOnly::Closed,
+        // The engine may get further reasons. Its text explains them.
+        other => device::ReadOnly::Poisoned(other.to_string()),
     }
 }

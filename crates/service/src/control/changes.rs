@@ -2,15 +2,16 @@
 //! through its admin socket; any other is opened here for the change.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use drive::{Drive, Spawner, WipeOptions, Wiped};
-use media::{Allocation, AnyMedia, Media};
+use media::AnyMedia;
 use status::StatusReport;
 
-use crate::control::admin::{Change, change, find_served};
+use crate::client::protocol::Change;
+use crate::client::servers::{change, find_served};
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
+use crate::serving::grow::{allocation, grow};
 use crate::serving::open::{OpenSettings, inspect, open, open_media};
 use crate::watch::report::report;
 
@@ -18,7 +19,7 @@ use crate::watch::report::report;
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
 pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<StatusReport, ServiceError> {
     if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
         return Ok(report);
@@ -38,7 +39,7 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_codec`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_codec`], of opening a drive, and of reaching its server.
 pub async fn set_codec(
     path: &Path,
     policy: codec::Policy,
@@ -62,7 +63,7 @@ pub async fn set_codec(
 ///
 /// # Errors
 ///
-/// Those of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
+/// Errors of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
 pub async fn set_size(
     path: &Path,
     bytes: u64,
@@ -86,35 +87,6 @@ async fn report_of(path: &Path, drive: &Drive<AnyMedia>, media: &AnyMedia) -> St
     report(path, &drive.status(), drive, keeps_allocated(media).await)
 }
 
-pub(crate) fn allocation(preallocate: bool) -> Allocation {
-    if preallocate { Allocation::Preallocated } else { Allocation::Sparse }
-}
-
-/// Makes the backing long enough, then lets the drive use it.
-pub(crate) async fn grow(
-    path: &Path,
-    drive: &Drive<AnyMedia>,
-    media: &Arc<AnyMedia>,
-    bytes: u64,
-    allocation: Allocation,
-) -> Result<(), ServiceError> {
-    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    // If the drive refuses, the file must not have become longer.
-    drive.check_physical_size(bytes).map_err(failed)?;
-    if let AnyMedia::File(file) = &**media
-        && file.size_bytes() < bytes
-    {
-        let (media, before) = (media.clone(), file.size_bytes());
-        // Allocating much space takes a while.
-        let grown = tokio::task::spawn_blocking(move || match &*media {
-            AnyMedia::File(file) => file.grow(bytes, allocation),
-            AnyMedia::Memory(_) => Ok(before),
-        });
-        grown.await.map_err(|_| ServiceError::WorkerGone)??;
-    }
-    drive.set_physical_size(bytes).await.map_err(failed)
-}
-
 /// The space of a wiped drive.
 #[derive(Debug)]
 pub enum SpaceAfterWipe {
@@ -131,7 +103,7 @@ pub enum SpaceAfterWipe {
 ///
 /// # Errors
 ///
-/// Those of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
+/// Errors of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
 /// wiped.
 pub async fn wipe(
     path: &Path,

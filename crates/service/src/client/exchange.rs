@@ -1,5 +1,5 @@
-//! Questions at admin sockets. A server may be busy; what listens there may also be silent, or send without end: time,
-//! bytes and sockets have limits.
+//! Requests to admin sockets. The server may be busy, silent, or send without end, so there are limits on time,
+//! bytes and the number of sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 const ANSWER_MAX_BYTES: usize = 16 << 20;
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// Time limit for connecting, for the question, and, unless it needs longer, for the whole answer.
+/// Default time limit for connecting and sending the request, and for receiving the whole answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for those of many servers that are still to be asked after [`PATIENCE`].
+/// Time limit for each server that is asked later than [`PATIENCE`] after the first of many.
 const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
 /// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
 const ASKED_MAX: usize = 16;
@@ -25,8 +25,8 @@ const ASKED_MAX: usize = 16;
 ///
 /// # Errors
 ///
-/// If nobody accepts within `connecting`, or there is no whole answer within `answering`; if the answer is empty or
-/// longer than 16 MiB.
+/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or the
+/// answer is empty or longer than 16 MiB.
 pub(crate) fn ask_line(
     socket: &Path,
     line: &[u8],
@@ -95,12 +95,13 @@ pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration
         work();
     });
     let mut results = results.into_inner();
+    assert_eq!(results.len(), sockets.len(), "each socket has a result");
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Time limit for a server that is asked this long after the first. At most so many servers are silent for the longer
-/// one as are asked at a time.
+/// Time limit for a server that is asked this long after the first. At most [`ASKED_MAX`] silent servers take the
+/// longer limit, because that many are asked at a time.
 fn patience_after(elapsed: Duration) -> Duration {
     if elapsed < PATIENCE { PATIENCE } else { PATIENCE_AFTERWARDS }
 }

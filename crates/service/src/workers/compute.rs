@@ -123,7 +123,8 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "work that was counted ends once");
     }
 }
 

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::error::ServiceError;
-use crate::serving::busy::{Share, measure};
-use crate::upkeep::compute::{ComputeQueue, ComputeThread};
+use crate::workers::busy::{Share, measure};
+use crate::workers::compute::{ComputeQueue, ComputeThread};
 
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;
@@ -46,7 +46,7 @@ struct Worker {
     handle: Handle,
     /// Number of its connections.
     connections: Arc<AtomicUsize>,
-    /// Its load.
+    /// Load of the worker.
     share: Share,
     stop: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -83,6 +83,7 @@ impl Workers {
             workers.backend = backend;
             workers.workers.push(worker);
         }
+        assert!(workers.count() == count && count > 0, "there is at least one worker");
         Ok(workers)
     }
 
@@ -96,7 +97,7 @@ impl Workers {
         self.offload.as_ref().map(|(_, offload)| offload.clone())
     }
 
-    /// The same, with its name in the status.
+    /// Returns the compression device with its name in the status.
     pub(crate) fn offload_named(&self) -> Option<(String, Arc<dyn Offload>)> {
         self.offload.clone()
     }
@@ -176,7 +177,8 @@ struct Load(Arc<AtomicUsize>);
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection that was counted ends once");
     }
 }
 
@@ -192,13 +194,13 @@ fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), Servi
                 Ok((runtime, ring, backend)) => {
                     HERE.set(Some(runtime.handle().clone()));
                     if ready_sender.send(Ok((runtime.handle().clone(), backend))).is_ok() {
-                        // Ends on request, or when nobody is left to request it.
+                        // Ends on request, or when the sender is gone.
                         let _ = runtime.block_on(stopped);
                     }
                     HERE.set(None);
                     drop(ring);
                 }
-                // Nobody waits for it: the server is ending.
+                // The receiver is gone: the server is ending.
                 Err(error) => drop(ready_sender.send(Err(error))),
             }
         })

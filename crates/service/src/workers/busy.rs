@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
+
+use crate::workers::compute::thread_time;
 
 /// Interval at which a worker reads the processor time of its thread.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// From this share of a processor on, in thousandths, a worker is saturated: requests wait for it.
 const SATURATED_FROM: u32 = 970;
-/// Below this share it has time again.
+/// Below this share of a processor, in thousandths, a worker is no longer saturated.
 const IDLE_BELOW: u32 = 800;
 /// Number of samples in a row that change the result.
 const SAMPLES: u32 = 3;
@@ -31,12 +32,6 @@ pub(crate) async fn measure(share: Share) {
     }
 }
 
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
 /// Demand for faster compression of writes, according to the busiest worker.
 pub(crate) struct Hurry {
     shares: Vec<Share>,
@@ -51,7 +46,8 @@ impl Hurry {
         Hurry { shares, hurried: false, against: 0, next: Instant::now() + SAMPLE }
     }
 
-    /// Judges once a second, however often it is called.
+    /// Returns true if writes should be compressed faster. Examines the load once a second, however often it is
+    /// called.
     pub(crate) fn judge(&mut self, now: Instant) -> bool {
         if now >= self.next {
             self.next = now + SAMPLE;
@@ -68,6 +64,7 @@ impl Hurry {
             self.hurried = !self.hurried;
             self.against = 0;
         }
+        debug_assert!(self.against < SAMPLES, "enough samples change the result");
     }
 }
 

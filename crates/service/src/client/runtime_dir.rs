@@ -31,7 +31,7 @@ pub fn runtime_dirs() -> Vec<PathBuf> {
 ///
 /// # Errors
 ///
-/// Why the last of them cannot.
+/// The error of the last directory tried.
 pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for dir in runtime_dirs() {
@@ -43,8 +43,8 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Whether the directory serves for sockets alone, so that it may be given to a user that this process is about to
-/// become: this process created it, or it is the machine's.
+/// Returns true if the directory holds only sockets, so that its owner may be changed to the user that this process
+/// is about to become: this process created it, or it is the machine's.
 pub(crate) fn may_be_given(dir: &Path) -> bool {
     dir == Path::new(SHARED) || CREATED.get().is_some_and(|created| created == dir)
 }
@@ -69,11 +69,12 @@ fn is_own(dir: &Path) -> bool {
     is_of(dir, |owner| owner == rustix::process::geteuid().as_raw() || owner == 0)
 }
 
-/// User of programs that have none of their own, who are not to be trusted for each other.
+/// User id of `nobody`, shared by programs that have no user of their own and must not trust each other.
 const NOBODY: u32 = 65534;
 
-/// Whether a directory may hold the sockets of servers: the user's own. For root also that of a service's user, if it
-/// is in a place where only root creates directories, such as `/run`: a server that root starts becomes that user.
+/// Returns true if the sockets in a directory are those of servers that this user may trust: the directory is the
+/// user's own. For root also the directory of a service's user in a place where only root creates directories, such
+/// as `/run`: a server that root starts becomes that user.
 pub(crate) fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)

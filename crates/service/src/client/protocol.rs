@@ -1,0 +1,76 @@
+//! Protocol of the admin socket: JSON requests and answers, one per line, over a Unix socket for the owner only.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `{"command": "status"}` | `{"drives": [...]}`, one report per drive |
+//! | `{"command": "change", "drive": UUID, "path": PATH, "change": CHANGE}` | `{"drive": {...}}`, its report afterwards |
+//! | any that fails | `{"error": "..."}` |
+//!
+//! `path`, as in the status, is only needed if copies of the drive are served too. CHANGE is one of
+//!
+//! - `{"set-capacity": {"bytes": N}}`
+//! - `{"set-size": {"bytes": N, "preallocate": false}}`
+//! - `{"set-codec": {"codec": "zstd:3"}}`
+//! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
+//! - `"start-settle"`, `"stop-settle"`, `"train"`
+
+use serde::{Deserialize, Serialize};
+use status::{StatusAnswer, StatusReport};
+
+#[derive(Deserialize, Serialize)]
+#[serde(tag = "command", rename_all = "kebab-case")]
+pub(crate) enum Request {
+    Status,
+    Change {
+        drive: String,
+        /// Distinguishes copies of a drive.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        change: Change,
+    },
+}
+
+/// A change of a drive that a server can be asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Change {
+    /// The logical capacity.
+    SetCapacity {
+        /// Capacity that hosts see.
+        bytes: u64,
+    },
+    /// The physical size.
+    SetSize {
+        /// Bytes of the backing that the drive may use.
+        bytes: u64,
+        /// Allocate the space of a longer file at once.
+        #[serde(default)]
+        preallocate: bool,
+    },
+    /// Compression of new blocks.
+    SetCodec {
+        /// In the form of `pumice create --codec`.
+        codec: String,
+    },
+    /// Starts a scrub, or changes the rate of the running one.
+    StartScrub {
+        /// Bytes of records per second.
+        bytes_per_second: u64,
+    },
+    /// Stops the running scrub.
+    StopScrub,
+    /// Starts a run that settles everything, or joins the running one.
+    StartSettle,
+    /// Stops the running settling.
+    StopSettle,
+    /// Trains a dictionary. The answer comes when that is done.
+    Train,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Status(StatusAnswer),
+    Changed { drive: Box<StatusReport> },
+    Error { error: String },
+}

@@ -1,0 +1,6 @@
+//! Threads of a server: `pool` has the workers, whose load `busy` measures; `compute` has the thread of low
+//! priority.
+
+pub(crate) mod busy;
+pub(crate) mod compute;
+pub(crate) mod pool;

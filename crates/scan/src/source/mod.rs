@@ -2,6 +2,7 @@
 
 mod file;
 pub mod nbd;
+mod objects;
 mod pace;
 mod population;
 pub mod s3;

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,25 @@ pub enum Peer {
     User(u32),
     /// Unknown peer: only the limit of all connections applies.
     Unknown,
+}
+
+/// Bits of an IPv6 address that the host chooses (RFC 4291, 2.5.4).
+const HOST_BITS: u32 = 64;
+
+impl Peer {
+    /// The peer that limits count. Of an IPv6 address, that is its network of 64 bits, which one machine usually has to
+    /// itself: it has as many addresses there as it likes.
+    pub(crate) fn counted(self) -> Peer {
+        match self {
+            Peer::Address(address) => Peer::Address(match address.to_canonical() {
+                IpAddr::V6(address) => {
+                    Ipv6Addr::from_bits(address.to_bits() >> HOST_BITS << HOST_BITS).into()
+                }
+                address => address,
+            }),
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -67,6 +86,7 @@ pub(crate) struct Admissions {
 #[derive(Default)]
 struct State {
     connections: usize,
+    /// By peers as they are counted.
     peers: HashMap<Peer, PeerState>,
     handshakes: BTreeMap<Rank, Handshaking>,
     next_number: u64,
@@ -79,6 +99,7 @@ struct PeerState {
 }
 
 struct Handshaking {
+    /// As it is counted.
     peer: Peer,
     closed: Arc<Notify>,
 }
@@ -136,8 +157,9 @@ impl Admissions {
     /// # Errors
     /// If no place is free and there is no handshake to close.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Admission, ConnectionError> {
+        let counted = peer.counted();
         let mut state = self.state.lock();
-        let of_peer = state.peers.get(&peer);
+        let of_peer = state.peers.get(&counted);
         let peer_full = peer != Peer::Unknown
             && of_peer.is_some_and(|of_peer| of_peer.connections >= self.places_per_peer);
         let victim = if peer_full {
@@ -163,9 +185,9 @@ impl Admissions {
         let rank = Rank { heard: false, number: state.next_number };
         state.next_number += 1;
         state.connections += 1;
-        state.peers.entry(peer).or_default().connections += 1;
+        state.peers.entry(counted).or_default().connections += 1;
         let closed = Arc::new(Notify::new());
-        state.begin_handshake(rank, Handshaking { peer, closed: Arc::clone(&closed) });
+        state.begin_handshake(rank, Handshaking { peer: counted, closed: Arc::clone(&closed) });
         Ok(Admission {
             admissions: Arc::clone(self),
             peer,
@@ -256,7 +278,24 @@ impl Drop for Admission {
         let mut state = self.admissions.state.lock();
         // A handshake that was closed no longer counts.
         if !self.in_handshake || state.end_handshake(self.rank).is_some() {
-            state.leave(self.peer);
+            state.leave(self.peer.counted());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_network_are_counted_together() {
+        let counted = |text: &str| Peer::Address(text.parse().expect("an address")).counted();
+        let same = |one, other| counted(one) == counted(other);
+        assert!(same("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert!(!same("2001:db8:1:2::1", "2001:db8:1:3::1"));
+        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
+        assert!(!same("::ffff:192.0.2.1", "::ffff:192.0.2.2"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+        assert_eq!(Peer::User(7).counted(), Peer::User(7));
     }
 }

@@ -172,7 +172,7 @@ fn get(key: &str, headers: &BTreeMap<String, String>, state: &mut State) -> (Str
     state.gets += 1;
     if state.many.is_some() {
         let number: u64 = key.trim_end_matches(".bin").parse().expect("a number");
-        let bytes = if number % 4 == 0 { testdata::random(number, 4096) } else { vec![0; 4096] };
+        let bytes = if number.is_multiple_of(4) { testdata::random(number, 4096) } else { vec![0; 4096] };
         return ("206 Partial Content".into(), String::new(), bytes);
     }
     let Some((bytes, tag)) = state.objects.get(key) else { return error("404 Not Found", "NoSuchKey") };

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::audit::{Audit, Refused};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
-pub(crate) use crate::peer::Peer;
+use crate::peer::Peer;
 use crate::refusal::RefusalReason;
 
 /// Interval at which a handshake checks whether the shorter time limit applies.
@@ -46,6 +46,7 @@ pub(crate) struct Admissions {
 #[derive(Default)]
 struct State {
     connections: usize,
+    /// By peers as they are counted.
     peers: HashMap<Peer, PeerState>,
     handshakes: BTreeMap<Rank, Handshaking>,
     next_number: u64,
@@ -58,6 +59,7 @@ struct PeerState {
 }
 
 struct Handshaking {
+    /// As it is counted.
     peer: Peer,
     closed: Arc<Notify>,
 }
@@ -119,8 +121,9 @@ impl Admissions {
     /// # Errors
     /// If no place is free and there is no handshake to close.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Admission, ConnectionError> {
+        let counted = peer.counted();
         let mut state = self.state.lock();
-        let of_peer = state.peers.get(&peer);
+        let of_peer = state.peers.get(&counted);
         let peer_full = peer != Peer::Unknown
             && of_peer.is_some_and(|of_peer| of_peer.connections >= self.places_per_peer);
         let victim = if peer_full {
@@ -146,11 +149,11 @@ impl Admissions {
         let rank = Rank { heard: false, number: state.next_number };
         state.next_number += 1;
         state.connections += 1;
-        let of_peer = state.peers.entry(peer).or_default();
+        let of_peer = state.peers.entry(counted).or_default();
         of_peer.connections += 1;
         let of_peer = of_peer.connections;
         let closed = Arc::new(Notify::new());
-        state.begin_handshake(rank, Handshaking { peer, closed: Arc::clone(&closed) });
+        state.begin_handshake(rank, Handshaking { peer: counted, closed: Arc::clone(&closed) });
         assert!(state.connections <= self.places, "a connection needs a free place");
         assert!(
             peer == Peer::Unknown || of_peer <= self.places_per_peer,
@@ -247,7 +250,24 @@ impl Drop for Admission {
         let mut state = self.admissions.state.lock();
         // A handshake that was closed no longer counts.
         if !self.in_handshake || state.end_handshake(self.rank).is_some() {
-            state.leave(self.peer);
+            state.leave(self.peer.counted());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_network_are_counted_together() {
+        let counted = |text: &str| Peer::Address(text.parse().expect("an address")).counted();
+        let same = |one, other| counted(one) == counted(other);
+        assert!(same("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert!(!same("2001:db8:1:2::1", "2001:db8:1:3::1"));
+        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
+        assert!(!same("::ffff:192.0.2.1", "::ffff:192.0.2.2"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+        assert_eq!(Peer::User(7).counted(), Peer::User(7));
     }
 }

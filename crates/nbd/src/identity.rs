@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
+use crate::audit::Short;
+
 /// Prefix of a fingerprint.
 const SHA256: &str = "sha256:";
 /// Longest DNS name.
@@ -57,6 +59,18 @@ impl FromStr for ClientName {
     }
 }
 
+/// Names separated by commas.
+struct Names<'a>(&'a [String]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(at, name)| {
+            f.write_str(if at > 0 { "," } else { "" })?;
+            f.write_str(name)
+        })
+    }
+}
+
 /// The certificate that a client has shown, with those of its issuers.
 #[derive(Debug)]
 pub(crate) struct Identity {
@@ -93,11 +107,11 @@ impl Identity {
     }
 }
 
-/// Shows the DNS names, or the fingerprint of a certificate without any.
+/// Shows the DNS names (the first ones if there are very many), or the fingerprint of a certificate without any.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.names.is_empty() {
-            return f.write_str(&self.names.join(","));
+            return fmt::Display::fmt(&Short(Names(&self.names)), f);
         }
         f.write_str(SHA256)?;
         self.fingerprint.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -122,5 +136,18 @@ mod tests {
         }
         let odd = format!("sha256:{}+1", "ab".repeat(31));
         assert_eq!(odd.parse::<ClientName>(), Err(ClientNameError));
+    }
+
+    #[test]
+    fn a_certificate_with_thousands_of_names_is_short_in_the_log() {
+        let of = |count: usize| Identity {
+            chain: Vec::new(),
+            names: (0..count).map(|number| format!("db{number}.example.com")).collect(),
+            fingerprint: [0; 32],
+        };
+        assert_eq!(of(2).to_string(), "db0.example.com,db1.example.com");
+        let many = of(3000).to_string();
+        assert!(many.starts_with("db0.example.com,") && many.ends_with("..."), "{many}");
+        assert_eq!(many.len(), 259);
     }
 }

@@ -15,11 +15,12 @@ use rustix::net::sockopt;
 use socket_file::SocketFile;
 
 use crate::address::Address;
-use crate::admission::{Admission, Peer};
+use crate::admission::Admission;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
 use crate::export::Shared;
+use crate::peer::Peer;
 use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
@@ -103,15 +104,28 @@ impl Listener {
         }
     }
 
-    /// Checks that not just anyone on a network could be a client at `address`. An address that is not
-    /// loopback needs TLS with client certificates, unless the configuration explicitly allows less.
+    /// Checks that not just anyone on a network could be a client at an address, which is not resolved: `is_networked` says
+    /// whether it has a listener that is. Such an address needs TLS with client certificates, unless the configuration
+    /// explicitly allows less.
     ///
     /// # Errors
-    /// [`ListenError`] if the address would be open to the network or cannot be resolved.
-    pub fn check(address: &Address, config: &ServerConfig) -> Result<(), ListenError> {
-        match address {
-            Address::Unix(_) => Ok(()),
-            Address::Tcp(host, port) => resolve(host, *port, config).map(drop),
+    /// [`ListenError`] if the address would be open to the network.
+    pub fn check(address: &Address, is_networked: bool, config: &ServerConfig) -> Result<(), ListenError> {
+        match &config.tls {
+            _ if !is_networked || config.insecure => Ok(()),
+            TlsPolicy::Off => Err(ListenError::Insecure(address.clone())),
+            TlsPolicy::Required(tls) if !tls.authenticates_clients() && !config.tls_anonymous => {
+                Err(ListenError::Anonymous(address.clone()))
+            }
+            TlsPolicy::Required(_) => Ok(()),
+        }
+    }
+
+    /// Whether other machines could connect: over TCP at an address that is not loopback.
+    pub fn is_networked(&self) -> bool {
+        match &self.socket {
+            Socket::Unix(..) => false,
+            Socket::Tcp(listener) => listener.local_addr().map_or(true, |local| is_networked(&local)),
         }
     }
 
@@ -158,18 +172,17 @@ impl Listener {
 
 /// Resolves a TCP address, and makes the check of [`Listener::check`].
 fn resolve(host: &str, port: u16, config: &ServerConfig) -> Result<Vec<SocketAddr>, ListenError> {
-    let address = || Address::Tcp(host.to_owned(), port);
-    let resolved = (host, port).to_socket_addrs().map_err(|error| ListenError::Io(address(), error))?;
-    let resolved: Vec<SocketAddr> = resolved.collect();
-    let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
-    match &config.tls {
-        _ if !open || config.insecure => Ok(resolved),
-        TlsPolicy::Off => Err(ListenError::Insecure(address())),
-        TlsPolicy::Required(tls) if !tls.authenticates_clients() && !config.tls_anonymous => {
-            Err(ListenError::Anonymous(address()))
-        }
-        TlsPolicy::Required(_) => Ok(resolved),
-    }
+    let address = Address::Tcp(host.to_owned(), port);
+    let resolved: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
+        Ok(resolved) => resolved.collect(),
+        Err(error) => return Err(ListenError::Io(address, error)),
+    };
+    Listener::check(&address, resolved.iter().any(is_networked), config)?;
+    Ok(resolved)
+}
+
+fn is_networked(address: &SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
 }
 
 /// Enables keepalive, so that the system ends connections of clients that are gone without closing them.

@@ -54,7 +54,11 @@ pub(crate) fn choose(wanted: Option<&str>) -> Result<Option<Account>> {
 /// Finds a user by name or number.
 fn find(wanted: &str) -> Result<User> {
     let by_name = User::from_name(wanted).with_context(|| format!("user {wanted:?}"))?;
-    let by_number = || wanted.parse().ok().and_then(|number| User::from_uid(Uid::from_raw(number)).ok()?);
+    let by_number = || {
+        // Numbers have no sign.
+        let number = wanted.bytes().all(|byte| byte.is_ascii_digit()).then(|| wanted.parse().ok())?;
+        User::from_uid(Uid::from_raw(number?)).ok()?
+    };
     by_name.or_else(by_number).ok_or_else(|| anyhow!(WrongUsage(format!("no user {wanted:?} (--user)"))))
 }
 
@@ -115,7 +119,9 @@ mod tests {
         assert_eq!(find("0").expect("root").name, root.name);
         let refused = find("no such user").expect_err("refused").to_string();
         assert!(refused.contains("no such user"), "{refused}");
-        assert!(find("4294967294").is_err());
+        for wrong in ["4294967294", "4294967295", "4294967296", "+0", "-1", "-0", " 0", "0x0", ""] {
+            assert!(find(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

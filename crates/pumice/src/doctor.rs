@@ -24,6 +24,7 @@ use serde_json::json;
 use service::find_served;
 use status::StatusReport;
 
+use crate::config::{Config, Overrides, Source};
 use crate::output::print_json;
 use crate::size::Size;
 use finding::{Finding, Verdict};
@@ -67,6 +68,8 @@ struct Patient {
     status: Option<StatusReport>,
     /// Reason for a missing status, although the path exists.
     no_status: Option<String>,
+    /// Configuration of the server that has this drive, if there is one that can be read.
+    config: Option<Config>,
 }
 
 impl Patient {
@@ -90,7 +93,8 @@ impl Patient {
             }
         }
         let root = Root::new(&args.root);
-        Ok(Patient { root, path, target, size: args.size.map(|size| size.0), status, no_status })
+        let config = config_with(&path);
+        Ok(Patient { root, path, target, size: args.size.map(|size| size.0), status, no_status, config })
     }
 
     /// Process id of the server that serves the drive.
@@ -115,6 +119,13 @@ impl Patient {
     fn place(&self) -> &Path {
         if self.target == Target::New { self.directory() } else { &self.path }
     }
+}
+
+/// Returns the configuration that `pumice serve` without a path would use, if it can be read and has this drive.
+fn config_with(path: &Path) -> Option<Config> {
+    let config = Source::find(None, Overrides::default()).ok()??.load().ok()?;
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    config.drives.iter().any(|drive| real(&drive.path) == real(path)).then_some(config)
 }
 
 fn target(path: &Path) -> Result<Target> {

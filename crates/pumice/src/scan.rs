@@ -146,7 +146,7 @@ impl Args {
         NbdTlsFiles { ca: self.tls_ca.clone(), identity: self.tls_cert.clone().zip(self.tls_key.clone()) }
     }
 
-    fn s3(&self) -> S3Options {
+    fn s3(&self, options: &Options) -> S3Options {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let credentials = variable("AWS_ACCESS_KEY_ID")
             .zip(variable("AWS_SECRET_ACCESS_KEY"))
@@ -157,6 +157,8 @@ impl Args {
             credentials: credentials.filter(|_| !self.s3_anonymous),
             virtual_host: self.s3_virtual_host,
             depth: self.depth.into(),
+            whole: options.full,
+            seed: options.seed,
         }
     }
 }
@@ -178,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         sources => {
             let bar = Bar::new();
-            let population = list(args, sources, &bar)?;
+            let population = list(args, &options, sources, &bar)?;
             ::scan::scan(&population, &options, &|event| bar.on(event))?
         }
     };
@@ -195,17 +197,21 @@ fn wrong<T>(why: String) -> Result<T> {
 }
 
 /// Lists the data of all sources.
-fn list(args: &Args, sources: &[String], bar: &Bar) -> Result<Population> {
+fn list(args: &Args, options: &Options, sources: &[String], bar: &Bar) -> Result<Population> {
     let paths: Vec<&Path> = sources.iter().filter(|s| !is_uri(s)).map(Path::new).collect();
     refuse_overlaps(&paths)?;
     let walk = WalkOptions { cross_filesystems: args.cross_filesystems, depth: args.depth.into() };
     let mut population = Population::new();
-    let s3 = args.s3();
-    if s3.exposes_requests() && sources.iter().any(|source| source.starts_with("s3://")) {
-        complain(
-            "warning: the S3 endpoint is reached without encryption: others on the network can read the data, and repeat the \
-             signed requests for 15 minutes; use https://",
-        );
+    let s3 = args.s3(options);
+    if s3.is_plain_text() && sources.iter().any(|source| source.starts_with("s3://")) {
+        let signed = match s3.credentials {
+            Some(_) => ", and repeat the signed requests for 15 minutes",
+            None => "",
+        };
+        complain(&format!(
+            "warning: the S3 endpoint is reached without encryption: others on the network can read and forge the \
+             data{signed}; use https://"
+        ));
     }
     for source in sources {
         let found = |count| bar.listed(count);

@@ -43,7 +43,7 @@ impl Chart {
     /// Draws the plots. `layout` already has its axes; the title is added here.
     pub(crate) fn draw(title: &str, plots: Vec<Plot>, layout: Layout) -> Chart {
         let svg = kuva::render_to_svg(plots, layout.with_title(label(title)));
-        Chart { title: title.to_string(), svg: scalable(&svg) }
+        Chart { title: plain(title), svg: scalable(&svg) }
     }
 
     /// A picture that shows the title and "no data".
@@ -56,12 +56,12 @@ impl Chart {
              font-family=\"sans-serif\"><text x=\"{x}\" y=\"30\" text-anchor=\"middle\">{title}</text><text x=\"{x}\" \
              y=\"60\" text-anchor=\"middle\">no data</text></svg>",
             x = WIDTH_PX / 2.0,
-            title = xml(title),
+            title = xml(&plain(title)),
         );
-        Chart { title: title.to_string(), svg }
+        Chart { title: plain(title), svg }
     }
 
-    /// The title, as given.
+    /// The title. Characters that are not visible are shown as spaces.
     pub fn title(&self) -> &str {
         &self.title
     }

@@ -2,6 +2,7 @@
 
 use askama::Template;
 
+use crate::plain::{plain, plain_lines};
 use crate::{Chart, Table};
 
 /// A piece of a page.
@@ -15,7 +16,7 @@ enum Block {
     Chart(Chart),
 }
 
-/// An HTML page, from top to bottom.
+/// An HTML page, from top to bottom. Characters that are not visible are shown as spaces.
 #[derive(Clone, Debug, Template)]
 #[template(path = "page.html")]
 pub struct Page {
@@ -26,7 +27,7 @@ pub struct Page {
 impl Page {
     /// Creates a page with only a title.
     pub fn new(title: &str) -> Page {
-        Page { title: title.to_string(), blocks: Vec::new() }
+        Page { title: plain(title), blocks: Vec::new() }
     }
 
     fn with(mut self, block: Block) -> Page {
@@ -36,22 +37,22 @@ impl Page {
 
     /// Adds a section heading.
     pub fn heading(self, text: &str) -> Page {
-        self.with(Block::Heading(text.to_string()))
+        self.with(Block::Heading(plain(text)))
     }
 
     /// Adds a paragraph.
     pub fn paragraph(self, text: &str) -> Page {
-        self.with(Block::Paragraph(text.to_string()))
+        self.with(Block::Paragraph(plain(text)))
     }
 
     /// Adds a list of short texts.
     pub fn list<S: Into<String>>(self, items: impl IntoIterator<Item = S>) -> Page {
-        self.with(Block::List(items.into_iter().map(Into::into).collect()))
+        self.with(Block::List(items.into_iter().map(|item| plain(&Into::<String>::into(item))).collect()))
     }
 
     /// Adds text whose spaces and line breaks are kept, such as a command or an excerpt of a file.
     pub fn preformatted(self, text: &str) -> Page {
-        self.with(Block::Preformatted(text.to_string()))
+        self.with(Block::Preformatted(plain_lines(text)))
     }
 
     /// Adds a table.
@@ -61,7 +62,7 @@ impl Page {
 
     /// Adds a table with a caption above it.
     pub fn captioned_table(self, caption: &str, table: &Table) -> Page {
-        self.with(Block::Table { caption: caption.to_string(), table: table.clone() })
+        self.with(Block::Table { caption: plain(caption), table: table.clone() })
     }
 
     /// Adds a chart.

@@ -10,9 +10,19 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if hidden(c) { ' ' } else { c }).collect()
 }
 
+/// Returns the text in the same way, except that its lines stay lines.
+pub(crate) fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::{plain, plain_lines};
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(plain_lines("a\u{1b}[31m\n\u{202e}b\n"), "a [31m\n b\n");
+    }
 
     #[test]
     fn only_visible_text_is_left() {

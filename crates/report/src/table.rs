@@ -4,7 +4,8 @@ use comfy_table::{CellAlignment, LineStyle, presets};
 
 use crate::plain::plain;
 
-/// A table of text: a head and rows. The terminal and the HTML pages use the same type.
+/// A table of text: a head and rows. The terminal and the HTML pages use the same type. Characters that are not visible
+/// are shown as spaces.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -15,7 +16,11 @@ pub struct Table {
 impl Table {
     /// Creates a table without rows.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Table {
-        Table { head: head.into_iter().map(Into::into).collect(), rows: Vec::new(), right_from: None }
+        Table {
+            head: head.into_iter().map(|cell| plain(&Into::<String>::into(cell))).collect(),
+            rows: Vec::new(),
+            right_from: None,
+        }
     }
 
     /// Right-aligns this column (counted from 0) and all after it. Use it for numbers.
@@ -26,7 +31,7 @@ impl Table {
 
     /// Adds a row. Missing cells are empty.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Table {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        self.rows.push(cells.into_iter().map(|cell| plain(&Into::<String>::into(cell))).collect());
         self
     }
 
@@ -52,7 +57,7 @@ impl Table {
     }
 
     /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as wide as its
-    /// text: nothing is cut or wrapped. Characters that are not visible are shown as spaces.
+    /// text: nothing is cut or wrapped.
     pub fn to_text(&self) -> String {
         self.to_indented_text(1)
     }
@@ -62,10 +67,10 @@ impl Table {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
         if !self.head.is_empty() {
-            table.set_header(self.head.iter().map(|cell| plain(cell)));
+            table.set_header(&self.head);
         }
         for row in self.full_rows() {
-            table.add_row(row.into_iter().map(plain));
+            table.add_row(row);
         }
         for (at, column) in table.column_iter_mut().enumerate() {
             if self.is_right(at) {

@@ -31,6 +31,30 @@ fn text_is_escaped() {
     assert!(html.contains("alert(1)"));
 }
 
+/// Names of files and objects come from outside: they must not turn the text around them.
+#[test]
+fn characters_that_are_not_visible_are_not_in_the_page() {
+    let hostile = "invoice\u{202e}fdp.exe\u{1b}[31m\u{2066}\u{200f}\u{85}\u{61c}";
+    let mut table = Table::new([hostile]);
+    table.row([hostile]);
+    let empty = BarChart::new(hostile, "y").draw();
+    let chart = BarChart::new(hostile, hostile).group(hostile, [1.0]).draw();
+    let html = Page::new(hostile)
+        .heading(hostile)
+        .paragraph(hostile)
+        .list([hostile])
+        .preformatted(&format!("one\n{hostile}\ntwo"))
+        .captioned_table(hostile, &table)
+        .chart(&empty)
+        .chart(&chart)
+        .to_html();
+    let shown = "invoice fdp.exe [31m    ";
+    assert!(html.matches(shown).count() >= 10, "{html}");
+    assert!(html.contains(&format!("one\n{shown}\ntwo")), "{html}");
+    let hidden = |c: &char| c.is_control() && *c != '\n' || hostile.contains(*c) && !c.is_ascii();
+    assert_eq!(html.chars().filter(hidden).count(), 0, "{html:?}");
+}
+
 #[test]
 fn it_needs_nothing_from_elsewhere() {
     let html = page();

@@ -63,7 +63,7 @@ impl Outcome<'_> {
             unit_precision_points: self.options.unit_precision.map(|precision| precision * 100.0),
             seed: self.options.seed,
             data: Data {
-                files_count: self.population.items().len() as u64,
+                files_count: self.population.items().len() as u64 + self.population.not_kept_count,
                 directories_count: self.population.directories_count,
                 apparent_bytes: self.population.bytes,
                 data_bytes: self.blocks() * BLOCK,

@@ -49,7 +49,11 @@ pub fn scan(
 ) -> Result<Report, SourceError> {
     let started = Instant::now();
     let pace = Pace::new(options.max_rate);
-    let full = options.full || population.blocks() <= options.small_blocks();
+    let thinned = !population.thinned.is_empty();
+    if options.full && thinned {
+        return Err(SourceError::new("the data", "too many objects to read all of them; scan a prefix"));
+    }
+    let full = !thinned && (options.full || population.blocks() <= options.small_blocks());
     let read = |bytes| progress(Progress::Read(bytes));
     let shared = Shared::new(population, &pace, full, &read);
     let mut workers: Vec<Worker> =
@@ -177,12 +181,39 @@ fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) -> Loo
     looks
 }
 
-/// Draws block numbers uniformly and sorts them, so that each file is opened once per look and disks are read forward.
-fn draw_blocks(shared: &Shared<'_>, rng: &mut StdRng, count: u64) -> Vec<u64> {
-    let all = shared.population.blocks();
-    let mut blocks: Vec<u64> = (0..count).map(|_| rng.random_range(0..all)).collect();
-    blocks.sort_unstable();
-    blocks
+/// Random blocks, uniform over all blocks that hold data.
+struct Draws<'a> {
+    population: &'a Population,
+    rng: &'a mut StdRng,
+    /// Number of draws used of each range of which only a sample is known.
+    used: Vec<usize>,
+    /// Whether such a range has no draws left.
+    ended: bool,
+}
+
+impl<'a> Draws<'a> {
+    fn new(population: &'a Population, rng: &'a mut StdRng) -> Draws<'a> {
+        Draws { population, rng, used: vec![0; population.thinned.len()], ended: false }
+    }
+
+    /// Draws block numbers, less than `count` if no more can be drawn, and sorts them, so that each file is opened once per
+    /// look and disks are read forward.
+    fn draw(&mut self, count: u64) -> Vec<u64> {
+        let mut blocks: Vec<u64> = (0..count).map_while(|_| self.next()).collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let block = self.rng.random_range(0..self.population.blocks());
+        let thinned = self.population.thinned.iter().position(|thinned| thinned.blocks.contains(&block));
+        let Some(at) = thinned else { return Some(block) };
+        // A draw that was used again would not be independent of the others.
+        let hit = self.population.thinned[at].draws.get(self.used[at]).cloned();
+        self.used[at] += 1;
+        self.ended |= hit.is_none();
+        hit.map(|blocks| self.rng.random_range(blocks))
+    }
 }
 
 /// Returns true if the interval from the tallies at the looks is as narrow as the design requires.
@@ -199,12 +230,13 @@ fn sample_blocks(
 ) {
     let design = options.block_design();
     let group_design = design.for_range(design.range * PARTS_A_BYTE as f64);
+    let mut random = Draws::new(shared.population, rng);
     let (mut draws, mut groups_done) = (0, false);
     for look in design.looks() {
-        while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
+        while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE && !random.ended {
             let count = look - measured(workers);
             draws += count;
-            let blocks = draw_blocks(shared, rng, count);
+            let blocks = random.draw(count);
             let turns: Vec<&[u64]> = blocks.chunks(BLOCKS_A_TURN).collect();
             // A group takes eight times as much reading as a block.
             match groups_done {
@@ -225,7 +257,7 @@ fn sample_blocks(
         looks.push(sums);
         groups_done |= is_narrow(&group_design, looks.iter().map(|look| look.framed.records));
         let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.blocks.records[at]));
-        if groups_done && (0..options.codecs().len()).all(reached) {
+        if random.ended || groups_done && (0..options.codecs().len()).all(reached) {
             break;
         }
     }
@@ -239,20 +271,21 @@ fn sample_units(
     looks: &mut Vec<UnitTally>,
 ) {
     let Some(design) = options.unit_design() else { return };
+    let mut random = Draws::new(shared.population, rng);
     let mut draws = 0;
     for look in design.looks() {
         let units = |workers: &[Worker]| workers.iter().map(|w| w.sums.units.count).sum::<u64>();
-        while units(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE {
+        while units(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE && !random.ended {
             let count = look - units(workers);
             draws += count;
-            let blocks = draw_blocks(shared, rng, count);
+            let blocks = random.draw(count);
             each(workers, &blocks, |worker, block| worker.sample_unit(shared, *block));
         }
         let mut sums = UnitTally::new(options.rivals().len());
         workers.iter().for_each(|worker| sums.merge(&worker.sums.units));
         looks.push(sums);
         let reached = |at: usize| is_narrow(&design, looks.iter().map(|look| look.rivals[at]));
-        if (0..options.rivals().len()).all(reached) {
+        if random.ended || (0..options.rivals().len()).all(reached) {
             break;
         }
     }

@@ -22,6 +22,8 @@ struct State {
     lists: u32,
     /// Lists without end: each page is empty and has a token for the next.
     endless: bool,
+    /// Lists this number of objects instead, of one block each: one of four random, the others zeros.
+    many: Option<u64>,
     /// Size that listings claim for every object, if not the true one.
     claimed_bytes: Option<u64>,
     gets: u32,
@@ -132,6 +134,16 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
         return ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes());
     }
     let from: usize = token.and_then(|token| token.parse().ok()).unwrap_or(0);
+    if let Some(count) = state.many {
+        let next = count.min(from as u64 + 1000);
+        let key = |number| format!("<Contents><Key>{}</Key><Size>4096</Size></Contents>", key_of(number));
+        let body = format!(
+            "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}<IsTruncated>{}</IsTruncated><NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>",
+            (from as u64..next).map(key).collect::<String>(),
+            next < count
+        );
+        return ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes());
+    }
     let keys: Vec<_> = state.objects.iter().filter(|(key, _)| key.starts_with(prefix)).collect();
     let mut body = String::from(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><Prefix></Prefix><MaxKeys>3</MaxKeys>",
@@ -151,8 +163,18 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes())
 }
 
+/// Key of one of many objects.
+fn key_of(number: u64) -> String {
+    format!("{number:0200}.bin")
+}
+
 fn get(key: &str, headers: &BTreeMap<String, String>, state: &mut State) -> (String, String, Vec<u8>) {
     state.gets += 1;
+    if state.many.is_some() {
+        let number: u64 = key.trim_end_matches(".bin").parse().expect("a number");
+        let bytes = if number.is_multiple_of(4) { testdata::random(number, 4096) } else { vec![0; 4096] };
+        return ("206 Partial Content".into(), String::new(), bytes);
+    }
     let Some((bytes, tag)) = state.objects.get(key) else { return error("404 Not Found", "NoSuchKey") };
     if headers.get("if-match").is_some_and(|said| said.trim_matches('"') != tag) {
         return error("412 Precondition Failed", "PreconditionFailed");
@@ -309,4 +331,24 @@ fn sizes_that_cannot_be_are_not_believed() {
     }
     let error = all.add_s3("s3://bucket", &stand_in.options(), &|_| ()).expect_err("too large");
     assert!(error.to_string().contains("not believed"), "{error}");
+}
+
+#[test]
+fn a_bucket_with_more_objects_than_are_kept_is_sampled() {
+    const COUNT: u64 = 250_000;
+    let stand_in = StandIn::start(Objects::new());
+    stand_in.state.lock().expect("a lock").many = Some(COUNT);
+    let options = Options { precision: 0.05, ..quick() };
+    let mut all = Population::new();
+    all.add_s3("s3://bucket", &stand_in.options(), &|_| ()).expect("listed");
+    assert!(all.items().len() < 1 << 16, "{}", all.items().len());
+    let report = scan::scan(&all, &options, &|_| ()).expect("scanned");
+    assert_eq!(report.mode, Mode::Sample);
+    assert_eq!((report.data.files_count, report.data.data_bytes), (COUNT, COUNT * 4096));
+    assert_eq!(report.data.apparent_bytes, COUNT * 4096);
+    let zeros = report.blocks.zero;
+    assert!((zeros.low..=zeros.high).contains(&0.75) && zeros.half_width() < 0.1, "{zeros:?}");
+    assert!(report.notes.iter().any(|note| note.contains("250000 objects")), "{:?}", report.notes);
+    let error = scan::scan(&all, &Options { full: true, ..options }, &|_| ()).expect_err("not all are known");
+    assert!(error.to_string().contains("scan a prefix"), "{error}");
 }

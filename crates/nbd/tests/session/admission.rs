@@ -1,6 +1,6 @@
 //! Admission when places are short: silent clients make room, working ones stay.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,4 +208,20 @@ async fn a_client_keeps_its_place_from_before_it_is_told_that_it_has_the_export(
     reading.client.receive(20).await;
     assert!(matches!(house.refused(OTHER).await, ConnectionError::TooManyConnections));
     assert_eq!(house.shared.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_many_addresses_has_no_more_places_than_others() {
+    let house = House::of(8, 2);
+    let v6 =
+        |network, host| Peer::Address(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host)));
+    let first = house.working(v6(1, 1)).await;
+    let _second = house.working(v6(1, 2)).await;
+    assert!(
+        matches!(house.refused(v6(1, 3)).await, ConnectionError::TooManyOfPeer(peer) if peer == v6(1, 3))
+    );
+    let _other = house.working(v6(2, 1)).await;
+    drop(first);
+    sleep(Duration::from_secs(1)).await;
+    let _third = house.working(v6(1, 3)).await;
 }

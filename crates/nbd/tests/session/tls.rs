@@ -65,7 +65,7 @@ pub(crate) fn server(folder: &Path, clients_need_certificates: bool) -> ServerCo
 #[test]
 fn tcp_beyond_this_machine_needs_client_certificates() {
     let Some(folder) = certificates() else { return };
-    let check = |config: &ServerConfig| Listener::check(&Address::Tcp("0.0.0.0".into(), 0), config);
+    let check = |config: &ServerConfig| Listener::check(&Address::Tcp("0.0.0.0".into(), 0), true, config);
     let anonymous = server(folder.path(), false);
     assert!(matches!(check(&anonymous), Err(ListenError::Anonymous(_))));
     assert!(matches!(Listener::tcp("0.0.0.0", 0, &anonymous), Err(ListenError::Anonymous(_))));

@@ -89,7 +89,7 @@ options! {
         /// Maximum number of NBD connections [default: 1024]
         #[arg(long, value_name = "COUNT")]
         max_connections: Connections,
-        /// Maximum number of NBD connections per IP address, or per user of a Unix socket [default: half of max-connections]
+        /// Maximum number of NBD connections per IPv4 address, IPv6 network of 64 bits, or user of a Unix socket [default: half of max-connections]
         #[arg(long, value_name = "COUNT")]
         max_connections_per_peer: Connections,
         /// Time limit of an NBD handshake, in seconds; a tenth of it while connections are scarce [default: 30]

@@ -282,6 +282,7 @@ fn errors_name_file_line_field_and_what_was_expected() {
         ("threads = \"4\"", "server.threads: ", "expected a number from 1 to 1024"),
         ("max-connections = 0", "server.max-connections: ", "a number from 1 to 1048576"),
         ("max-connections = 1048577", "server.max-connections: ", "a number from 1 to 1048576"),
+        ("user = \"+0\"", "server.user: ", "by name or number"),
         ("max-connections-per-peer = \"all\"", "server.max-connections-per-peer: ", "a number from 1 to"),
         ("handshake-timeout = 0", "server.handshake-timeout: ", "a number from 1 to 604800"),
         ("stall-timeout = 604801", "server.stall-timeout: ", "a number from 1 to 604800"),

@@ -1,10 +1,12 @@
 //! Files that decide what the server does, and for whom: nobody else may be able to change them.
 
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use rustix::io::Errno;
 use status::shown;
 
 const WRITABLE_BY_GROUP: u32 = 0o020;
@@ -13,32 +15,78 @@ const READABLE_BY_OTHERS: u32 = 0o004;
 /// In a directory with this bit, users cannot replace files of others.
 const STICKY: u32 = 0o1000;
 
+/// Tags of entries for a named user and a named group in an access control list, and the permission to write.
+const ACL_USER: u16 = 0x02;
+const ACL_GROUP: u16 = 0x08;
+const ACL_WRITE: u16 = 0x02;
+/// Longest access control list that is read, in bytes: the longest value of an attribute.
+const ACL_BYTES_MAX: usize = 64 << 10;
+
 /// User that owns files whose owner does not exist in this user namespace.
 const OVERFLOW_USER: u32 = 65534;
 
-/// Checks that only root, the user of this process and `other` can change a file or pipe, or replace it in its directory.
-/// What does not exist or is something else passes: whoever reads it reports that.
+/// Most symbolic links on the way to a file, as in the kernel (`path_resolution(7)`).
+const LINKS_MAX: usize = 40;
+
+/// Checks that only root, the user of this process and `other` can change a file or pipe, or replace it, a link to it or a
+/// directory on the way to it. What does not exist or is something else passes: whoever reads it reports that.
 ///
 /// # Errors
-/// The error names the file or its directory, and who could change it.
+/// The error names the file or the directory, and who could change it.
 pub(super) fn check_writers(path: &Path, other: Option<u32>) -> Result<()> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     if !(metadata.is_file() || metadata.file_type().is_fifo()) {
         return Ok(());
     }
-    if let Some(who) = other_writer(&metadata, other) {
+    if let Some(who) = other_writer(path, &metadata, other) {
         bail!("{}: {who}; chown it to root, or chmod go-w", shown(path));
     }
-    // The directory of the file, and that of the link to it.
-    let directories = [std::fs::canonicalize(path).ok(), std::path::absolute(path).ok()];
-    for directory in directories.iter().flatten().filter_map(|path| path.parent()) {
-        // A pipe has no directory.
-        let Ok(metadata) = std::fs::metadata(directory) else { continue };
-        if metadata.mode() & STICKY == 0
-            && let Some(who) = other_writer(&metadata, other)
-        {
-            bail!("{}: the directory {}: {who}", shown(path), shown(directory));
+    check_way(path, other)
+}
+
+/// Checks all directories and links on the way to a file, from the root directory on.
+fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
+    let names = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|component| component.as_os_str().to_owned()).collect()
+    };
+    // Names that are still to be walked, the last one first.
+    let mut left = names(&std::path::absolute(path)?);
+    let (mut at, mut links) = (PathBuf::new(), 0);
+    while let Some(name) = left.pop() {
+        match name.to_str() {
+            Some(".") => continue,
+            Some("..") => {
+                at.pop();
+                continue;
+            }
+            _ => {}
         }
+        let next = at.join(name);
+        // A pipe that a link of `/proc` refers to has no directory.
+        let Ok(metadata) = std::fs::symlink_metadata(&next) else { return Ok(()) };
+        if metadata.is_symlink() {
+            if !is_known(metadata.uid(), other) {
+                bail!("{}: the link {}: {}", shown(path), shown(&next), stranger(metadata.uid()));
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Ok(());
+            }
+            // An absolute target begins at the root directory: joining it replaces the path.
+            left.extend(names(&std::fs::read_link(&next)?));
+            continue;
+        }
+        if metadata.is_dir()
+            && metadata.mode() & STICKY == 0
+            && let Some(who) = other_writer(&next, &metadata, other)
+        {
+            bail!("{}: the directory {}: {who}", shown(path), shown(&next));
+        }
+        // In a directory with that bit, its owner can replace files of others.
+        if metadata.is_dir() && !is_known(metadata.uid(), other) {
+            bail!("{}: the directory {}: {}", shown(path), shown(&next), stranger(metadata.uid()));
+        }
+        at = next;
     }
     Ok(())
 }
@@ -54,22 +102,54 @@ pub(super) fn program(command: &str) -> Option<PathBuf> {
     first.starts_with('/').then(|| PathBuf::from(first))
 }
 
-fn other_writer(metadata: &Metadata, other: Option<u32>) -> Option<String> {
+/// Returns who can write to a file or directory, if that is somebody else.
+fn other_writer(path: &Path, metadata: &Metadata, other: Option<u32>) -> Option<String> {
     let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
-    let known = owner == 0
-        || owner == rustix::process::geteuid().as_raw()
-        || Some(owner) == other
-        || owner == OVERFLOW_USER && root_is_unknown();
     // A group with the number of the owner is that user's own.
     let group_is_known = group == 0 || group == owner;
-    if !known {
-        Some(format!("belongs to user {owner}, neither root nor the user of this server"))
+    if !is_known(owner, other) {
+        Some(stranger(owner))
     } else if mode & WRITABLE_BY_OTHERS != 0 {
         Some(format!("writable by every user (mode {:03o})", mode & 0o777))
     } else if mode & WRITABLE_BY_GROUP != 0 && !group_is_known {
         Some(format!("writable by group {group} (mode {:03o})", mode & 0o777))
+    } else if mode & WRITABLE_BY_GROUP != 0 && lists_writers(path) {
+        Some("writable by users or groups of its access control list (getfacl)".to_string())
     } else {
         None
+    }
+}
+
+fn is_known(owner: u32, other: Option<u32>) -> bool {
+    owner == 0
+        || owner == rustix::process::geteuid().as_raw()
+        || Some(owner) == other
+        || owner == OVERFLOW_USER && root_is_unknown()
+}
+
+fn stranger(owner: u32) -> String {
+    format!("belongs to user {owner}, neither root nor the user of this server")
+}
+
+/// Whether a POSIX access control list lets further users or groups write. The bits of the group are its mask then, the most
+/// that any of its entries but those of the owner and of others grants (`acl(5)`): without the bit of the group for writing,
+/// there is no need to ask.
+fn lists_writers(path: &Path) -> bool {
+    // The value of the attribute: a version of four bytes, then entries of tag (2 bytes), permissions (2) and number (4), in
+    // the order of the lowest byte first (`include/uapi/linux/posix_acl_xattr.h`).
+    const HEADER_BYTES: usize = 4;
+    const ENTRY_BYTES: usize = 8;
+    let mut list = vec![0; ACL_BYTES_MAX];
+    match rustix::fs::getxattr(path, "system.posix_acl_access", &mut list[..]) {
+        Ok(bytes) => list[..bytes].get(HEADER_BYTES..).is_some_and(|entries| {
+            entries.chunks_exact(ENTRY_BYTES).any(|entry| {
+                let number = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+                matches!(number(0), ACL_USER | ACL_GROUP) && number(2) & ACL_WRITE != 0
+            })
+        }),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => false,
+        // It is too long, or cannot be read.
+        Err(_) => true,
     }
 }
 
@@ -136,6 +216,88 @@ mod tests {
             set_mode(&open, mode);
             assert_eq!(check_writers(&open.join("link"), None).is_err(), refused, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn every_directory_and_link_on_the_way_counts() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("open/a/b")).expect("directories");
+        fs::create_dir(at("other")).expect("a directory");
+        fs::write(at("open/a/b/file"), "text").expect("a file");
+        std::os::unix::fs::symlink("../open/a", at("other/link")).expect("a link");
+        std::os::unix::fs::symlink(at("other/link"), at("far")).expect("a link to a link");
+        let paths = ["open/a/b/file", "other/link/b/file", "far/b/file", "other/../far/b/../b/file"];
+        for open in ["open", "open/a", "open/a/b"] {
+            for (mode, refused) in [(0o755, false), (0o777, true), (0o1777, false)] {
+                set_mode(&at(open), mode);
+                for path in paths {
+                    let said = check_writers(&at(path), None).err().map(|error| error.to_string());
+                    assert_eq!(said.is_some(), refused, "{open} {mode:o} {path}: {said:?}");
+                    let directory = format!("the directory {}: writable by every user", at(open).display());
+                    assert!(said.is_none_or(|said| said.contains(&directory)), "{open} {path}");
+                }
+            }
+        }
+        // Who can replace the link in the middle can replace the file.
+        set_mode(&at("other"), 0o777);
+        for (path, refused) in paths.into_iter().zip([false, true, true, true]) {
+            assert_eq!(check_writers(&at(path), None).is_err(), refused, "{path}");
+        }
+    }
+
+    #[test]
+    fn directories_and_links_of_other_users_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("theirs/ours")).expect("directories");
+        fs::write(at("theirs/ours/file"), "text").expect("a file");
+        set_mode(&at("theirs"), 0o1755);
+        let owned = |user| std::os::unix::fs::chown(at("theirs"), Some(user), Some(0)).expect("chown");
+        owned(1234);
+        let said = check_writers(&at("theirs/ours/file"), None).expect_err("refused").to_string();
+        assert!(said.contains("user 1234"), "{said}");
+        assert!(check_writers(&at("theirs/ours/file"), Some(1234)).is_ok());
+        owned(0);
+        assert!(check_writers(&at("theirs/ours/file"), None).is_ok());
+        std::os::unix::fs::symlink(at("theirs/ours/file"), at("link")).expect("a link");
+        std::os::unix::fs::lchown(at("link"), Some(1234), None).expect("chown");
+        let said = check_writers(&at("link"), None).expect_err("refused").to_string();
+        assert!(said.contains("the link") && said.contains("user 1234"), "{said}");
+    }
+
+    #[test]
+    fn access_control_lists_count() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = folder.path().join("file");
+        fs::write(&file, "text").expect("a file");
+        // Owner, named user, group, mask, others: tag, permissions, number.
+        let set = |user: u16, mask: u16| {
+            let entries =
+                [(0x01, 6, u32::MAX), (0x02, user, 1234), (0x04, 4, u32::MAX), (0x10, mask, u32::MAX)];
+            let mut list = 2_u32.to_le_bytes().to_vec();
+            for (tag, permissions, number) in entries.into_iter().chain([(0x20_u16, 4_u16, u32::MAX)]) {
+                list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+                list.extend(number.to_le_bytes());
+            }
+            rustix::fs::setxattr(&file, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty())
+        };
+        if let Err(error) = set(6, 6) {
+            println!("skipped: no access control lists here: {error}");
+            return;
+        }
+        let said = check_writers(&file, None).expect_err("refused").to_string();
+        assert!(said.contains("access control list"), "{said}");
+        // The mask takes the permission away, and shows as the bits of the group.
+        set(6, 4).expect("set");
+        assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o644);
+        assert!(check_writers(&file, None).is_ok());
+        set(4, 6).expect("set");
+        assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o664);
+        assert!(check_writers(&file, None).is_ok());
     }
 
     #[test]

@@ -125,9 +125,12 @@ text_value!(CommandText, Option<String>, "a command for sh", |text| match text.t
 });
 default_value!(CommandText, None);
 
-text_value!(UserName, Option<String>, "a user, by name or number", |text| match text {
-    "" => Err("expected a user, by name or number".to_string()),
-    _ => Ok(Some(text.to_string())),
+text_value!(UserName, Option<String>, "a user, by name or number", |text| {
+    // Neither is part of a name, and a number has no sign.
+    let wrong = text.is_empty()
+        || text.starts_with(['+', '-'])
+        || text.contains(|c: char| c == ':' || c.is_control());
+    if wrong { Err("expected a user, by name or number".to_string()) } else { Ok(Some(text.to_string())) }
 });
 default_value!(UserName, None);
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use service::{Mount, mounts};
 
 use super::root::Root;
+use crate::size::Size;
 
 /// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if there is no
 /// limit.
@@ -15,6 +16,32 @@ pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
     // Without a limit, version 1 has a number larger than the memory of any machine, and version 2 has `max`, which is
     // skipped.
     v2.chain(v1).filter_map(|file| root.number(file)).min()
+}
+
+/// Directories of units, from the most important one on (`systemd.unit(5)`).
+const UNITS: [&str; 5] = [
+    "etc/systemd/system",
+    "run/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+];
+/// Unit of the server.
+const UNIT: &str = "pumice.service";
+
+/// Returns the memory limit that systemd will set for the server, in bytes; `None` if there is no unit, or none in bytes.
+pub(super) fn unit_memory_limit_bytes(root: &Root) -> Option<u64> {
+    let unit = UNITS.iter().find_map(|directory| root.text(format!("{directory}/{UNIT}")))?;
+    let added = UNITS.iter().rev().flat_map(|directory| {
+        let directory = format!("{directory}/{UNIT}.d");
+        let names = root.names(&directory, |name| name.ends_with(".conf"));
+        names.into_iter().filter_map(move |name| root.text(format!("{directory}/{name}")))
+    });
+    let texts: Vec<String> = std::iter::once(unit).chain(added).collect();
+    // The last one counts.
+    let limit =
+        texts.iter().flat_map(|text| text.lines()).rev().find_map(|line| line.strip_prefix("MemoryMax="))?;
+    limit.trim().parse::<Size>().ok().map(|size| size.0)
 }
 
 /// Returns the smallest CPU limit of the groups of a process, in processors; `None` if there is no limit.
@@ -97,5 +124,27 @@ mod tests {
         ]);
         assert_eq!(memory_limit_bytes(&root, "self"), Some(300));
         assert_eq!(processors_limit(&root, "self"), Some(0.5));
+    }
+
+    #[test]
+    fn the_limit_of_the_unit_is_the_last_one() {
+        let unit = |more: &[(&str, &str)]| {
+            let own = (
+                "lib/systemd/system/pumice.service",
+                "[Service]\n#MemoryMax=1G\nMemoryMax=4G\nUser=pumice\n",
+            );
+            let (_folder, root) = tree(&[&[own], more].concat());
+            unit_memory_limit_bytes(&root)
+        };
+        assert_eq!(unit(&[]), Some(4 << 30));
+        let local = "etc/systemd/system/pumice.service";
+        assert_eq!(unit(&[(local, "[Service]\n")]), None, "it replaces that of the package");
+        let first = ("etc/systemd/system/pumice.service.d/a.conf", "[Service]\nMemoryMax=6G\n");
+        assert_eq!(unit(&[first]), Some(6 << 30));
+        let second = "etc/systemd/system/pumice.service.d/b.conf";
+        assert_eq!(unit(&[first, (second, "[Service]\nMemoryMax=8192M\n")]), Some(8 << 30));
+        assert_eq!(unit(&[first, (second, "[Service]\nMemoryMax=infinity\n")]), None);
+        let (_folder, root) = tree(&[]);
+        assert_eq!(unit_memory_limit_bytes(&root), None);
     }
 }

@@ -4,7 +4,7 @@ use service::{IoChoice, run_here};
 
 use super::Patient;
 use super::finding::Finding;
-use super::groups::memory_limit_bytes;
+use super::groups::{memory_limit_bytes, unit_memory_limit_bytes};
 use crate::human;
 
 /// Recommended limit of open files for a server with 1024 connections, drives and sockets.
@@ -46,12 +46,50 @@ fn io_uring(patient: &Patient) -> Finding {
     }
 }
 
-/// Memory that a server takes at most, with this number of drives, each with a map cache of `cache_bytes`, and the
-/// default of `request-memory`.
-fn need_bytes(drives: u64, cache_bytes: u64) -> u64 {
-    let request_memory = nbd::ServerConfig::default().total_buffer_bytes_max as u64;
-    // Dirty nodes may exceed the budget by a quarter.
-    drives * (cache_bytes + cache_bytes / 4 + PACKS_BYTES) + request_memory + SPARE_BUFFERS_BYTES
+/// What a server is to have room for.
+struct Needs {
+    drives: u64,
+    /// Map caches of all drives, in bytes.
+    caches_bytes: u64,
+    /// `request-memory`, in bytes.
+    requests_bytes: u64,
+}
+
+impl Needs {
+    /// Drives with map caches of these sizes, and the default of `request-memory`.
+    fn of_drives(drives: u64, cache_bytes: u64) -> Needs {
+        let requests_bytes = nbd::ServerConfig::default().total_buffer_bytes_max as u64;
+        Needs { drives, caches_bytes: drives.saturating_mul(cache_bytes), requests_bytes }
+    }
+
+    /// The configured server, or one with this drive alone if it is in no configuration.
+    fn of(patient: &Patient) -> Needs {
+        let served = patient.status.as_ref().filter(|status| status.server.is_some());
+        match &patient.config {
+            None => {
+                let cache =
+                    served.map_or(drive::DEFAULT_MAP_BUDGET_BYTES, |status| status.map_cache.budget_bytes);
+                Needs::of_drives(1, cache)
+            }
+            Some(config) => {
+                let caches = config.drives.iter().map(|drive| drive.options.open().map_budget_bytes);
+                Needs {
+                    drives: config.drives.len() as u64,
+                    caches_bytes: caches.fold(0, u64::saturating_add),
+                    requests_bytes: config.server.options.request_memory.clone().unwrap_or_default().0.0,
+                }
+            }
+        }
+    }
+
+    /// Memory that the server takes at most, in bytes.
+    fn bytes(&self) -> u64 {
+        let Needs { drives, caches_bytes, requests_bytes } = *self;
+        // Dirty nodes may exceed the budget by a quarter.
+        let parts =
+            [caches_bytes, caches_bytes / 4, drives * PACKS_BYTES, requests_bytes, SPARE_BUFFERS_BYTES];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// Compares the memory that a server may use with that of the machine or of the control group.
@@ -66,34 +104,48 @@ fn memory(patient: &Patient) -> Finding {
         return Finding::unknown(check, "not available in /proc/meminfo", "see free -h");
     };
     let mut available = value("MemAvailable").unwrap_or(total);
-    let status = patient.status.as_ref();
-    let served = status.is_some_and(|status| status.server.is_some());
-    let cache = status
-        .filter(|_| served)
-        .map_or(drive::DEFAULT_MAP_BUDGET_BYTES, |status| status.map_cache.budget_bytes);
-    let need = need_bytes(1, cache);
+    let needs = Needs::of(patient);
+    let need = needs.bytes();
     let mut whose = "machine";
     if let Some(pid) = patient.server_pid() {
         // Memory already used by the server counts as available to it.
         available += resident_bytes(patient, pid);
     }
     let (process, _) = patient.process();
-    if let Some(limit) = memory_limit_bytes(&patient.root, &process)
+    let limit = match (patient.server_pid(), &patient.config) {
+        (Some(_), _) => {
+            memory_limit_bytes(&patient.root, &process).map(|limit| (limit, "server's control group"))
+        }
+        (None, Some(_)) => unit_memory_limit_bytes(&patient.root).map(|limit| (limit, "unit of the server")),
+        (None, None) => {
+            memory_limit_bytes(&patient.root, &process).map(|limit| (limit, "control group of this shell"))
+        }
+    };
+    if let Some((limit, of)) = limit
         && limit < total
     {
         total = limit;
         available = available.min(limit);
-        whose = if served { "server's control group" } else { "control group of this shell" };
+        whose = of;
     }
+    let server = match &patient.config {
+        Some(_) => format!("the configured server ({} drives)", needs.drives),
+        None => "a server with this drive".to_string(),
+    };
     let found = format!(
-        "a server with this drive takes up to {} (map cache {}), the {whose} has {}, {} available",
+        "{server} takes up to {} (map cache {}, request-memory {}), the {whose} has {}, {} available",
         human::bytes(need),
-        human::bytes(cache),
+        human::bytes(needs.caches_bytes),
+        human::bytes(needs.requests_bytes),
         human::bytes(total),
         human::bytes(available)
     );
     if need > total {
-        Finding::fail(check, found, "give it more memory, or --map-cache less")
+        Finding::fail(
+            check,
+            found,
+            "give it more memory (MemoryMax= of a unit), or --map-cache or --request-memory less",
+        )
     } else if need > available {
         Finding::warn(check, found, "other processes use memory: it may be killed when memory runs out")
     } else {
@@ -206,7 +258,7 @@ fn locked_memory(patient: &Patient) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::need_bytes;
+    use super::Needs;
 
     /// Text of a file of the project.
     fn project(path: &str) -> String {
@@ -222,7 +274,7 @@ mod tests {
         let limits: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("MemoryMax=")).collect();
         let [limit] = limits[..] else { panic!("one limit: {limits:?}") };
         let limit_bytes = limit.parse::<crate::size::Size>().expect("a size").0;
-        let need = |drives| need_bytes(drives, drive::DEFAULT_MAP_BUDGET_BYTES);
+        let need = |drives| Needs::of_drives(drives, drive::DEFAULT_MAP_BUDGET_BYTES).bytes();
         assert!(need(12) <= limit_bytes / 5 * 4, "{} of {limit_bytes}", need(12));
         assert!(need(18) > limit_bytes, "the limit is for more drives than the unit says");
         assert!(unit.contains("# Some twelve drives with the default map-cache."), "{unit}");

@@ -26,6 +26,8 @@ struct Endpoint {
     address: Address,
     /// The address with the actual port.
     bound: Address,
+    /// Whether other machines can connect.
+    is_networked: bool,
     /// Exports for new clients. Another drive may take over the address.
     exports: Arc<RwLock<Exports>>,
     /// Stops accepting. Connected clients stay.
@@ -54,6 +56,16 @@ impl Endpoints {
     /// Creates an empty set. `stop` ends accepting at all addresses, and all connections.
     pub(super) fn new(workers: Arc<Workers>, stop: Shutdown) -> Endpoints {
         Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), announced: HashSet::new() }
+    }
+
+    /// Checks the addresses in `wanted` that the server listens at already with new settings: the client CA may be gone.
+    /// Names of hosts are not resolved again: that could take long, or fail.
+    ///
+    /// # Errors
+    /// Fails for an address that would be open to anyone on the network.
+    pub(super) fn check_open(&self, wanted: &[Address], config: &ServerConfig) -> Result<()> {
+        let mut stays = self.open.iter().filter(|open| wanted.contains(&open.address));
+        Ok(stays.try_for_each(|open| Listener::check(&open.address, open.is_networked, config))?)
     }
 
     /// Binds the addresses in `wanted` that the server does not listen at yet.
@@ -85,7 +97,7 @@ impl Endpoints {
                 continue;
             };
             let Bound { address, listener } = bound;
-            let found = listener.address().clone();
+            let (found, is_networked) = (listener.address().clone(), listener.is_networked());
             if listener.is_open(config) {
                 tracing::warn!(
                     address = %found,
@@ -103,7 +115,7 @@ impl Endpoints {
                 self.stop.clone(),
                 trigger.subscribe(),
             ));
-            self.open.push(Endpoint { address, bound: found, exports, stop: trigger, closed });
+            self.open.push(Endpoint { address, bound: found, is_networked, exports, stop: trigger, closed });
         }
         Ok(others)
     }
@@ -235,5 +247,42 @@ async fn accept_all(
 async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
     if let Err(error) = client.serve(&exports, shutdown).await {
         tracing::debug!(%error, "connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nbd::ListenError;
+
+    #[test]
+    fn names_of_hosts_are_resolved_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let workers = Arc::new(Workers::start(Some(1), service::IoChoice::Plain).expect("a worker"));
+            let stop = ShutdownTrigger::new();
+            let mut endpoints = Endpoints::new(workers, stop.subscribe());
+            let strict = ServerConfig::default();
+            let insecure = ServerConfig { insecure: true, ..ServerConfig::default() };
+            for host in ["127.0.0.1", "0.0.0.0"] {
+                // As if a name server that is gone had known the name at the start.
+                let address = Address::Tcp("gone.invalid".into(), 10809);
+                let listener = Listener::tcp(host, 0, &insecure).expect("a port");
+                let exports = Shared::empty(insecure.clone()).expect("exports");
+                let bound = vec![Bound { address: address.clone(), listener }];
+                endpoints.accept(bound, &[(address.clone(), exports)], &insecure).expect("listening");
+                let wanted = [address];
+                endpoints.check_open(&wanted, &insecure).expect("it stays");
+                assert!(endpoints.bind(&wanted, &insecure).expect("bound already").is_empty());
+                let refused = endpoints.check_open(&wanted, &strict).err();
+                assert_eq!(refused.is_some(), host == "0.0.0.0", "{refused:?}");
+                assert!(
+                    refused
+                        .is_none_or(|error| matches!(error.downcast_ref(), Some(ListenError::Insecure(_))))
+                );
+                endpoints.check_open(&[], &strict).expect("not listened at any more");
+                endpoints.retain(&[]).await;
+            }
+        });
     }
 }

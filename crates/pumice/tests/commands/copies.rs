@@ -79,3 +79,21 @@ fn a_change_reaches_the_copy_that_was_named() -> Outcome {
     assert!(server.stop().success());
     Ok(())
 }
+
+#[test]
+fn a_bounded_number_of_servers_is_asked() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    let id = drive.status()["uuid"].as_str().ok_or("an id")?.to_string();
+    // Listeners that do not accept: who connects waits in their queue. The last one sorts after all others.
+    let silent = |name| std::os::unix::net::UnixListener::bind(drive.runtime_dir().join(name));
+    let _first = (0..70).map(|n| silent(format!("{id}-{n:02}.sock"))).collect::<Result<Vec<_>, _>>()?;
+    let last = silent(format!("{id}-zz.sock"))?;
+    let told = "only the first 64 are asked for copies";
+    wait_until("the warning", || drive.log().contains(told));
+    assert_eq!(drive.log().matches(told).count(), 1);
+    last.set_nonblocking(true)?;
+    assert!(last.accept().is_err(), "it is not asked");
+    server.kill();
+    Ok(())
+}

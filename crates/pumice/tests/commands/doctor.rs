@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, Run, Server, needs, pumice, succeed};
+use crate::common::{Drive, Outcome, Run, Server, in_time, needs, pumice, succeed};
 
 /// A directory that simulates `/` of a machine.
 struct Machine(tempfile::TempDir);
@@ -306,6 +306,44 @@ fn memory_and_control_groups() {
     assert_verdict(&check(&machine), "fail", &["control group", "1.00 GiB"]);
     machine.put(&format!("proc/{}/cgroup", server.pid()), "4:memory:/user/session\n0::/");
     assert_verdict(&check(&machine), "fail", &["the server's control group has 300.00 MiB"]);
+}
+
+#[test]
+fn memory_of_a_configured_server() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let machine = Machine::new();
+    machine.put("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB");
+    machine.put("lib/systemd/system/pumice.service", "[Service]\nMemoryMax=4G");
+    let config = |request_memory: &str, second: &str| {
+        let of = |path: &str, cache: &str| format!("[[drive]]\npath = \"{path}\"\nmap-cache = \"{cache}\"\n");
+        drive.write_config(&format!(
+            "[server]\nrequest-memory = \"{request_memory}\"\n{}{}",
+            of(&text(&drive.path()), "512M"),
+            of(second, "1G")
+        ));
+    };
+    let check = |path: &Path| {
+        let named = format!("PUMICE_CONFIG={}", drive.file("pumice.toml"));
+        let runtime = format!("PUMICE_RUNTIME_DIR={}", drive.runtime_dir().display());
+        let (program, root) = (env!("CARGO_BIN_EXE_pumice"), text(machine.0.path()));
+        let run =
+            in_time("env", &[&named, &runtime, program, "doctor", &text(path), "--json", "--root", &root]);
+        verdict(&serde_json::from_str(&run.stdout).expect("JSON"), "memory")
+    };
+    config("256M", "/srv/other");
+    // 1.5 GiB and a quarter, 84 MiB, 256 MiB, 256 MiB.
+    assert_verdict(
+        &check(&drive.path()),
+        "ok",
+        &["configured server (2 drives)", "2.46 GiB", "unit", "4.00 GiB"],
+    );
+    config("2G", "/srv/other");
+    assert_verdict(&check(&drive.path()), "fail", &["4.21 GiB", "request-memory 2.00 GiB", "MemoryMax="]);
+    // A drive that the configuration does not have is one of another server.
+    let other = drive.folder().join("new");
+    assert_verdict(&check(&other), "ok", &["a server with this drive", "map cache 128.00 MiB"]);
+    drive.write_config("[server]\nrequest-memory = 7\n");
+    assert_verdict(&check(&drive.path()), "ok", &["a server with this drive", "request-memory 256.00 MiB"]);
 }
 
 #[test]

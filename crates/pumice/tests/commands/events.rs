@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::server::text;
+use crate::common::server::{text, wait_until};
 use crate::common::{Drive, needs, pumice, succeed};
 
 /// Polls the status until it satisfies `until`, up to a limit.
@@ -142,5 +142,29 @@ fn wrong_levels_and_formats_are_wrong_usage() {
         let run = pumice(&[&["serve", "x"], &arguments[..]].concat());
         assert_eq!(run.code, Some(2), "{arguments:?}: {run:?}");
         assert_eq!(run.stderr.lines().count(), 1, "{arguments:?}: {run:?}");
+    }
+}
+
+#[test]
+fn commands_get_no_descriptors() {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let out = drive.file("descriptors");
+    let command = format!(r#"set -- /proc/$$/fd/*; echo "$PUMICE_EVENT" "$@" >> {out}"#);
+    // A shell that leaves a descriptor open, and a configuration in another one.
+    let config = format!("[[drive]]\npath = \"{}\"\non-event = {command:?}\n", text(&drive.path()));
+    drive.write_config(&config);
+    let mut shell = std::process::Command::new("sh");
+    let started = r#"exec 8<"$2" 9</dev/null; exec "$1" serve --config /dev/fd/8"#;
+    shell.args(["-c", started, "sh", env!("CARGO_BIN_EXE_pumice"), &drive.file("pumice.toml")]);
+    let server = drive.start(shell, 1);
+    wait_until("the command", || std::fs::read_to_string(&out).is_ok_and(|text| text.ends_with('\n')));
+    assert!(!std::path::Path::new(&format!("/proc/{}/fd/9", server.pid())).exists(), "closed by the server");
+    assert!(server.stop().success());
+    let found = std::fs::read_to_string(out).expect("the command ran");
+    for line in found.lines() {
+        let numbers =
+            line.split(' ').skip(1).map(|path| path.rsplit('/').next().expect("a name").parse::<u32>());
+        // Its own are the standard ones and the directory that it lists.
+        assert!(numbers.clone().count() >= 3 && numbers.flatten().all(|number| number <= 3), "{found}");
     }
 }

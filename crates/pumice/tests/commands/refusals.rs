@@ -209,6 +209,7 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--background-cpu", "101"], 2, "0 to 100"),
         (&["--background-cpu", "nan"], 2, "0 to 100"),
         (&["--background-cpu", "some"], 2, "0 to 100"),
+        (&["--user=+0"], 2, "expected a user, by name or number"),
         (&["--io", "spdk"], 2, "auto, uring, plain"),
         (&["--log-format", "xml"], 2, "text, json"),
         (&["--direct", "maybe"], 2, "auto, on, off"),

@@ -198,3 +198,21 @@ fn a_page_that_cannot_be_written_is_refused_before_anything_is_read() {
         assert!(run.stderr.starts_with(&format!("pumice: cannot write {page}: ")), "{run:?}");
     }
 }
+
+#[test]
+fn an_endpoint_without_encryption_is_warned_about() {
+    // A name that is not resolved: the scan ends with an error.
+    let endpoint = "http://s3.invalid:1";
+    for (endpoint, more, warned) in [
+        (endpoint, &["--s3-anonymous"][..], true),
+        (endpoint, &[], true),
+        ("https://s3.invalid:1", &[], false),
+        ("http://127.0.0.1:1", &[], false),
+    ] {
+        let run = pumice(&[&["scan", "s3://bucket", "--s3-endpoint", endpoint], more].concat());
+        assert_eq!(run.code, Some(1), "{run:?}");
+        let found = run.stderr.contains("warning: the S3 endpoint is reached without encryption");
+        assert_eq!(found, warned, "{endpoint} {more:?}: {run:?}");
+        assert!(!run.stderr.contains("signed requests"), "anonymous: {run:?}");
+    }
+}

@@ -3,6 +3,7 @@
 mod bucket;
 mod file;
 pub mod nbd;
+mod objects;
 mod pace;
 mod population;
 pub mod s3;

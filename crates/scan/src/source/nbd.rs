@@ -6,7 +6,7 @@ use layout::BLOCK_BYTES;
 use nbd::client::{ClientTls, ClientTlsFiles, Connection, ExportUri};
 
 use super::file::Stamp;
-use super::population::{Item, Place, Population};
+use super::population::{Item, Place, Population, check_size};
 use super::{ReadAt, SourceError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -52,7 +52,7 @@ impl Population {
     pub fn add_nbd(&mut self, uri: &str, tls: &ClientTlsFiles) -> Result<(), SourceError> {
         let export = Export::parse(uri, tls)?;
         let mut connection = export.connect().map_err(|error| SourceError::new(uri, error))?;
-        self.check_size(connection.size_bytes()).map_err(|why| SourceError::new(uri, why))?;
+        check_size(self.bytes, connection.size_bytes()).map_err(|why| SourceError::new(uri, why))?;
         let ranges = connection.data_ranges().map_err(|error| SourceError::new(uri, error))?;
         let mut data: Vec<(u64, u64)> = Vec::new();
         for range in ranges {

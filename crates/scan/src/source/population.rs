@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +58,13 @@ pub struct Extent {
     pub before: u64,
 }
 
+/// A range of blocks of whose items only a sample is known: those that random blocks of the range have hit.
+pub(crate) struct Thinned {
+    pub(crate) blocks: Range<u64>,
+    /// Blocks of the items that were hit. Each is to be used for one draw of a block within it.
+    pub(crate) draws: Vec<Range<u64>>,
+}
+
 /// Items skipped on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
@@ -90,6 +98,10 @@ pub struct Population {
     pub(crate) groups: Vec<String>,
     pub(crate) exports: Vec<Box<dyn Export>>,
     pub(crate) buckets: Vec<Arc<dyn Bucket>>,
+    /// Ranges of blocks with items that are not in `items`.
+    pub(crate) thinned: Vec<Thinned>,
+    /// Number of items that are not in `items`.
+    pub(crate) not_kept_count: u64,
     pub(crate) blocks: u64,
     pub(crate) hole_blocks: u64,
     pub(crate) bytes: u64,
@@ -109,6 +121,17 @@ pub(crate) struct Troubles {
     pub(crate) changed: BTreeMap<u32, String>,
 }
 
+/// Checks the size that a server claims for another item, beside the bytes that there are.
+///
+/// # Errors
+/// If no source can be that large.
+pub(crate) fn check_size(before: u64, bytes: u64) -> Result<(), &'static str> {
+    match before.checked_add(bytes) {
+        Some(bytes) if bytes <= BYTES_MAX => Ok(()),
+        _ => Err("claims to hold more than 1 EiB, which is not believed"),
+    }
+}
+
 impl Population {
     /// Creates an empty population.
     pub fn new() -> Population {
@@ -120,7 +143,7 @@ impl Population {
         self.blocks
     }
 
-    /// Items found.
+    /// Items found. Of a bucket with very many objects, a sample.
     pub fn items(&self) -> &[Item] {
         &self.items
     }
@@ -128,17 +151,6 @@ impl Population {
     /// Names of the groups, in the order of their numbers.
     pub fn groups(&self) -> &[String] {
         &self.groups
-    }
-
-    /// Checks the size that a server claims for another item.
-    ///
-    /// # Errors
-    /// If no source can be that large.
-    pub(crate) fn check_size(&self, bytes: u64) -> Result<(), &'static str> {
-        match self.bytes.checked_add(bytes) {
-            Some(bytes) if bytes <= BYTES_MAX => Ok(()),
-            _ => Err("claims to hold more than 1 EiB, which is not believed"),
-        }
     }
 
     /// Adds an item with its data as (first block, blocks).

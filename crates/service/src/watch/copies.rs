@@ -5,13 +5,20 @@
 //! servers that this one may ask.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use status::{CopyReport, DriveState, shown};
+use status::{CopyReport, DriveState, StatusAnswer, shown};
 
+use crate::client::exchange::ask_all;
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::servers::ask_status;
 use crate::error::ServiceError;
 use crate::paths::same_file;
+
+/// Most sockets asked at a look.
+const SOCKETS_MAX: usize = 64;
+/// Time after which no further socket is asked at a look. Those already asked have time limits of their own.
+const LOOK_TIME: Duration = Duration::from_secs(30);
 
 /// Looks for copies of a drive periodically.
 pub(crate) struct Copies {
@@ -20,11 +27,13 @@ pub(crate) struct Copies {
     /// Sockets at the last look, if all of them answered.
     sockets: Vec<PathBuf>,
     found: Vec<CopyReport>,
+    /// Whether the log has that there are more sockets than are asked.
+    told_of_more: bool,
 }
 
 impl Copies {
     pub(crate) fn new(path: PathBuf, id: String) -> Copies {
-        Copies { path, id, sockets: Vec::new(), found: Vec::new() }
+        Copies { path, id, sockets: Vec::new(), found: Vec::new(), told_of_more: false }
     }
 
     /// Returns the copies that are being served, and logs those that appeared and disappeared. Asks servers, which
@@ -35,20 +44,18 @@ impl Copies {
         if sockets == self.sockets && self.found.is_empty() {
             return Vec::new();
         }
-        let mut found: Vec<CopyReport> = Vec::new();
-        let answers: Vec<_> = sockets.iter().map(|socket| ask_status(socket)).collect();
+        let since = Instant::now();
+        let answers = ask_all(&sockets, |socket, _| {
+            let in_time = since.elapsed() < LOOK_TIME;
+            in_time.then(|| ask_status(socket).map(|answer| self.copies_in(answer)))
+        });
         // Those of a server that this one may not ask (any more) stay as they are.
         let may_not_ask =
-            answers.iter().filter_map(|answer| answer.as_ref().err()).any(ServiceError::is_denied);
-        let answers: Vec<_> = answers.into_iter().flatten().collect();
-        let all_answered = answers.len() == sockets.len();
-        for drive in answers.into_iter().flat_map(|answer| answer.drives) {
-            let other = drive.uuid == self.id
-                && drive.state != DriveState::Down
-                && drive.path != self.path
-                && !same_file(&drive.path, &self.path);
-            let copy = CopyReport { path: drive.path, pid: drive.server.map_or(0, |server| server.pid) };
-            if other && !found.contains(&copy) {
+            answers.iter().flatten().any(|answer| answer.as_ref().is_err_and(ServiceError::is_denied));
+        let all_answered = answers.iter().all(|answer| matches!(answer, Some(Ok(_))));
+        let mut found: Vec<CopyReport> = Vec::new();
+        for copy in answers.into_iter().flatten().flatten().flatten() {
+            if !found.contains(&copy) {
                 found.push(copy);
             }
         }
@@ -77,8 +84,22 @@ impl Copies {
         found
     }
 
-    /// Returns the sockets of servers that have a drive with this id.
-    fn sockets(&self) -> Vec<PathBuf> {
+    /// Returns the copies among the drives of a server.
+    fn copies_in(&self, answer: StatusAnswer) -> Vec<CopyReport> {
+        let drives = answer.drives.into_iter();
+        let copies = drives.filter(|drive| {
+            drive.uuid == self.id
+                && drive.state != DriveState::Down
+                && drive.path != self.path
+                && !same_file(&drive.path, &self.path)
+        });
+        copies
+            .map(|drive| CopyReport { path: drive.path, pid: drive.server.map_or(0, |server| server.pid) })
+            .collect()
+    }
+
+    /// Returns the sockets of servers that have a drive with this id, up to [`SOCKETS_MAX`].
+    fn sockets(&mut self) -> Vec<PathBuf> {
         let ours = |socket: &Path| {
             let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.starts_with(&self.id) && name.ends_with(".sock")
@@ -91,6 +112,15 @@ impl Copies {
             .filter(|socket| ours(socket))
             .collect();
         sockets.sort();
+        if sockets.len() > SOCKETS_MAX && !self.told_of_more {
+            self.told_of_more = true;
+            tracing::warn!(
+                drive = %shown(&self.path),
+                sockets = sockets.len(),
+                "very many admin sockets have the id of this drive: only the first {SOCKETS_MAX} are asked for copies"
+            );
+        }
+        sockets.truncate(SOCKETS_MAX);
         sockets
     }
 }

@@ -30,10 +30,7 @@ impl Daemon {
         self.keep_what_needs_a_restart(&mut config);
         config.check_clients().context("as long as the server is not restarted")?;
         let addresses = addresses(&config)?;
-        // Addresses that are already bound too: the client CA may be gone.
-        for address in &addresses {
-            nbd::Listener::check(address, &nbd)?;
-        }
+        self.endpoints.check_open(&addresses, &nbd)?;
         let bound = self.endpoints.bind(&addresses, &nbd)?;
         // Drives that stay accept clients at their new addresses immediately.
         let mut wanted = Vec::new();

@@ -46,7 +46,9 @@ uninstall:
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/sysusers.d/pumice.conf
 	rm -rf $(place)/share/doc/pumice
 
-# A tarball with the static program, a Debian package, a list of libraries, in target/dist.
+# A tarball with the static program, a Debian package, a list of libraries, in target/dist. Programs are optimised across
+# libraries (LTO), which takes longer than `make build`.
+dist: export CARGO_PROFILE_RELEASE_LTO = thin
 dist: dist-deps build static
 	scripts/dist.sh
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drive::{CheckOptions, Drive, OpenOptions};
-use layout::{Checkpoint, Geometry, PackHeader, Superblock};
+use layout::{Checkpoint, Geometry, PackHeader, RecordHeader, RecordKind, Superblock};
 use media::Media;
 
 use super::common::{run, spawner};
@@ -54,6 +54,40 @@ struct Base {
     checkpoints: Vec<(u64, usize)>,
     /// Packs: offset and length.
     packs: Vec<(u64, usize)>,
+    /// Entries in nodes and overlays of the map.
+    entries: Vec<EntryPlace>,
+}
+
+/// Place of a map entry in a pack.
+#[derive(Clone, Copy)]
+struct EntryPlace {
+    pack: (u64, usize),
+    /// Bytes from the beginning of the pack.
+    at: usize,
+    /// Bytes from this entry to the next one. In runs of 12 bytes the two bytes before an entry count its blocks.
+    stride: usize,
+}
+
+/// Returns the entries in the nodes and overlays of a pack.
+fn entries_of(pack: (u64, usize), bytes: &[u8]) -> Vec<EntryPlace> {
+    let mut entries = Vec::new();
+    let Ok(header) = PackHeader::decode(bytes) else { return entries };
+    let _ = layout::pack::walk_records(&bytes[..header.used as usize], header.records, |at, raw| {
+        let record = RecordHeader::decode(raw)?;
+        // Bytes of an item, and of what comes before the entry in it.
+        let (stride, before) = match (record.kind, record.codec) {
+            (RecordKind::Node, 0) => (8, 0),
+            (RecordKind::Node, 1) | (RecordKind::Overlay, 0) => (10, 2),
+            (RecordKind::Node | RecordKind::Overlay, 2) => (12, 4),
+            _ => return Ok(()),
+        };
+        let first = at as usize + layout::record::RECORD_HEADER_BYTES;
+        let items = usize::from(record.payload_len) / stride;
+        let places = (0..items).map(|item| first + item * stride + before);
+        entries.extend(places.map(|at| EntryPlace { pack, at, stride }));
+        Ok(())
+    });
+    entries
 }
 
 thread_local! {
@@ -81,7 +115,9 @@ impl Base {
             let header = PackHeader::decode(&image[at..]).ok()?;
             Some((at as u64, header.len as usize))
         });
-        Base { pages, checkpoints, packs: packs.collect(), superblock, image: Arc::new(image) }
+        let packs: Vec<(u64, usize)> = packs.collect();
+        let entries = packs.iter().flat_map(|pack| entries_of(*pack, &image[pack.0 as usize..][..pack.1]));
+        Base { pages, checkpoints, entries: entries.collect(), packs, superblock, image: Arc::new(image) }
     }
 }
 
@@ -106,7 +142,8 @@ fn chosen<T: Copy>(list: &[T], number: u32) -> Option<T> {
     list.get(number as usize % list.len().max(1)).copied()
 }
 
-/// Makes one change: to any page as it is, or to a structure whose checksums are made right again.
+/// Makes one change: to any page as it is, to a structure whose checksums are made right again, or to an entry of the map,
+/// which becomes that of another block, a longer run or slightly another.
 fn change(media: &Sparse, base: &Base, bytes: &[u8; CHANGE_BYTES]) {
     let what = bytes[0];
     let place = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
@@ -159,6 +196,23 @@ fn change(media: &Sparse, base: &Base, bytes: &[u8; CHANGE_BYTES]) {
             put(&mut bytes, at(len));
             seal::checkpoint(&mut bytes);
             write(media, offset, &bytes);
+        }
+        6 => {
+            let (Some(from), Some(to)) = (chosen(&base.entries, place), chosen(&base.entries, place >> 16))
+            else {
+                return;
+            };
+            let source = read(media, from.pack.0, from.pack.1);
+            let mut bytes = read(media, to.pack.0, to.pack.1);
+            let neighbour = (to.at + to.stride).min(bytes.len() - 8);
+            match value[0] % 4 {
+                0 => bytes[to.at..to.at + 8].copy_from_slice(&source[from.at..from.at + 8]),
+                1 => bytes.copy_within(neighbour..neighbour + 8, to.at),
+                2 if to.stride == 12 => bytes[to.at - 2..to.at].copy_from_slice(&value[1..3]),
+                _ => bytes[to.at + usize::from(value[1] % 8)] ^= 1 << (value[2] % 8),
+            }
+            seal::pack(&mut bytes);
+            write(media, to.pack.0, &bytes);
         }
         _ => {
             let Some((offset, len)) = chosen(&base.packs, place) else { return };

@@ -1,7 +1,8 @@
 //! Why a request failed.
 
+use std::io;
+
 use crate::read_only::ReadOnly;
-use crate::state::full_backing::lacks_room;
 
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -53,4 +54,9 @@ impl Error {
     pub(crate) fn io(doing: &str, position: u64, error: &std::io::Error) -> Error {
         Error::Io(format!("{doing} at byte {position:#x} of the backing: {error}"))
     }
+}
+
+/// Returns whether a write failed because the backing has no room.
+pub(crate) fn lacks_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

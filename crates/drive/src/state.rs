@@ -20,6 +20,7 @@ pub(crate) mod policy;
 pub(crate) mod recipe;
 pub(crate) mod recovered;
 pub(crate) mod rows;
+pub(crate) mod rules;
 pub(crate) mod sample;
 pub(crate) mod segment_set;
 pub(crate) mod segment_table;

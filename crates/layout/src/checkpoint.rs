@@ -3,9 +3,10 @@
 use crate::bytes::{put, u32_at, u64_at};
 use crate::entry::CLASSES;
 use crate::geometry::Geometry;
+pub use crate::limits::{COUNT_MAX, SEQUENCE_LIMIT};
 use crate::pack::HEADS;
 use crate::page::PageKind;
-use crate::table::{TableReader, encode_page, table_crc, table_pages};
+use crate::table::{self, TableReader, encode_page, table_crc, table_pages};
 use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
 
 const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };
@@ -15,12 +16,8 @@ const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
 const SUPERBLOCK_UPDATE_AT: usize = 544;
-/// Sequence numbers are below this: counting on from one that was read never overflows.
-pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 /// No drive's log comes as far.
 const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
-/// As far as counters are taken over: whoever counts on for a drive's life need not look.
-pub const COUNT_MAX: u64 = 1 << 60;
 /// Nor does a drive hold as many blocks or units.
 const HELD_MAX: u64 = 1 << 51;
 
@@ -198,7 +195,7 @@ pub struct CheckpointSummary {
 impl Checkpoint {
     /// Bytes of the encoded checkpoint for so many segments: whole pages.
     pub fn encoded_len(segments: usize) -> usize {
-        (1 + table_pages(segments)) * PAGE_BYTES
+        table::with_header_bytes(segments)
     }
 
     /// Writes header page and table into `out` (of [`Checkpoint::encoded_len`] bytes).

@@ -1,7 +1,8 @@
 //! Places of the fixed structures and of the segments.
 
-use crate::superblock::SUPERBLOCK_COPIES;
-use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, DecodeError, Entry};
+use crate::limits::SUPERBLOCK_COPIES;
+use crate::table::with_header_bytes;
+use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry};
 
 /// Offset of the first checkpoint area, in bytes.
 const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
@@ -72,7 +73,7 @@ impl Geometry {
 
     /// Bytes of one checkpoint area: header page and table.
     pub fn checkpoint_area_bytes(&self) -> u64 {
-        Checkpoint::encoded_len(self.max_segments as usize) as u64
+        with_header_bytes(self.max_segments as usize) as u64
     }
 
     /// Returns the offset of a checkpoint area: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.

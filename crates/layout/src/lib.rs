@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod checkpoint;
 pub mod entry;
 pub mod geometry;
+mod limits;
 pub mod node;
 pub mod pack;
 mod page;

@@ -1,8 +1,8 @@
 //! Packs: the unit of writing. A header, records, padding to 4 KiB.
 
 use crate::bytes::{put, u32_at, u64_at};
-use crate::checkpoint::SEQUENCE_LIMIT;
 use crate::geometry::MAX_SEGMENT_BYTES;
+use crate::limits::SEQUENCE_LIMIT;
 use crate::record::{RECORD_HEADER_BYTES, Record, RecordHeader, decode_record, place_mask};
 use crate::{DecodeError, PAGE_BYTES};
 

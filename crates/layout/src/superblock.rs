@@ -1,13 +1,13 @@
 //! The superblock: what the drive is. Two copies, rewritten one after the other.
 
 use crate::bytes::{put, u32_at, u64_at};
-use crate::checkpoint::COUNT_MAX;
+
 use crate::geometry::{Geometry, validate_capacity};
+use crate::limits::COUNT_MAX;
+pub use crate::limits::SUPERBLOCK_COPIES;
 use crate::page::PageKind;
 use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES};
 
-/// Copies of the superblock on a drive.
-pub const SUPERBLOCK_COPIES: usize = 2;
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
 const PAGE: PageKind = PageKind { what: WHAT, magic: MAGIC, crc_at: 12 };

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use crate::bytes::{put, u32_at, u64_at};
-use crate::checkpoint::SEQUENCE_LIMIT;
+use crate::limits::SEQUENCE_LIMIT;
 use crate::{DecodeError, PAGE_BYTES, Rows};
 
 /// Bytes of a segment's row.
@@ -103,6 +103,11 @@ impl SegmentRow {
         }
         Ok(row)
     }
+}
+
+/// Bytes of a table of `segments` rows, and of the header page before it.
+pub(crate) fn with_header_bytes(segments: usize) -> usize {
+    (1 + table_pages(segments)) * PAGE_BYTES
 }
 
 /// Number of pages of a table of `rows` rows.

@@ -46,6 +46,7 @@
 mod branch;
 mod cache;
 mod damage;
+mod fate;
 mod faults;
 mod held;
 mod rng;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use crate::audit::Short;
+use crate::short::Short;
 
 /// Prefix of a fingerprint.
 const SHA256: &str = "sha256:";

@@ -102,6 +102,7 @@ pub mod request;
 mod resources;
 mod server;
 mod sessions;
+mod short;
 mod shutdown;
 mod slots;
 mod sync;

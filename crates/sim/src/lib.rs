@@ -30,6 +30,7 @@ pub mod ledger;
 mod log_numbers;
 pub mod oracle;
 pub mod panics;
+mod requests;
 pub mod rounds;
 pub mod seed;
 pub mod served;

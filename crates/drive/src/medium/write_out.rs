@@ -4,10 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use media::{IoBuf, Media};
 
-use crate::error::Error;
+use crate::error::{Error, lacks_room};
 use crate::shared::Shared;
 use crate::state::core::Core;
-use crate::state::full_backing::lacks_room;
 use crate::state::log::SealedPack;
 use crate::state::segments::State;
 

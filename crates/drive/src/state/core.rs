@@ -18,6 +18,7 @@ use crate::state::lost::Lost;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
 use crate::state::node::Slot;
+use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments};
 use crate::state::table::Table;
 
@@ -113,11 +114,6 @@ pub(crate) struct Core {
     pub(crate) notes: Vec<String>,
     pub(crate) recovered: crate::state::recovered::Recovered,
     pub(crate) planted: Planted,
-}
-
-/// Returns the first rule that does not hold.
-pub(crate) fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
-    rules.iter().find(|(holds, _)| !holds).map(|(_, what)| *what)
 }
 
 impl Core {

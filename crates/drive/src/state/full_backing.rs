@@ -5,17 +5,10 @@
 //! refused, so that what waits stays bounded, and nothing new is durable. Requests that wait for durability fail
 //! after a while for lack of room.
 
-use std::io::{Error, ErrorKind};
-
 use crate::state::log::SealedPack;
 
 /// Ticks between two attempts to write again.
 const RETRY_TICKS: u64 = 16;
-
-/// Returns whether a write failed because the backing has no room.
-pub(crate) fn lacks_room(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-}
 
 /// Packs that wait for room on the backing.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
 use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
-use crate::state::core::first_broken;
+use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments, State};
 
 /// Smallest first part of a batch that is divided between two segments.

@@ -13,8 +13,8 @@ use layout::{Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 use rustc_hash::FxHashMap;
 use space::{ancestors_bytes, leaves_max, upper_nodes};
 
-use crate::state::core::first_broken;
 use crate::state::node::{Base, Form, Node, Slot};
+use crate::state::rules::first_broken;
 
 /// The newest nodes stay, whatever the budget is: to make progress, requests need all nodes of a path at once.
 const NEWEST_KEPT: u64 = 64;

@@ -12,9 +12,9 @@ use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
 pub(crate) use crate::state::claims::{Claim, Gain};
-use crate::state::core::first_broken;
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
+use crate::state::rules::first_broken;
 use crate::state::sample::Random;
 use crate::state::segment_set::SegmentSet;
 use crate::state::segment_table::SegmentTable;
@@ -362,8 +362,9 @@ impl Segments {
     pub(crate) fn release(&mut self, entry: Entry, packable: u32) {
         let (segment, units) = (self.of(entry), entry.units());
         if self.get(segment).live_units < units {
-            debug_assert!(false, "segment {segment} holds less than what dies in it");
-            // The count was wrong before, so something else may live there uncounted. The segment is never freed.
+            // The count was wrong before, as in an image that no correct drive wrote. Something else may live there
+            // uncounted, so the segment is never freed.
+            tracing::debug!(segment, ?entry, "holds less than what dies in it");
             self.set_aside(segment, State::Damaged);
         }
         let row = self.row_mut(segment);

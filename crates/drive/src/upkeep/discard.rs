@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use media::Media;
 
+use crate::error::lacks_room;
 use crate::shared::Shared;
-use crate::state::full_backing::lacks_room;
 
 impl<M: Media> Shared<M> {
     /// Discards the space of one freed segment, in the background and to completion: until then the segment must not

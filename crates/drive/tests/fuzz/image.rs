@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drive::{CheckOptions, Drive, OpenOptions};
+use drive::{CheckOptions, Drive, Error, OpenOptions};
 use layout::{Checkpoint, Geometry, PackHeader, RecordHeader, RecordKind, Superblock};
 use media::Media;
 
@@ -224,11 +224,11 @@ fn change(media: &Sparse, base: &Base, bytes: &[u8; CHANGE_BYTES]) {
     }
 }
 
-/// Bit 7 of the first byte accepts damage.
+/// Bit 7 of the first byte accepts damage. With bit 6 the drive is then opened for writing, too.
 pub(crate) fn target(data: &[u8]) {
     let Some((first, changes)) = data.split_first() else { return };
     BASES.with(|bases| {
-        let base = &bases[usize::from(first & 0x7f) % bases.len()];
+        let base = &bases[usize::from(first & 0x3f) % bases.len()];
         let media = Arc::new(Sparse::new(BACKING_BYTES, base.image.clone()));
         for bytes in changes.as_chunks::<CHANGE_BYTES>().0.iter().take(CHANGES_MAX) {
             change(&media, base, bytes);
@@ -237,6 +237,9 @@ pub(crate) fn target(data: &[u8]) {
         use_it(&media, first & 0x80 != 0);
         if let Some(grown) = watch.as_ref().map(Watch::grown_bytes) {
             assert!(grown <= MEMORY_BYTES_MAX, "{grown} bytes of memory");
+        }
+        if first & 0x40 != 0 {
+            let _ = change_it(&media);
         }
         assert!(base.superblock.geometry.segments() > 0 && media.size_bytes() == BACKING_BYTES);
     });
@@ -269,4 +272,35 @@ fn use_it(media: &Arc<Sparse>, accept_damage: bool) {
     }
     let _ = run(drive.close());
     assert_eq!(media.written_bytes(), written_bytes, "opened read-only");
+}
+
+/// Opens for writing, and changes what there is. Any error is acceptable.
+fn change_it(media: &Arc<Sparse>) -> Result<(), Error> {
+    for entropy in 1..3 {
+        let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
+        let capacity = drive.status().logical_capacity_bytes;
+        let data: Vec<u8> = (0..64 << 10).map(|n: u32| (n / 300 ^ n / 7) as u8).collect();
+        for offset in [0, 5 * 4096, 1 << 20, 2 << 20] {
+            if offset + data.len() as u64 <= capacity {
+                run(drive.write(offset, &data, false))?;
+                run(drive.read(offset, &mut vec![0; data.len()]))?;
+                run(drive.trim(offset + 4096, 3 * 4096, false))?;
+            }
+        }
+        run(drive.flush())?;
+        run(drive.write_zeroes(0, capacity.min(1 << 20), true, false))?;
+        for _ in 0..8 {
+            if !run(drive.clean())? {
+                break;
+            }
+        }
+        run(drive.trim(0, capacity.min(64 << 20), true))?;
+        run(drive.checkpoint())?;
+        for _ in 0..8 {
+            drive.tick();
+            run(drive.maintain())?;
+        }
+        run(drive.close())?;
+    }
+    Ok(())
 }

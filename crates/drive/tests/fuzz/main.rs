@@ -17,7 +17,7 @@ mod sparse;
 fn inputs() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
     for number in 0..image::IMAGES_COUNT {
-        for accept in [0, 0x80] {
+        for accept in [0, 0x40, 0x80] {
             inputs.push(vec![number | accept]);
             for what in 0..8_u8 {
                 let place = u32::from(number).wrapping_mul(0x9e37_79b9) ^ u32::from(what) << 20;

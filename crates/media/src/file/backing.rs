@@ -13,6 +13,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::below::Below;
+use super::interrupted::retry_interrupted;
 use crate::IoBuf;
 
 /// An open backing. Its lock ends with the last reference, so every operation in flight holds one.
@@ -80,16 +81,6 @@ impl Backing {
                 Err(unsupported())
             }
             other => Ok(other?),
-        }
-    }
-}
-
-/// Repeats a system call as long as a signal interrupts it.
-pub(super) fn retry_interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
         }
     }
 }

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::backing::retry_interrupted;
 use super::error::MediaError;
+use super::interrupted::retry_interrupted;
 use super::lock::{Span, lock};
 
 /// Longest chain of loop devices that is followed.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::backing::retry_interrupted;
+use super::interrupted::retry_interrupted;
 
 /// Number and interval of retries of a busy lock on a block device. `udev` briefly locks a device to probe
 /// it, whenever a writer closes it.

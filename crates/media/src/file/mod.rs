@@ -3,6 +3,7 @@
 mod backing;
 mod below;
 mod error;
+mod interrupted;
 mod lock;
 mod open;
 mod plain;

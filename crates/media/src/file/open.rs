@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::backing::{Backing, block_size_bytes, retry_interrupted};
+use super::backing::{Backing, block_size_bytes};
 use super::below::{self, Below};
 use super::error::MediaError;
+use super::interrupted::retry_interrupted;
 use super::lock::{Span, lock};
 use crate::{IoBuf, PAGE_BYTES};
 

@@ -2,21 +2,13 @@
 
 use std::sync::Arc;
 
+use super::fate::Fate;
 use super::state::{Content, Durable, Page, State};
 use super::{TEAR_BYTES, VOUCH_SYNCS};
 use crate::PAGE_BYTES;
 
 /// Most pages that accept no writes.
 const BAD_PAGES_MAX: usize = 6;
-
-/// Fate of a write that nothing made durable.
-#[derive(Clone, Copy)]
-pub(super) enum Fate {
-    Whole,
-    Lost,
-    /// Each sector is new with a probability of this number in 8.
-    Torn(u64),
-}
 
 impl State {
     /// Decides the fate of each write that no sync covers, in the order of completion.

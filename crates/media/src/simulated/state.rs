@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::damage::Fate;
+use super::fate::Fate;
 use super::{Faults, MediaCounts, SimCache, SimOrder, SimRng, TEAR_BYTES};
 use crate::{IoBuf, PAGE_BYTES};
 

@@ -269,5 +269,28 @@ mod tests {
         assert!(!same("::ffff:192.0.2.1", "::ffff:192.0.2.2"));
         assert!(!same("192.0.2.1", "192.0.2.2"));
         assert_eq!(Peer::User(7).counted(), Peer::User(7));
+        // All machines of a link have this network.
+        assert!(!same("fe80::1", "fe80::2"));
+        assert!(!same("febf:ffff::1", "febf:ffff::2") && same("fec0::1", "fec0::2"));
+        // A translator's clients.
+        assert!(same("64:ff9b::192.0.2.1", "192.0.2.1"));
+        assert!(!same("64:ff9b::192.0.2.1", "64:ff9b::192.0.2.2"));
+        assert!(same("64:ff9b:0:0:1::1", "64:ff9b:0:0:2::1"), "another prefix");
+    }
+
+    #[test]
+    fn messages_name_what_is_counted() {
+        let shown = |text: &str| {
+            let peer = Peer::Address(text.parse().expect("an address"));
+            ConnectionError::TooManyOfPeer(peer).to_string()
+        };
+        for (address, named) in [
+            ("2001:db8:1:2::5", "2001:db8:1:2::/64 has"),
+            ("fe80::1", "fe80::1 has"),
+            ("64:ff9b::192.0.2.1", "192.0.2.1 has"),
+            ("::ffff:192.0.2.1", "192.0.2.1 has"),
+        ] {
+            assert!(shown(address).starts_with(named), "{}", shown(address));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::peer::Peer;
+use crate::peer::{Counted, Peer};
 use crate::request::BadMagic;
 
 /// Reason why a connection was closed. The other connections and the device are not affected.
@@ -13,7 +13,7 @@ pub enum ConnectionError {
     #[error("there are as many connections as max-connections allows: raise it, or close some")]
     TooManyConnections,
     /// The limit of connections of one peer is reached.
-    #[error("{0} has as many connections as max-connections-per-peer allows: raise it, or close some")]
+    #[error("{} has as many connections as max-connections-per-peer allows: raise it, or close some", Counted(*.0))]
     TooManyOfPeer(Peer),
     /// Another client took the place of this one.
     #[error("closed in the handshake to make room for another client")]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,9 +56,13 @@ impl TlsError {
     }
 }
 
-/// Reads a PEM file or a pipe, up to a limit.
+/// Reads a PEM file or a pipe, up to a limit. Nothing else is opened: who may write to a device or a socket is unknown.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
+        let kind = std::fs::metadata(path)?.file_type();
+        if !(kind.is_file() || kind.is_fifo()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a pipe"));
+        }
         let mut bytes = Vec::new();
         File::open(path)?.take(PEM_MAX_BYTES + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > PEM_MAX_BYTES {

@@ -1,6 +1,6 @@
 //! `pumice`: a drive that compresses what is written to it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it talks to people")]
 
 mod account;

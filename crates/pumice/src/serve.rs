@@ -19,7 +19,6 @@ use crate::config::{self, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, 
 use crate::logging;
 use crate::usage::WrongUsage;
 use daemon::Daemon;
-use inherited::Inherited;
 use privileges::Privileges;
 
 #[derive(clap::Args)]
@@ -78,14 +77,14 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let inherited = Inherited::list();
+    inherited::keep_from_programs();
     let Some(source) = Source::find(args.config.as_deref(), args.overrides())? else {
         return Err(anyhow!(WrongUsage(format!(
             "no drive to serve: give a PATH, or write {DEFAULT_PATH} (see --config)"
         ))));
     };
     let config = source.load()?;
-    let mut privileges = Privileges::new(&config.server, inherited)?;
+    let mut privileges = Privileges::new(&config.server)?;
     privileges.restrict_thread(&config)?;
     let ServerOptions { log_format, offload, threads, io, .. } = config.server.options.clone();
     logging::start(log_format.unwrap_or_default().0);

@@ -243,6 +243,11 @@ fn unusable_files_are_named() {
     let file = |name: &str| folder.path().join(name);
     let missing = TlsConfig::from_pem_files(&file("none.pem"), &file("server.key"), None, None);
     assert!(matches!(missing, Err(TlsError::Pem { path, .. }) if path.ends_with("none.pem")));
+    for other in [Path::new("/dev/null"), folder.path()] {
+        let refused = TlsConfig::from_pem_files(other, &file("server.key"), None, None).err();
+        let said = refused.map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains("neither a regular file nor a pipe"), "{}: {said}", other.display());
+    }
     let no_certificate = TlsConfig::from_pem_files(&file("server.key"), &file("server.key"), None, None);
     assert!(matches!(no_certificate, Err(TlsError::NoCertificate { .. })));
     let mismatch = TlsConfig::from_pem_files(&file("server.pem"), &file("client.key"), None, None);

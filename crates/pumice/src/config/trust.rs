@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,9 @@ const READABLE_BY_OTHERS: u32 = 0o004;
 /// In a directory with this bit, users cannot replace files of others.
 const STICKY: u32 = 0o1000;
 
-/// Tags of entries for a named user and a named group in an access control list, and the permission to write.
+/// Tags of entries of an access control list, and the permission to write (`acl(5)`).
 const ACL_USER: u16 = 0x02;
+const ACL_GROUP_OBJ: u16 = 0x04;
 const ACL_GROUP: u16 = 0x08;
 const ACL_WRITE: u16 = 0x02;
 /// Longest access control list that is read, in bytes: the longest value of an attribute.
@@ -28,20 +30,21 @@ const OVERFLOW_USER: u32 = 65534;
 /// Most symbolic links on the way to a file, as in the kernel (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Checks that only root, the user of this process and `other` can change a file or pipe, or replace it, a link to it or a
-/// directory on the way to it. What does not exist or is something else passes: whoever reads it reports that.
+/// Checks that only root, the user of this process and `other` can change a file or pipe, or create or replace it, a link to it
+/// or a directory on the way to it. What nobody else can create passes if it does not exist: whoever reads it reports that.
+/// Contents of something other than a file or a pipe are not checked: whoever reads it must refuse it.
 ///
 /// # Errors
 /// The error names the file or the directory, and who could change it.
 pub(super) fn check_writers(path: &Path, other: Option<u32>) -> Result<()> {
+    check_way(path, other)?;
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
-    if !(metadata.is_file() || metadata.file_type().is_fifo()) {
-        return Ok(());
-    }
-    if let Some(who) = other_writer(path, &metadata, other) {
+    if (metadata.is_file() || metadata.file_type().is_fifo())
+        && let Some(who) = other_writer(path, &metadata, other)
+    {
         bail!("{}: {who}; chown it to root, or chmod go-w", shown(path));
     }
-    check_way(path, other)
+    Ok(())
 }
 
 /// Checks all directories and links on the way to a file, from the root directory on.
@@ -52,6 +55,8 @@ fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
     // Names that are still to be walked, the last one first.
     let mut left = names(&std::path::absolute(path)?);
     let (mut at, mut links) = (PathBuf::new(), 0);
+    // Number of names after the last link in `/proc`.
+    let mut left_after_proc = None;
     while let Some(name) = left.pop() {
         match name.to_str() {
             Some(".") => continue,
@@ -62,8 +67,15 @@ fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
             _ => {}
         }
         let next = at.join(name);
-        // A pipe that a link of `/proc` refers to has no directory.
-        let Ok(metadata) = std::fs::symlink_metadata(&next) else { return Ok(()) };
+        let metadata = match std::fs::symlink_metadata(&next) {
+            Ok(metadata) => metadata,
+            // The target of a link of `/proc` to a pipe or a deleted file only describes it, and the kernel does not walk it.
+            Err(_) if left_after_proc.is_some_and(|after| left.len() >= after) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return check_creators(path, &next, &at, other);
+            }
+            Err(_) => return Ok(()),
+        };
         if metadata.is_symlink() {
             if !is_known(metadata.uid(), other) {
                 bail!("{}: the link {}: {}", shown(path), shown(&next), stranger(metadata.uid()));
@@ -71,6 +83,9 @@ fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
             links += 1;
             if links > LINKS_MAX {
                 return Ok(());
+            }
+            if is_proc(&at) {
+                left_after_proc = Some(left.len());
             }
             // An absolute target begins at the root directory: joining it replaces the path.
             left.extend(names(&std::fs::read_link(&next)?));
@@ -91,6 +106,26 @@ fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
     Ok(())
 }
 
+/// Checks that nobody else can create what is missing in a directory on the way to a file.
+fn check_creators(path: &Path, missing: &Path, directory: &Path, other: Option<u32>) -> Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(directory) else { return Ok(()) };
+    match other_writer(directory, &metadata, other) {
+        // The sticky bit does not keep anybody from creating files.
+        Some(who) => bail!(
+            "{}: {} does not exist, and others can create it: the directory {}: {who}; create it, or name another one",
+            shown(path),
+            shown(missing),
+            shown(directory)
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Whether a directory is one of the kernel's about processes.
+fn is_proc(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
 /// Returns whether users other than the owner and the group can read a file.
 pub(super) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & READABLE_BY_OTHERS != 0)
@@ -105,19 +140,33 @@ pub(super) fn program(command: &str) -> Option<PathBuf> {
 /// Returns who can write to a file or directory, if that is somebody else.
 fn other_writer(path: &Path, metadata: &Metadata, other: Option<u32>) -> Option<String> {
     let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
-    // A group with the number of the owner is that user's own.
-    let group_is_known = group == 0 || group == owner;
     if !is_known(owner, other) {
-        Some(stranger(owner))
-    } else if mode & WRITABLE_BY_OTHERS != 0 {
-        Some(format!("writable by every user (mode {:03o})", mode & 0o777))
-    } else if mode & WRITABLE_BY_GROUP != 0 && !group_is_known {
-        Some(format!("writable by group {group} (mode {:03o})", mode & 0o777))
-    } else if mode & WRITABLE_BY_GROUP != 0 && lists_writers(path) {
-        Some("writable by users or groups of its access control list (getfacl)".to_string())
-    } else {
-        None
+        return Some(stranger(owner));
     }
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return Some(format!("writable by every user (mode {:03o})", mode & 0o777));
+    }
+    // With an access control list, these bits are its mask: the most that any of its entries but those of the owner and of
+    // others grants.
+    if mode & WRITABLE_BY_GROUP == 0 {
+        return None;
+    }
+    // A group with the number of the owner is that user's own.
+    let group_is_known = |group: u32| group == 0 || group == owner;
+    let Some(list) = access_list(path) else {
+        return (!group_is_known(group))
+            .then(|| format!("writable by group {group} (mode {:03o})", mode & 0o777));
+    };
+    let Ok(list) = list else {
+        return Some("its access control list cannot be read (getfacl)".to_string());
+    };
+    let in_list = "of its access control list (getfacl)";
+    list.into_iter().filter(|entry| entry.permissions & ACL_WRITE != 0).find_map(|entry| match entry.tag {
+        ACL_USER if !is_known(entry.id, other) => Some(format!("writable by user {} {in_list}", entry.id)),
+        ACL_GROUP if !group_is_known(entry.id) => Some(format!("writable by group {} {in_list}", entry.id)),
+        ACL_GROUP_OBJ if !group_is_known(group) => Some(format!("writable by group {group} {in_list}")),
+        _ => None,
+    })
 }
 
 fn is_known(owner: u32, other: Option<u32>) -> bool {
@@ -131,25 +180,36 @@ fn stranger(owner: u32) -> String {
     format!("belongs to user {owner}, neither root nor the user of this server")
 }
 
-/// Whether a POSIX access control list lets further users or groups write. The bits of the group are its mask then, the most
-/// that any of its entries but those of the owner and of others grants (`acl(5)`): without the bit of the group for writing,
-/// there is no need to ask.
-fn lists_writers(path: &Path) -> bool {
+/// Entry of an access control list.
+struct Entry {
+    tag: u16,
+    permissions: u16,
+    /// The named user or group.
+    id: u32,
+}
+
+/// Returns the POSIX access control list of a file; `None` if it has none. Not the mask: the mode of the file has it.
+fn access_list(path: &Path) -> Option<Result<Vec<Entry>, Errno>> {
     // The value of the attribute: a version of four bytes, then entries of tag (2 bytes), permissions (2) and number (4), in
     // the order of the lowest byte first (`include/uapi/linux/posix_acl_xattr.h`).
     const HEADER_BYTES: usize = 4;
     const ENTRY_BYTES: usize = 8;
     let mut list = vec![0; ACL_BYTES_MAX];
     match rustix::fs::getxattr(path, "system.posix_acl_access", &mut list[..]) {
-        Ok(bytes) => list[..bytes].get(HEADER_BYTES..).is_some_and(|entries| {
-            entries.chunks_exact(ENTRY_BYTES).any(|entry| {
-                let number = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
-                matches!(number(0), ACL_USER | ACL_GROUP) && number(2) & ACL_WRITE != 0
-            })
-        }),
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => false,
+        Ok(bytes) => {
+            let entries = list[..bytes].get(HEADER_BYTES..).unwrap_or_default().chunks_exact(ENTRY_BYTES);
+            let number = |entry: &[u8], at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+            Some(Ok(entries
+                .map(|entry| Entry {
+                    tag: number(entry, 0),
+                    permissions: number(entry, 2),
+                    id: u32::from(number(entry, 4)) | u32::from(number(entry, 6)) << 16,
+                })
+                .collect()))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => None,
         // It is too long, or cannot be read.
-        Err(_) => true,
+        Err(error) => Some(Err(error)),
     }
 }
 
@@ -203,6 +263,55 @@ mod tests {
                 assert_eq!(check_writers(path, None).is_err(), refused, "{mode:o} {}", path.display());
             }
         }
+    }
+
+    #[test]
+    fn what_others_can_create_is_refused() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("open/a")).expect("directories");
+        std::os::unix::fs::symlink(at("open/absent"), at("link")).expect("a link to nothing");
+        for (mode, refused) in [(0o755, false), (0o777, true), (0o1777, true)] {
+            set_mode(&at("open"), mode);
+            for path in ["open/absent", "open/absent/below", "link", "open/a/../absent"] {
+                let said = check_writers(&at(path), None).err().map(|error| error.to_string());
+                assert_eq!(said.is_some(), refused, "{mode:o} {path}: {said:?}");
+                assert!(said.is_none_or(|said| said.contains("writable by every user")), "{mode:o} {path}");
+            }
+            // The next directory is not writable. Who can write to that above can replace it.
+            assert_eq!(check_writers(&at("open/a/absent"), None).is_err(), mode == 0o777, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn the_way_to_other_kinds_of_files_counts() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        assert!(check_writers(&socket, None).is_ok());
+        set_mode(folder.path(), 0o777);
+        assert!(check_writers(&socket, None).is_err());
+    }
+
+    #[test]
+    fn descriptors_of_this_process_have_no_directory() {
+        use std::os::fd::AsRawFd as _;
+        let folder = tempfile::tempdir().expect("a directory");
+        set_mode(folder.path(), 0o1777);
+        let path = folder.path().join("file");
+        let deleted = fs::File::create(&path).expect("a file");
+        fs::remove_file(&path).expect("deleted");
+        let (reader, _writer) = std::io::pipe().expect("a pipe");
+        for number in [deleted.as_raw_fd(), reader.as_raw_fd()] {
+            for path in [format!("/proc/self/fd/{number}"), format!("/dev/fd/{number}")] {
+                let checked = check_writers(Path::new(&path), None);
+                assert!(checked.is_ok(), "{path}: {checked:?}");
+            }
+        }
+        // A link of `/proc` to a directory in which anyone may create the file.
+        let directory = fs::File::open(folder.path()).expect("a directory");
+        let below = format!("/proc/self/fd/{}/absent", directory.as_raw_fd());
+        assert!(check_writers(Path::new(&below), None).is_err());
     }
 
     #[test]
@@ -274,30 +383,50 @@ mod tests {
         let folder = tempfile::tempdir().expect("a directory");
         let file = folder.path().join("file");
         fs::write(&file, "text").expect("a file");
-        // Owner, named user, group, mask, others: tag, permissions, number.
-        let set = |user: u16, mask: u16| {
-            let entries =
-                [(0x01, 6, u32::MAX), (0x02, user, 1234), (0x04, 4, u32::MAX), (0x10, mask, u32::MAX)];
+        // Owner, a named user, group, a named group, mask, others: tag, permissions, number.
+        let set = |user: (u16, u32), own_group: u16, group: (u16, u32), mask: u16| {
+            let none = u32::MAX;
             let mut list = 2_u32.to_le_bytes().to_vec();
-            for (tag, permissions, number) in entries.into_iter().chain([(0x20_u16, 4_u16, u32::MAX)]) {
+            for (tag, permissions, number) in [
+                (0x01, 6, none),
+                (0x02, user.0, user.1),
+                (0x04, own_group, none),
+                (0x08, group.0, group.1),
+                (0x10, mask, none),
+                (0x20_u16, 4_u16, none),
+            ] {
                 list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
                 list.extend(number.to_le_bytes());
             }
             rustix::fs::setxattr(&file, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty())
         };
-        if let Err(error) = set(6, 6) {
+        let (stranger, ours) = (123_456, rustix::process::geteuid().as_raw());
+        if let Err(error) = set((6, stranger), 4, (4, stranger), 6) {
             println!("skipped: no access control lists here: {error}");
             return;
         }
-        let said = check_writers(&file, None).expect_err("refused").to_string();
-        assert!(said.contains("access control list"), "{said}");
+        let said = |server: Option<u32>| check_writers(&file, server).err().map(|error| error.to_string());
+        assert!(said(None).is_some_and(|said| said.contains("user 123456 of its access control list")));
+        assert_eq!(said(Some(stranger)), None, "the user of the server");
         // The mask takes the permission away, and shows as the bits of the group.
-        set(6, 4).expect("set");
+        set((6, stranger), 6, (6, stranger), 4).expect("set");
         assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o644);
-        assert!(check_writers(&file, None).is_ok());
-        set(4, 6).expect("set");
+        assert_eq!(said(None), None);
+        set((4, stranger), 4, (4, stranger), 6).expect("set");
         assert_eq!(fs::metadata(&file).expect("a file").mode() & 0o777, 0o664);
-        assert!(check_writers(&file, None).is_ok());
+        assert_eq!(said(None), None);
+        set((6, ours), 4, (6, ours), 6).expect("set");
+        assert_eq!(said(None), None, "the owner, and that user's own group");
+        set((4, stranger), 4, (6, stranger), 6).expect("set");
+        assert!(said(None).is_some_and(|said| said.contains("group 123456 of its access control list")));
+        // The group of the file is not the mask.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(0), Some(1234)).expect("chown");
+            set((6, 0), 4, (4, stranger), 6).expect("set");
+            assert_eq!(said(None), None);
+            set((4, 0), 6, (4, stranger), 6).expect("set");
+            assert!(said(None).is_some_and(|said| said.contains("group 1234 of its access control list")));
+        }
     }
 
     #[test]

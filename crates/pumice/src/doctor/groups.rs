@@ -1,5 +1,6 @@
 //! Limits of the control groups (version 1 and 2) of a process.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use service::{Mount, mounts};
@@ -19,7 +20,10 @@ pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
 }
 
 /// Directories of units, from the most important one on (`systemd.unit(5)`).
-const UNITS: [&str; 5] = [
+const UNITS: [&str; 7] = [
+    // Those of `systemctl set-property`.
+    "etc/systemd/system.control",
+    "run/systemd/system.control",
     "etc/systemd/system",
     "run/systemd/system",
     "usr/local/lib/systemd/system",
@@ -29,19 +33,26 @@ const UNITS: [&str; 5] = [
 /// Unit of the server.
 const UNIT: &str = "pumice.service";
 
-/// Returns the memory limit that systemd will set for the server, in bytes; `None` if there is no unit, or none in bytes.
-pub(super) fn unit_memory_limit_bytes(root: &Root) -> Option<u64> {
+/// Returns the memory limit that systemd will set for the server, in bytes; the inner `None` means that it sets none, or none
+/// in bytes. `None` if there is no unit.
+pub(super) fn unit_memory_limit_bytes(root: &Root) -> Option<Option<u64>> {
     let unit = UNITS.iter().find_map(|directory| root.text(format!("{directory}/{UNIT}")))?;
-    let added = UNITS.iter().rev().flat_map(|directory| {
-        let directory = format!("{directory}/{UNIT}.d");
-        let names = root.names(&directory, |name| name.ends_with(".conf"));
-        names.into_iter().filter_map(move |name| root.text(format!("{directory}/{name}")))
-    });
-    let texts: Vec<String> = std::iter::once(unit).chain(added).collect();
+    // They are read in the order of their names. Of one name, that in the most important directory counts, even if it is empty.
+    let mut added = BTreeMap::new();
+    for directory in UNITS.map(|directory| format!("{directory}/{UNIT}.d")) {
+        for name in root.names(&directory, |name| name.ends_with(".conf")) {
+            let path = format!("{directory}/{name}");
+            added.entry(name).or_insert(path);
+        }
+    }
+    let texts: Vec<String> =
+        std::iter::once(unit).chain(added.values().filter_map(|path| root.text(path))).collect();
     // The last one counts.
-    let limit =
-        texts.iter().flat_map(|text| text.lines()).rev().find_map(|line| line.strip_prefix("MemoryMax="))?;
-    limit.trim().parse::<Size>().ok().map(|size| size.0)
+    let limit = texts.iter().flat_map(|text| text.lines()).rev().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == "MemoryMax").then(|| value.trim())
+    });
+    Some(limit.and_then(|limit| limit.parse::<Size>().ok()).map(|size| size.0))
 }
 
 /// Returns the smallest CPU limit of the groups of a process, in processors; `None` if there is no limit.
@@ -134,7 +145,7 @@ mod tests {
                 "[Service]\n#MemoryMax=1G\nMemoryMax=4G\nUser=pumice\n",
             );
             let (_folder, root) = tree(&[&[own], more].concat());
-            unit_memory_limit_bytes(&root)
+            unit_memory_limit_bytes(&root).expect("a unit")
         };
         assert_eq!(unit(&[]), Some(4 << 30));
         let local = "etc/systemd/system/pumice.service";
@@ -146,5 +157,22 @@ mod tests {
         assert_eq!(unit(&[first, (second, "[Service]\nMemoryMax=infinity\n")]), None);
         let (_folder, root) = tree(&[]);
         assert_eq!(unit_memory_limit_bytes(&root), None);
+        // White space around the sign.
+        assert_eq!(
+            unit(&[("etc/systemd/system/pumice.service.d/a.conf", "MemoryMax = 8G\n")]),
+            Some(8 << 30)
+        );
+        // Names count before directories.
+        let packaged = ("usr/lib/systemd/system/pumice.service.d/b.conf", "MemoryMax=5G\n");
+        assert_eq!(unit(&[packaged, first]), Some(5 << 30));
+        // Of one name, the more important directory counts, even if the file is empty.
+        assert_eq!(unit(&[packaged, (second, "MemoryMax=7G\n")]), Some(7 << 30));
+        assert_eq!(unit(&[packaged, first, (second, "")]), Some(6 << 30));
+        // systemctl set-property.
+        for set in ["etc", "run"]
+            .map(|top| format!("{top}/systemd/system.control/pumice.service.d/50-MemoryMax.conf"))
+        {
+            assert_eq!(unit(&[(&set, "[Service]\nMemoryMax=1073741824\n")]), Some(1 << 30));
+        }
     }
 }

@@ -112,14 +112,13 @@ fn memory(patient: &Patient) -> Finding {
         available += resident_bytes(patient, pid);
     }
     let (process, _) = patient.process();
-    let limit = match (patient.server_pid(), &patient.config) {
-        (Some(_), _) => {
-            memory_limit_bytes(&patient.root, &process).map(|limit| (limit, "server's control group"))
-        }
-        (None, Some(_)) => unit_memory_limit_bytes(&patient.root).map(|limit| (limit, "unit of the server")),
-        (None, None) => {
-            memory_limit_bytes(&patient.root, &process).map(|limit| (limit, "control group of this shell"))
-        }
+    let own = |whose| memory_limit_bytes(&patient.root, &process).map(|limit| (limit, whose));
+    // The unit counts for a server that it will start.
+    let unit = patient.config.as_ref().and_then(|_| unit_memory_limit_bytes(&patient.root));
+    let limit = match (patient.server_pid(), unit) {
+        (Some(_), _) => own("server's control group"),
+        (None, Some(limit)) => limit.map(|limit| (limit, "unit of the server")),
+        (None, None) => own("control group of this shell"),
     };
     if let Some((limit, of)) = limit
         && limit < total

@@ -1,45 +1,43 @@
-//! File descriptors that the parent process left open. A server uses them only if its command line names them, as the
-//! shell does for `--config <(...)`. Commands of `on-event` must not get them.
+//! File descriptors that the parent process left open. They stay open: they may hold a lock (`flock FILE pumice serve`), and
+//! the command line may name them (`--config /dev/fd/8`). Commands of `on-event` and other programs must not get them.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
+
+use rustix::io::{FdFlags, fcntl_setfd};
 
 /// The last of the standard descriptors.
 const STDERR: RawFd = 2;
 /// Flag of a descriptor that programs started from here do not get, as in `/proc/PID/fdinfo`.
 const CLOSE_ON_EXEC: i32 = libc::O_CLOEXEC;
 
-/// Descriptors of the parent, except the standard ones.
-pub(super) struct Inherited(Vec<RawFd>);
-
-impl Inherited {
-    /// Lists the descriptors that are open. Call it before anything opens others. Finds none if there is no `/proc`.
-    pub(super) fn list() -> Inherited {
-        Inherited::list_in(Path::new("/proc/self"))
+/// Keeps descriptors of the parent, except the standard ones, from programs that are started later. Call it before anything
+/// opens others and before there are threads. Does nothing if there is no `/proc`.
+pub(super) fn keep_from_programs() {
+    for number in passed_on(Path::new("/proc/self")) {
+        // SAFETY: the descriptor was open when it was listed, and nothing has closed one since: there is one thread, and the
+        // listing has closed what it opened itself, which has the flag and is not among them.
+        #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        // It fails only for descriptors that are not open.
+        let _ = fcntl_setfd(descriptor, FdFlags::CLOEXEC);
     }
+}
 
-    fn list_in(process: &Path) -> Inherited {
-        let entries = std::fs::read_dir(process.join("fd"));
-        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let numbers = names.filter_map(|name| name.to_str()?.parse().ok()).filter(|number| *number > STDERR);
-        // All that this program opens itself has the flag.
-        let is_passed_on = |number: &RawFd| {
-            let info = std::fs::read_to_string(process.join(format!("fdinfo/{number}"))).unwrap_or_default();
-            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-            flags
-                .and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok())
-                .is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)
-        };
-        Inherited(numbers.filter(is_passed_on).collect())
-    }
-
-    /// Closes them. Call it once everything is open that the command line names.
-    pub(super) fn close(self) {
-        for number in self.0 {
-            // It is closed in any case.
-            let _ = nix::unistd::close(number);
-        }
-    }
+/// Returns the descriptors of a process that programs started from it would get, except the standard ones.
+fn passed_on(process: &Path) -> Vec<RawFd> {
+    let entries = std::fs::read_dir(process.join("fd"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let numbers = names.filter_map(|name| name.to_str()?.parse().ok()).filter(|number| *number > STDERR);
+    // All that this program opens itself has the flag.
+    let is_passed_on = |number: &RawFd| {
+        let info = std::fs::read_to_string(process.join(format!("fdinfo/{number}"))).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        flags
+            .and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok())
+            .is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)
+    };
+    numbers.filter(is_passed_on).collect()
 }
 
 #[cfg(test)]
@@ -59,7 +57,7 @@ mod tests {
             let info = format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t29\n");
             fs::write(process.path().join(format!("fdinfo/{number}")), info).expect("its flags");
         }
-        let mut listed = Inherited::list_in(process.path()).0;
+        let mut listed = passed_on(process.path());
         listed.sort_unstable();
         assert_eq!(listed, [9, 63]);
     }
@@ -67,7 +65,7 @@ mod tests {
     #[test]
     fn what_the_program_opens_itself_is_not_listed() {
         let file = fs::File::open("/dev/null").expect("a file");
-        let listed = Inherited::list().0;
+        let listed = passed_on(Path::new("/proc/self"));
         assert!(!listed.contains(&std::os::fd::AsRawFd::as_raw_fd(&file)), "{listed:?}");
     }
 }

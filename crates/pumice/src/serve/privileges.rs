@@ -4,7 +4,7 @@
 //! | moment | privileges dropped |
 //! | --- | --- |
 //! | before there are threads | no new privileges by set-user-ID programs; writes to files limited to those of the drives (Landlock) |
-//! | once sockets and backings are open | descriptors that the parent process left open; another user than root; system calls filtered (seccomp) |
+//! | once sockets and backings are open | another user than root; system calls filtered (seccomp) |
 
 mod syscalls;
 mod writes;
@@ -21,14 +21,11 @@ use status::shown;
 
 use crate::account::{self, Account};
 use crate::config::{Config, Server};
-use crate::serve::inherited::Inherited;
 
 /// Privileges that a server drops.
 pub(super) struct Privileges {
     /// The user to become; `None` to stay the same.
     account: Option<Account>,
-    /// Descriptors of the parent process, until they are closed.
-    inherited: Option<Inherited>,
     sandbox: bool,
     writes_are_limited: bool,
     are_given_up: bool,
@@ -40,16 +37,10 @@ impl Privileges {
     /// # Errors
     ///
     /// If the user does not exist, or this process cannot become that user.
-    pub(super) fn new(server: &Server, inherited: Inherited) -> Result<Privileges> {
+    pub(super) fn new(server: &Server) -> Result<Privileges> {
         let account = account::choose(server.user())?;
         let sandbox = server.options.sandbox.clone().unwrap_or_default().0;
-        Ok(Privileges {
-            account,
-            inherited: Some(inherited),
-            sandbox,
-            writes_are_limited: false,
-            are_given_up: false,
-        })
+        Ok(Privileges { account, sandbox, writes_are_limited: false, are_given_up: false })
     }
 
     /// Applies the restrictions of a thread, which the threads that it starts inherit. Call it before starting any.
@@ -81,9 +72,6 @@ impl Privileges {
         admin: impl Iterator<Item = &'a AdminSocket>,
         commands: &CommandsHeld,
     ) -> Result<()> {
-        if let Some(inherited) = self.inherited.take() {
-            inherited.close();
-        }
         if let Some(account) = &self.account {
             let backings: Vec<_> = backings.filter_map(|path| Some((path, handle(path)?))).collect();
             if !account.is_shared() {

@@ -339,6 +339,13 @@ fn memory_of_a_configured_server() {
     );
     config("2G", "/srv/other");
     assert_verdict(&check(&drive.path()), "fail", &["4.21 GiB", "request-memory 2.00 GiB", "MemoryMax="]);
+    // Without a unit, the server is started from here.
+    machine.put("proc/self/cgroup", "0::/shell");
+    machine.put("sys/fs/cgroup/shell/memory.max", "3221225472");
+    assert_verdict(&check(&drive.path()), "fail", &["unit of the server has 4.00 GiB"]);
+    std::fs::remove_file(machine.0.path().join("lib/systemd/system/pumice.service")).expect("removed");
+    assert_verdict(&check(&drive.path()), "fail", &["control group of this shell has 3.00 GiB"]);
+    std::fs::remove_file(machine.0.path().join("proc/self/cgroup")).expect("removed");
     // A drive that the configuration does not have is one of another server.
     let other = drive.folder().join("new");
     assert_verdict(&check(&other), "ok", &["a server with this drive", "map cache 128.00 MiB"]);

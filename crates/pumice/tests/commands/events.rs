@@ -150,15 +150,23 @@ fn commands_get_no_descriptors() {
     let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
     let out = drive.file("descriptors");
     let command = format!(r#"set -- /proc/$$/fd/*; echo "$PUMICE_EVENT" "$@" >> {out}"#);
-    // A shell that leaves a descriptor open, and a configuration in another one.
-    let config = format!("[[drive]]\npath = \"{}\"\non-event = {command:?}\n", text(&drive.path()));
-    drive.write_config(&config);
+    // A wrapper that holds a lock by a descriptor, and a configuration in another one.
+    let config = |more: &str| format!("[[drive]]\npath = \"{}\"\n{more}", text(&drive.path()));
+    drive.write_config(&config(&format!("on-event = {command:?}\n")));
+    let lock = drive.file("lock");
     let mut shell = std::process::Command::new("sh");
-    let started = r#"exec 8<"$2" 9</dev/null; exec "$1" serve --config /dev/fd/8"#;
-    shell.args(["-c", started, "sh", env!("CARGO_BIN_EXE_pumice"), &drive.file("pumice.toml")]);
+    let started = r#"exec 8<"$2" 9>"$3"; flock 9; exec "$1" serve --config /dev/fd/8"#;
+    let (program, file) = (env!("CARGO_BIN_EXE_pumice"), drive.file("pumice.toml"));
+    shell.args(["-c", started, "sh", program, &file, &lock]);
     let server = drive.start(shell, 1);
     wait_until("the command", || std::fs::read_to_string(&out).is_ok_and(|text| text.ends_with('\n')));
-    assert!(!std::path::Path::new(&format!("/proc/{}/fd/9", server.pid())).exists(), "closed by the server");
+    let locked = std::fs::File::open(&lock).expect("the lock").try_lock();
+    assert!(
+        matches!(locked, Err(std::fs::TryLockError::WouldBlock)),
+        "the wrapper's lock is held: {locked:?}"
+    );
+    drive.reload(&server, &config("background-cpu = 7\n"));
+    assert!(!drive.log().contains("configuration not taken"), "{}", drive.log());
     assert!(server.stop().success());
     let found = std::fs::read_to_string(out).expect("the command ran");
     for line in found.lines() {

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use layout::BLOCK_BYTES;
+use percent_encoding::percent_decode_str;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -25,9 +26,15 @@ const KEY_BYTES_MAX: usize = 1024;
 /// Longest accepted entity tag, in bytes. Those of S3 have up to 40.
 const TAG_BYTES_MAX: usize = 256;
 /// Number of places of a sample: as many as a scan with the default precision draws, with its repetitions.
-const PLACES: usize = 1 << 16;
+pub(super) const PLACES: usize = 1 << 16;
 /// Changes the seed, so that blocks are not drawn with the same random numbers as their objects.
 const SEED_OF_OBJECTS: u64 = 0x6f62_6a65_6374_7321;
+
+/// Whether S3 allows a key. One that is not UTF-8 is still percent-encoded in the listing, and cannot be read.
+fn is_possible(key: &str) -> bool {
+    let decoded = percent_decode_str(key);
+    key.len() <= KEY_BYTES_MAX || decoded.clone().count() <= KEY_BYTES_MAX && decoded.decode_utf8().is_err()
+}
 
 /// An object that is not empty.
 pub(super) struct Listed {
@@ -97,7 +104,7 @@ impl Objects {
     /// # Errors
     /// If the key or the tag is longer than S3 allows, or there are more objects than can be kept.
     pub(super) fn add(&mut self, key: String, tag: String, bytes: u64) -> Result<(), &'static str> {
-        if key.len() > KEY_BYTES_MAX || tag.len() > TAG_BYTES_MAX {
+        if !is_possible(&key) || tag.len() > TAG_BYTES_MAX {
             return Err("lists an object whose key or entity tag is longer than S3 allows");
         }
         let kept_bytes = OBJECT_BYTES + key.len() + tag.len();
@@ -151,14 +158,16 @@ impl Objects {
 
     /// Returns the objects that were kept, in the order of the listing, each once, and, of a sample, the ranges of blocks
     /// to draw from, one for each place.
-    pub(super) fn into_kept(mut self) -> (Vec<Rc<Listed>>, Option<Vec<Range<u64>>>) {
+    pub(super) fn into_kept(mut self) -> (Vec<Listed>, Option<Vec<Range<u64>>>) {
+        // Nothing else refers to an object that is once in one of the lists.
+        let own = |list: Vec<Rc<Listed>>| list.into_iter().filter_map(Rc::into_inner).collect();
         if self.places.is_empty() {
-            return (self.all, None);
+            return (own(self.all), None);
         }
         let draws = self.places.iter().map(|listed| listed.blocks()).collect();
         self.places.sort_by_key(|listed| listed.before);
         self.places.dedup_by_key(|listed| listed.before);
-        (self.places, Some(draws))
+        (own(self.places), Some(draws))
     }
 
     /// Memory for objects, in bytes.
@@ -207,6 +216,15 @@ mod tests {
         assert!((32 << 20..96 << 20).contains(&most), "{most}");
         let long = Objects::new(1, false).add("k".repeat(1025), String::new(), 1);
         assert!(long.is_err_and(|why| why.contains("longer")));
+    }
+
+    #[test]
+    fn keys_that_are_not_text_are_as_long_as_they_are_encoded() {
+        let added = |key: String| Objects::new(1, false).add(key, String::new(), 1).is_ok();
+        assert!(added("%FF".repeat(1024)));
+        assert!(!added("%FF".repeat(1025)));
+        assert!(!added("%41".repeat(1024)), "it would have been decoded");
+        assert!(!added("a".repeat(1025)));
     }
 
     #[test]

@@ -191,7 +191,11 @@ impl Population {
     /// Returns true if the second extent directly follows the first on a drive.
     fn adjoin(&self, one: &Extent, next: &Extent) -> bool {
         let alone = |extent: &Extent| self.items[extent.item as usize].alone;
-        let together = one.item == next.item || !alone(one) && !alone(next);
+        let is_thinned =
+            |extent: &Extent| self.thinned.iter().any(|thinned| thinned.blocks.contains(&extent.before));
+        // Whether the next object of a sample follows is chance: a group would be longer, the more objects were kept.
+        let apart = |extent: &Extent| alone(extent) || is_thinned(extent);
+        let together = one.item == next.item || !apart(one) && !apart(next);
         together && self.position(one) + one.blocks == self.position(next)
     }
 

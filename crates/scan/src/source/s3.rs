@@ -200,7 +200,7 @@ impl Population {
             return Err(SourceError::new(uri, "no bucket; write s3://BUCKET/PREFIX"));
         }
         let bucket = Arc::new(Bucket::new(name, options)?);
-        let mut listing = Listing::new(prefix, options, self.bytes);
+        let mut listing = Listing::new(prefix, options, self);
         let failed = |error: io::Error| SourceError::new(uri, error);
         while !listing.has_ended() {
             let page = list(&bucket, prefix, listing.token()).map_err(failed)?;
@@ -219,7 +219,7 @@ pub(crate) fn fuzz_answers(bytes: &[u8]) {
     let options = S3Options { endpoint: Some("http://127.0.0.1:1".into()), depth: 2, ..S3Options::default() };
     let Ok(bucket) = Bucket::new("bucket", &options) else { return };
     let mut all = Population::new();
-    let mut listing = Listing::new("logs/2026", &options, 0);
+    let mut listing = Listing::new("logs/2026", &options, &all);
     for answer in bytes.split(|byte| *byte == 0) {
         let text = String::from_utf8_lossy(answer);
         let error = Refused::new(403, &text).to_string();

@@ -49,19 +49,7 @@ impl Copies {
             let in_time = since.elapsed() < LOOK_TIME;
             in_time.then(|| ask_status(socket).map(|answer| self.copies_in(answer)))
         });
-        // Those of a server that this one may not ask (any more) stay as they are.
-        let may_not_ask =
-            answers.iter().flatten().any(|answer| answer.as_ref().is_err_and(ServiceError::is_denied));
-        let all_answered = answers.iter().all(|answer| matches!(answer, Some(Ok(_))));
-        let mut found: Vec<CopyReport> = Vec::new();
-        for copy in answers.into_iter().flatten().flatten().flatten() {
-            if !found.contains(&copy) {
-                found.push(copy);
-            }
-        }
-        if may_not_ask {
-            found.extend(self.found.iter().filter(|copy| !found.contains(copy)).cloned().collect::<Vec<_>>());
-        }
+        let (found, all_answered) = known_after(&self.found, answers);
         for copy in found.iter().filter(|copy| !self.found.contains(copy)) {
             tracing::warn!(
                 drive = %shown(&self.path),
@@ -122,5 +110,46 @@ impl Copies {
         }
         sockets.truncate(SOCKETS_MAX);
         sockets
+    }
+}
+
+/// Returns the copies known after a look, from those known before and the answers of all sockets (`None`: it was not asked,
+/// for lack of time), and whether all servers answered.
+fn known_after(
+    before: &[CopyReport],
+    answers: Vec<Option<Result<Vec<CopyReport>, ServiceError>>>,
+) -> (Vec<CopyReport>, bool) {
+    // Those of a server that this one may not ask (any more), or had no time to ask, stay as they are.
+    let was_not_asked = answers.iter().any(|answer| match answer {
+        Some(answer) => answer.as_ref().is_err_and(ServiceError::is_denied),
+        None => true,
+    });
+    let all_answered = answers.iter().all(|answer| matches!(answer, Some(Ok(_))));
+    let mut found: Vec<CopyReport> = Vec::new();
+    let kept = before.iter().filter(|_| was_not_asked).cloned();
+    for copy in answers.into_iter().flatten().flatten().flatten().chain(kept) {
+        if !found.contains(&copy) {
+            found.push(copy);
+        }
+    }
+    (found, all_answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_servers_that_were_not_asked_stay() {
+        let copy = |pid| CopyReport { path: PathBuf::from("/srv/copy"), pid };
+        let before = [copy(1), copy(2)];
+        // There was time for the first server only.
+        assert_eq!(known_after(&before, vec![Some(Ok(vec![copy(1)])), None]), (before.to_vec(), false));
+        assert_eq!(known_after(&before, vec![None, Some(Ok(vec![copy(3)]))]).0, [copy(3), copy(1), copy(2)]);
+        let answered = vec![Some(Ok(vec![copy(1)])), Some(Ok(Vec::new()))];
+        assert_eq!(known_after(&before, answered), (vec![copy(1)], true));
+        let source = std::io::ErrorKind::ConnectionRefused.into();
+        let gone = Err(ServiceError::Admin { path: "/run/x.sock".into(), action: "reach", source });
+        assert_eq!(known_after(&before, vec![Some(Ok(vec![copy(1)])), Some(gone)]), (vec![copy(1)], false));
     }
 }

@@ -10,7 +10,7 @@ use rusty_s3::actions::ListObjectsV2;
 
 use super::{Bucket, S3Options};
 use crate::source::file::Stamp;
-use crate::source::objects::Objects;
+use crate::source::objects::{Objects, PLACES};
 use crate::source::population::{Item, Place, Population, Thinned, check_size};
 
 /// Most pages of a listing: those of a billion objects, a thousand in each.
@@ -38,13 +38,16 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(prefix: &str, options: &S3Options, bytes_before: u64) -> Listing {
+    /// A listing of a further bucket or prefix.
+    pub(super) fn new(prefix: &str, options: &S3Options, all: &Population) -> Listing {
+        // Samples of two listings must not be drawn with the same random numbers.
+        let seed = options.seed ^ (all.buckets.len() as u64) << 32;
         Listing {
             prefix: prefix.to_string(),
             depth: options.depth.max(1),
-            objects: Objects::new(options.seed, options.whole),
+            objects: Objects::new(seed, options.whole),
             empty_count: 0,
-            bytes_before,
+            bytes_before: all.bytes,
             token: None,
             ended: false,
             tokens: HashSet::new(),
@@ -109,29 +112,34 @@ impl Listing {
         let (first_block, first_byte) = (all.blocks, all.bytes);
         let (count, blocks, bytes) = (self.objects.count(), self.objects.blocks(), self.objects.bytes());
         let (kept, draws) = self.objects.into_kept();
-        all.items.reserve(kept.len());
-        all.extents.reserve(kept.len());
-        let mut groups = HashMap::new();
-        for listed in &kept {
+        let kept_count = kept.len();
+        all.items.reserve(kept_count);
+        all.extents.reserve(kept_count);
+        let mut groups: HashMap<String, u32> = HashMap::new();
+        for listed in kept {
             let top = top_of(&listed.key, &self.prefix, self.depth);
-            let group = *groups.entry(top).or_insert_with(|| all.group(format!("{name}/{top}")));
-            let place = Place::Object(number, listed.key.clone(), listed.tag.clone());
-            let item = Item { place, bytes: listed.bytes, group, alone: false, stamp: Stamp::default() };
+            let group = groups.get(top).copied().unwrap_or_else(|| {
+                let group = all.group(format!("{name}/{top}"));
+                groups.insert(top.to_string(), group);
+                group
+            });
             let within = listed.blocks();
+            let place = Place::Object(number, listed.key, listed.tag);
+            let item = Item { place, bytes: listed.bytes, group, alone: false, stamp: Stamp::default() };
             // The blocks of objects that were not kept have numbers, too.
             all.blocks = first_block + within.start;
             all.push(item, &[(0, within.end - within.start)]);
         }
         (all.blocks, all.bytes) = (first_block + blocks, first_byte + bytes);
-        all.not_kept_count += count - kept.len() as u64;
+        all.not_kept_count += count - kept_count as u64;
         if let Some(draws) = draws {
             let shift = |draw: Range<u64>| first_block + draw.start..first_block + draw.end;
             let draws = draws.into_iter().map(shift).collect();
             all.thinned.push(Thinned { blocks: first_block..all.blocks, draws });
             all.notes.push(format!(
-                "{name}: {count} objects; to save memory, {} of them were kept, drawn at random by their size. Directories \
-                 and largest files are those of the kept objects.",
-                kept.len()
+                "{name}: {count} objects; to save memory, {kept_count} of them were kept, drawn at random by their size. \
+                 Directories and largest files are those of the kept objects, groups of blocks and drive ratios do not span \
+                 objects, and not more than {PLACES} samples can be drawn."
             ));
         }
     }
@@ -173,7 +181,55 @@ mod tests {
     }
 
     fn listing() -> Listing {
-        Listing::new("", &S3Options::default(), 0)
+        Listing::new("", &S3Options::default(), &Population::new())
+    }
+
+    /// A bucket that nobody reads.
+    fn bucket() -> Arc<Bucket> {
+        let options = S3Options { endpoint: Some("http://127.0.0.1:1".into()), ..S3Options::default() };
+        Arc::new(Bucket::new("bucket", &options).expect("a bucket"))
+    }
+
+    #[test]
+    fn samples_of_two_prefixes_are_independent() {
+        let mut all = Population::new();
+        for prefix in ["a/", "b/"] {
+            let mut listing = Listing::new(prefix, &S3Options { seed: 7, ..S3Options::default() }, &all);
+            for number in 0..300_000 {
+                listing.objects.add(format!("{prefix}{number}"), String::new(), 4096).expect("added");
+            }
+            listing.add_to(&mut all, bucket());
+        }
+        let [first, second] = &all.thinned[..] else { panic!("two samples") };
+        let drawn = |thinned: &Thinned| -> HashSet<u64> {
+            thinned.draws.iter().map(|draw| draw.start - thinned.blocks.start).collect()
+        };
+        let (first, second) = (drawn(first), drawn(second));
+        // Of independent ones, each has the same share of the other as of all: about a fifth.
+        let common = first.intersection(&second).count();
+        assert!(common < first.len() / 2, "{common} of {}", first.len());
+        let note = &all.notes[0];
+        assert!(note.contains("do not span objects") && note.contains("65536 samples"), "{note}");
+    }
+
+    #[test]
+    fn groups_of_blocks_of_a_sample_end_at_the_ends_of_objects() {
+        let sampled = |count: u64| {
+            let mut all = Population::new();
+            let mut listing = Listing::new("", &S3Options::default(), &all);
+            for number in 0..count {
+                listing.objects.add(number.to_string(), String::new(), 3 * 4096).expect("added");
+            }
+            listing.add_to(&mut all, bucket());
+            // Objects that were neighbours in the bucket, too.
+            let pairs = all.extents.windows(2).filter(|pair| pair[0].before + 3 == pair[1].before);
+            let firsts: Vec<u64> = pairs.map(|pair| pair[0].before).take(1000).collect();
+            assert!(firsts.len() > 90);
+            let blocks = firsts.into_iter().flat_map(|first| first..first + 6);
+            blocks.map(|block| all.group_of(block, 8).len()).max()
+        };
+        assert_eq!(sampled(300_000), Some(1));
+        assert!(sampled(100) > Some(1), "all objects of a small bucket follow each other");
     }
 
     #[test]

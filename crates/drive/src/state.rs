@@ -22,6 +22,7 @@ pub(crate) mod recovered;
 pub(crate) mod rows;
 pub(crate) mod rules;
 pub(crate) mod sample;
+pub(crate) mod segment;
 pub(crate) mod segment_set;
 pub(crate) mod segment_table;
 pub(crate) mod segments;

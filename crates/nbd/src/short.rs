@@ -37,3 +37,23 @@ impl fmt::Write for Shortening<'_, '_> {
         Err(fmt::Error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_cut() {
+        let short = |text: &str| Short(text).to_string();
+        assert_eq!(short("db1.example.com"), "db1.example.com");
+        let full = "a".repeat(TEXT_BYTES_MAX);
+        assert_eq!(short(&full), full);
+        assert_eq!(short(&format!("{full}b")), format!("{full}..."));
+        // Between characters.
+        assert_eq!(short(&"\u{e4}".repeat(1000)), "\u{e4}".repeat(128) + "...");
+        assert_eq!(short(&format!("a{}", "\u{e4}".repeat(1000))), format!("a{}...", "\u{e4}".repeat(127)));
+        // In pieces.
+        assert_eq!(Short(format_args!("{full}{}", "b")).to_string(), format!("{full}..."));
+        assert_eq!(Short(format_args!("{}", 7)).to_string(), "7");
+    }
+}

@@ -1,0 +1,138 @@
+//! One segment: its state, and what is counted of it.
+
+use layout::{SegmentRow, SegmentUse};
+
+/// State of a segment in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// May be given to a head.
+    Free,
+    /// Freed while a reader still uses it. Free once the reader is done.
+    Waiting,
+    /// Promised to a head, not yet written.
+    Promised,
+    /// A head appends to it.
+    Open,
+    /// Full or given up: is only read, cleaned and freed.
+    Sealed,
+    /// Holds a record that could not be read. Stays as it is.
+    Damaged,
+    /// A write to it failed. Read only, never freed.
+    Bad,
+}
+
+/// [`Segment::filled_units`] of a filling from an earlier run.
+pub(super) const UNKNOWN: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Lengths of the records with anything live, in 16-byte units.
+    pub(super) live_units: u32,
+    /// Part of these: shares of dead blocks of frames, which packing the others anew may gain. Never more than that.
+    /// Less if packing was tried without success, or if a death is not accounted yet.
+    pub(super) repackable_units: u32,
+    /// Lengths of all records of this filling that were ever live. `UNKNOWN` for a filling from an earlier run.
+    pub(super) filled_units: u32,
+    /// Number of this filling.
+    pub(super) generation: u32,
+    /// Sequence number of the newest pack in it.
+    pub(super) last_sequence: u64,
+    pub(super) state: State,
+    /// Number of its packs that are in memory and not yet on the medium.
+    pub(crate) unwritten: u16,
+    /// Freed, but its space was not yet discarded in the backing.
+    pub(super) discard: bool,
+    /// Cleaned since the last checkpoint. What lives in it are map nodes, which the next checkpoint moves.
+    pub(super) cleaned: bool,
+}
+
+impl State {
+    /// Returns whether a segment may go from this state to another.
+    pub(super) fn may_become(self, next: State) -> bool {
+        match next {
+            State::Free => matches!(self, State::Sealed | State::Waiting),
+            State::Waiting => self == State::Sealed,
+            State::Promised => self == State::Free,
+            State::Open => self == State::Promised,
+            // Recovery finds packs in segments that the checkpoint knew as free.
+            State::Sealed => matches!(self, State::Open | State::Free | State::Sealed),
+            State::Damaged | State::Bad => true,
+        }
+    }
+}
+
+impl Segment {
+    /// A segment that was never used.
+    pub(crate) const BLANK: Segment = Segment {
+        live_units: 0,
+        repackable_units: 0,
+        // Set to 0 when it is taken. If the log shows that an earlier run did so, it is not known.
+        filled_units: UNKNOWN,
+        generation: 0,
+        last_sequence: 0,
+        state: State::Free,
+        unwritten: 0,
+        discard: false,
+        cleaned: false,
+    };
+
+    pub(crate) fn live_units(&self) -> u32 {
+        self.live_units
+    }
+
+    pub(crate) fn repackable_units(&self) -> u32 {
+        self.repackable_units
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns whether only a checkpoint is missing for it to become free.
+    pub(super) fn is_dead(&self) -> bool {
+        self.state == State::Sealed && self.live_units == 0
+    }
+
+    /// Returns whether it is out of use for good.
+    pub(super) fn is_set_aside(&self) -> bool {
+        matches!(self.state, State::Damaged | State::Bad)
+    }
+
+    /// Its live units if its frames were packed anew.
+    pub(super) fn expected_units(&self) -> u32 {
+        self.live_units.saturating_sub(self.repackable_units)
+    }
+
+    /// Returns whether moving its live contents gains anything. `full` is the capacity of a segment in units, `dense`
+    /// that of one packed densely. The gain is what died there or was never packed densely. Because of this condition
+    /// cleaning comes to an end.
+    pub(super) fn is_worth_cleaning(&self, full: u64, dense: u64) -> bool {
+        let expected = u64::from(self.expected_units());
+        let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
+        // Nearly full segments cost more than they give.
+        expected < dense || expected * 100 < full * 97 && died * 100 >= full
+    }
+
+    pub(super) fn row(&self) -> SegmentRow {
+        SegmentRow {
+            live_units: self.live_units,
+            generation: self.generation,
+            last_sequence: self.last_sequence,
+            repackable_units: self.repackable_units,
+            usage: match self.state {
+                State::Free | State::Waiting | State::Promised => SegmentUse::Free,
+                State::Open | State::Sealed => SegmentUse::Used,
+                State::Damaged => SegmentUse::Damaged,
+                State::Bad => SegmentUse::Bad,
+            },
+        }
+    }
+}

@@ -30,7 +30,6 @@ pub mod ledger;
 mod log_numbers;
 pub mod oracle;
 pub mod panics;
-mod requests;
 pub mod rounds;
 pub mod seed;
 pub mod served;

@@ -214,6 +214,56 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
     assert!(error.contains("none of the data could be read"), "{error}");
 }
 
+/// Chunks that leave out bytes of a request, or bring some twice, are no data. A chunk that is longer than the request is
+/// refused by its header.
+#[test]
+fn replies_that_do_not_cover_a_request_are_refused() {
+    let mut script =
+        [nbd::protocol::INIT_MAGIC.to_be_bytes(), nbd::protocol::OPTS_MAGIC.to_be_bytes()].concat();
+    script.extend([0, 1]);
+    let mut reply = |option: u32, kind: u32, data: &[u8]| {
+        script.extend(nbd::protocol::REP_MAGIC.to_be_bytes());
+        script.extend([option, kind, data.len() as u32].map(u32::to_be_bytes).concat());
+        script.extend(data);
+    };
+    reply(8, nbd::protocol::REP_ACK, b"");
+    reply(10, nbd::protocol::REP_ACK, b"");
+    reply(7, nbd::protocol::REP_INFO, &[0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 1]);
+    reply(7, nbd::protocol::REP_ACK, b"");
+    let data = |offset: u64, len: usize| {
+        chunk(1, nbd::protocol::REPLY_TYPE_OFFSET_DATA, &[&offset.to_be_bytes()[..], &vec![7; len]].concat())
+    };
+    let hole = |offset: u64, len: u32| {
+        let content = [&offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
+        chunk(1, nbd::protocol::REPLY_TYPE_OFFSET_HOLE, &content)
+    };
+    let mut done = chunk(1, nbd::protocol::REPLY_TYPE_NONE, &[]);
+    done[5] = 1;
+    let mut oversized = chunk(1, nbd::protocol::REPLY_TYPE_OFFSET_DATA, &[]);
+    oversized[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
+    let read = |chunks: &[Vec<u8>]| {
+        let (_folder, uri) = scripted([script.clone(), chunks.concat()].concat());
+        let export = nbd::client::ExportUri::parse(&uri).expect("a URI");
+        let mut connection = nbd::client::Connection::open(&export, None).expect("connected");
+        let mut bytes = vec![1; 8192];
+        connection.read_at(4096, &mut bytes).map(|_| bytes)
+    };
+    let whole = read(&[hole(8192, 4096), data(4096, 4096), done.clone()]).expect("in any order");
+    assert!(whole[..4096].iter().all(|byte| *byte == 7) && whole[4096..].iter().all(|byte| *byte == 0));
+    for chunks in [
+        vec![done.clone()],
+        vec![data(4096, 4096), done.clone()],
+        vec![data(8192, 4096), done.clone()],
+        vec![data(4096, 8192), hole(8192, 4096), done.clone()],
+        vec![data(4096, 4096), data(4096, 4096), done.clone()],
+    ] {
+        let error = read(&chunks).expect_err("not the request");
+        assert!(error.to_string().contains("do not cover the request, or overlap"), "{error}");
+    }
+    let error = read(&[oversized]).expect_err("longer than the request");
+    assert!(error.to_string().contains("outside of what was asked for"), "{error}");
+}
+
 #[test]
 fn ranges_without_number_are_taken_together() {
     let reply = |option: u32, kind: u32, data: &[u8]| {

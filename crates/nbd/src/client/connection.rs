@@ -31,6 +31,8 @@ const CHUNKS_MAX: u32 = 1 << 16;
 const REPLY_EXTENTS_MAX: usize = 4 << 20;
 /// Most ranges of data that are listed. What follows counts as data.
 const RANGES_MAX: usize = 4 << 20;
+/// Most block status requests. A server may answer each for a sector only.
+const REQUESTS_MAX: usize = 4 << 20;
 /// Largest export that is asked which parts hold data: a million requests, and 1 PiB.
 const SURVEYED_BYTES_MAX: u64 = 1 << 50;
 /// Time after which a silent server is given up.
@@ -202,7 +204,7 @@ impl Connection {
             };
         }
         // "Structured reply chunk message": content and holes in any order, and possibly an error.
-        let mut failed = None;
+        let (mut failed, mut covered) = (None, Vec::new());
         loop {
             let chunk = self.chunk()?;
             let within = |at: u64, len: u64| {
@@ -215,26 +217,33 @@ impl Connection {
                 wire::REPLY_TYPE_NONE if chunk.length == 0 => {}
                 wire::REPLY_TYPE_OFFSET_DATA if chunk.length > 8 => {
                     let len = chunk.length - 8;
+                    // Before its offset, which may never come.
+                    within(offset, len.into())?;
                     let at = self.take_u64()?;
                     let from = within(at, len.into())?;
                     self.stream.read_exact(&mut buf[from..from + len as usize])?;
+                    covered.push(from..from + len as usize);
                 }
                 wire::REPLY_TYPE_OFFSET_HOLE if chunk.length == 12 => {
                     let (at, len) = (self.take_u64()?, self.take_u32()?);
                     let from = within(at, len.into())?;
                     buf[from..from + len as usize].fill(0);
+                    covered.push(from..from + len as usize);
                 }
                 kind if kind & 1 << 15 != 0 => failed = Some(self.error_chunk(&chunk)?),
                 _ => return Err(protocol("a chunk of a kind that was not asked for")),
             }
             if chunk.done {
-                return Ok(failed);
+                return match failed.is_some() || covers(covered, buf.len()) {
+                    true => Ok(failed),
+                    false => Err(protocol("a reply whose chunks do not cover the request, or overlap")),
+                };
             }
         }
     }
 
     /// Returns the ranges of the export that hold data, in bytes. The whole export if the server does not
-    /// report them, or the export is larger than 1 PiB. What follows four million ranges counts as data.
+    /// report them, or the export is larger than 1 PiB. What follows four million ranges or requests counts as data.
     ///
     /// # Errors
     /// Errors of the connection.
@@ -244,8 +253,9 @@ impl Connection {
         let id = self.negotiated.allocation.filter(|_| size <= SURVEYED_BYTES_MAX);
         let Some(id) = id else { return Ok(all) };
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        let mut at = 0;
+        let (mut at, mut requests) = (0, 0);
         while at < size {
+            requests += 1;
             let length = STATUS_BYTES_MAX.min(size - at) as u32;
             let Some(extents) = self.status(id, at, length)? else { return Ok(all) };
             let from = at;
@@ -259,7 +269,7 @@ impl Connection {
                 }
                 at = end;
             }
-            if ranges.len() > RANGES_MAX {
+            if ranges.len() > RANGES_MAX || requests > REQUESTS_MAX {
                 ranges.push(at..size);
                 return Ok(ranges);
             }
@@ -318,6 +328,14 @@ impl Connection {
         }
         Ok(len)
     }
+}
+
+/// Returns whether ranges make up all of `len` bytes, each byte once.
+fn covers(mut ranges: Vec<Range<usize>>, len: usize) -> bool {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut end = 0;
+    ranges.iter().all(|range| range.start == std::mem::replace(&mut end, range.end)) && end == len
 }
 
 fn refused(code: u32) -> io::Error {

@@ -181,7 +181,7 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--tls-cert", "none", "--tls-key", "none"], 1, "none"),
         (&["--tls-cert", "text", "--tls-key", "text"], 1, "certificate"),
         (&["--tls-cert", "/dev/zero", "--tls-key", "text"], 1, "neither a regular file nor a pipe"),
-        (&["--tls-cert", "dir", "--tls-key", "text"], 1, "directory"),
+        (&["--tls-cert", "dir", "--tls-key", "text"], 1, "neither a regular file nor a pipe"),
         (&["--config", "/dev/zero"], 1, "not a configuration file"),
         (&["--config", "none"], 1, "cannot read the configuration"),
         (&["--config", "text"], 1, "text"),

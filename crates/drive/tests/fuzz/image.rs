@@ -280,7 +280,7 @@ fn change_it(media: &Arc<Sparse>) -> Result<(), Error> {
     for entropy in 1..3 {
         let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
         let capacity = drive.status().logical_capacity_bytes;
-        let data: Vec<u8> = (0..64 << 10).map(|n: u32| (n / 300 ^ n / 7) as u8).collect();
+        let data: Vec<u8> = (0..64 << 10).map(|n: u32| ((n / 300) ^ (n / 7)) as u8).collect();
         for offset in [0, 5 * 4096, 1 << 20, 2 << 20] {
             if offset + data.len() as u64 <= capacity {
                 run(drive.write(offset, &data, false))?;

@@ -68,7 +68,8 @@ pub enum ReadOnly {
     /// Its stored data is damaged, and it was opened nevertheless. The text describes the damage.
     #[error("{0}")]
     Damaged(String),
-    /// A write or flush failed, so that changes could be lost. The text describes the failure.
+    /// A write or sync of the medium failed, or the engine panicked: no change is accepted until it is opened again. The
+    /// text describes the failure.
     #[error("{0}")]
     Poisoned(String),
     /// It was closed.

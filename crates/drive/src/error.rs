@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::read_only::ReadOnly;
+use device::ReadOnly;
 
 /// Why a request failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

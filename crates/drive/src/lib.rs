@@ -15,7 +15,6 @@ mod medium;
 mod open;
 mod options;
 mod planted;
-mod read_only;
 mod shared;
 mod state;
 mod sync;
@@ -25,6 +24,7 @@ mod wait;
 pub use check::{
     CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, find_copies,
 };
+pub use device::ReadOnly;
 pub use error::Error;
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
@@ -33,7 +33,6 @@ pub use options::{
     Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
 };
 pub use planted::{Planted, PlantedBug};
-pub use read_only::ReadOnly;
 pub use shared::Drive;
 pub use state::recovered::Recovered;
 pub use state::tally::{Share, Written};

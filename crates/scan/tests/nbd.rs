@@ -188,8 +188,8 @@ fn servers_that_misbehave_are_refused() {
     }
 }
 
-#[test]
-fn replies_that_lie_fail_the_read_and_nothing_else() {
+/// Greeting and negotiation of a server with structured replies and an export of this size.
+fn greeting(size_bytes: u64) -> Vec<u8> {
     let mut script =
         [nbd::protocol::INIT_MAGIC.to_be_bytes(), nbd::protocol::OPTS_MAGIC.to_be_bytes()].concat();
     script.extend([0, 1]);
@@ -200,8 +200,14 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
     };
     reply(8, nbd::protocol::REP_ACK, b"");
     reply(10, nbd::protocol::REP_ACK, b"");
-    reply(7, nbd::protocol::REP_INFO, &[0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 1]);
+    reply(7, nbd::protocol::REP_INFO, &[&[0, 0][..], &size_bytes.to_be_bytes(), &[0, 1]].concat());
     reply(7, nbd::protocol::REP_ACK, b"");
+    script
+}
+
+#[test]
+fn replies_that_lie_fail_the_read_and_nothing_else() {
+    let mut script = greeting(4096);
     // A chunk of data outside of the requested range.
     script.extend(nbd::protocol::STRUCTURED_REPLY_MAGIC.to_be_bytes());
     script.extend([0, 1, 0, 1]);
@@ -218,18 +224,7 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
 /// refused by its header.
 #[test]
 fn replies_that_do_not_cover_a_request_are_refused() {
-    let mut script =
-        [nbd::protocol::INIT_MAGIC.to_be_bytes(), nbd::protocol::OPTS_MAGIC.to_be_bytes()].concat();
-    script.extend([0, 1]);
-    let mut reply = |option: u32, kind: u32, data: &[u8]| {
-        script.extend(nbd::protocol::REP_MAGIC.to_be_bytes());
-        script.extend([option, kind, data.len() as u32].map(u32::to_be_bytes).concat());
-        script.extend(data);
-    };
-    reply(8, nbd::protocol::REP_ACK, b"");
-    reply(10, nbd::protocol::REP_ACK, b"");
-    reply(7, nbd::protocol::REP_INFO, &[0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 1]);
-    reply(7, nbd::protocol::REP_ACK, b"");
+    let script = greeting(1 << 20);
     let data = |offset: u64, len: usize| {
         chunk(1, nbd::protocol::REPLY_TYPE_OFFSET_DATA, &[&offset.to_be_bytes()[..], &vec![7; len]].concat())
     };

@@ -8,9 +8,9 @@ use super::report::Fault;
 use crate::error::Error;
 use crate::medium::decode::verify_record;
 use crate::medium::load::Fetch;
-use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::map::Missing;
+use device::ReadOnly;
 
 /// Empty leaves skipped in one step.
 const ABSENT_A_STEP: u64 = 1024;

@@ -3,11 +3,11 @@
 use layout::{Counters, UNIT_BYTES};
 use media::Media;
 
-use crate::read_only::ReadOnly;
 use crate::shared::Drive;
 use crate::state::core::Core;
 use crate::state::recovered::Recovered;
 use crate::state::tally::{Share, Written};
+use device::ReadOnly;
 
 /// Live data by how it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

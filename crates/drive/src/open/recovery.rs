@@ -16,7 +16,6 @@ use crate::open::slots::{
 };
 use crate::options::OpenOptions;
 use crate::planted::PlantedBug;
-use crate::read_only::ReadOnly;
 use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
 use crate::state::log::Log;
@@ -27,6 +26,7 @@ use crate::state::policy::policy_of;
 use crate::state::segments::{Segments, State};
 use crate::state::table::Table;
 use crate::upkeep::checkpoint::overlay_extra;
+use device::ReadOnly;
 
 impl<M: Media> Drive<M> {
     /// Opens a drive, and recovers from a crash if there was one.

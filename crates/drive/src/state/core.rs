@@ -8,7 +8,6 @@ use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::{Planted, PlantedBug};
-use crate::read_only::ReadOnly;
 use crate::state::batch::{Batch, Item, Payload, Seen};
 use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
@@ -21,6 +20,7 @@ use crate::state::node::Slot;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments};
 use crate::state::table::Table;
+use device::ReadOnly;
 
 /// Why a batch was not appended. Nothing was changed.
 #[derive(Debug)]

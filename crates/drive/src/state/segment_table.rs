@@ -1,7 +1,7 @@
 //! State of each segment. Segments that were never used take no memory: a drive may have millions of them, and
 //! an image of a few KiB may claim to be such a drive.
 
-use super::segments::Segment;
+use super::segment::Segment;
 
 /// Segments in one piece of memory.
 const CHUNK: usize = 64;

@@ -136,20 +136,8 @@ fn device_error(error: drive::Error) -> DeviceError {
     match error {
         drive::Error::Invalid(what) => DeviceError::Invalid(what),
         drive::Error::NoSpace | drive::Error::BackingFull => DeviceError::NoSpace,
-        drive::Error::ReadOnly(why) => DeviceError::ReadOnly(read_only(why)),
+        drive::Error::ReadOnly(why) => DeviceError::ReadOnly(why),
         drive::Error::Io(what) => DeviceError::Io(what),
         error => DeviceError::Io(error.to_string()),
-    }
-}
-
-/// Reason that a front end gets for a drive that accepts no changes.
-fn read_only(why: drive::ReadOnly) -> device::ReadOnly {
-    match why {
-        drive::ReadOnly::Requested => device::ReadOnly::Requested,
-        drive::ReadOnly::Damaged(what) => device::ReadOnly::Damaged(what),
-        drive::ReadOnly::Poisoned(what) => device::ReadOnly::Poisoned(what),
-        drive::ReadOnly::Closed => device::ReadOnly::Closed,
-        // The engine may get further reasons. Its text explains them.
-        other => device::ReadOnly::Poisoned(other.to_string()),
     }
 }

@@ -56,7 +56,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// Whether this process has no permission to listen there.
+    /// Returns whether this process has no permission to listen there.
     pub fn is_denied(&self) -> bool {
         let error = match self {
             ListenError::Socket(_, socket_file::Error::Io(error)) | ListenError::Io(_, error) => error,
@@ -121,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Whether other machines could connect: over TCP at an address that is not loopback.
+    /// Returns whether other machines could connect: over TCP at an address that is not loopback.
     pub fn is_networked(&self) -> bool {
         match &self.socket {
             Socket::Unix(..) => false,
@@ -144,7 +144,7 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
 
-    /// Whether any user of this machine, or anyone on the network, can be a client: over TCP without certificates of
+    /// Returns whether any user of this machine, or anyone on the network, can be a client: over TCP without certificates of
     /// clients.
     pub fn is_open(&self, config: &ServerConfig) -> bool {
         let authenticated = matches!(&config.tls, TlsPolicy::Required(tls) if tls.authenticates_clients());

@@ -187,7 +187,7 @@ struct Draws<'a> {
     rng: &'a mut StdRng,
     /// Number of draws used of each range of which only a sample is known.
     used: Vec<usize>,
-    /// Whether such a range has no draws left.
+    /// Such a range has no draws left.
     ended: bool,
 }
 

@@ -4,10 +4,10 @@
 use drive::Error;
 use media::SimRng;
 
-use crate::client::{read_range, write_once, zero_once};
 use crate::content::SECTOR_BYTES;
 use crate::extents::ask_range;
 use crate::oracle::Kind;
+use crate::requests::{read_range, write_once, zero_once};
 use crate::{Subject, World};
 
 /// Largest distance from the end, in sectors: two to this power.

@@ -2,8 +2,8 @@
 
 use media::SimRng;
 
-use crate::client::perhaps;
 use crate::content::SECTOR_BYTES;
+use crate::requests::perhaps;
 use crate::{Subject, World};
 
 /// Asks for the extents of a random range, and checks the reply against the oracle.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use drive::Error;
 use media::SimRng;
 
-use crate::client::{flush, read, write_once, zero_once};
+use crate::client::read;
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
 use crate::oracle::{ATOMIC_BYTES_MAX, Kind};
+use crate::requests::{flush, write_once, zero_once};
 use crate::{Subject, World};
 
 /// Refused writes in a row after which the drive counts as full.

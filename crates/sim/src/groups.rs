@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use media::SimRng;
 
-use crate::client::{change_codec, flush, read_range, write_once, zero_once};
+use crate::client::change_codec;
 use crate::config::GROUP_BYTES;
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
 use crate::oracle::{ATOMIC_BYTES_MAX, Kind};
+use crate::requests::{flush, read_range, write_once, zero_once};
 use crate::{Subject, World};
 
 const GROUP_SECTORS: u64 = GROUP_BYTES / SECTOR_BYTES as u64;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use media::SimRng;
 
-use crate::client::{flush, read_range, write_once};
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
+use crate::requests::{flush, read_range, write_once};
 use crate::{Subject, World};
 
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;

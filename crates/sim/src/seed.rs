@@ -21,12 +21,13 @@ use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
-use crate::client::{client, maintenance};
+use crate::client::client;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
 use crate::groups::weaver;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::log_numbers::read_log_numbers;
+use crate::maintenance::maintenance;
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};

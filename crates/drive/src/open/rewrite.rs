@@ -13,7 +13,7 @@ use layout::{Checkpoint, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{sync, with_room, write, write_superblock};
+use crate::open::copies::{sync, with_room, write, write_superblock};
 use crate::open::replay::PackPlace;
 use crate::open::slots::read_pages;
 use crate::open::whole::write_checkpoint;

@@ -9,13 +9,13 @@ use layout::{Checkpoint, Geometry, PAGE_BYTES};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{Taken, sync, write};
+use crate::open::copies::{Taken, sync, write};
 
 /// Most pages in one write.
 const RUN_PAGES: usize = 64;
 
 /// Writes both copies of a checkpoint durably, one after the other. Returns the same as
-/// [`write_copies`](super::create::write_copies).
+/// [`write_copies`](super::copies::write_copies).
 pub(crate) async fn write_checkpoint<M: Media>(
     media: &M,
     geometry: Geometry,

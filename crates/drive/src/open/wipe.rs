@@ -11,7 +11,8 @@ use layout::{Features, PAGE_BYTES, Rows, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::create::{empty_checkpoint, sync, with_room, write_copies, write_superblock};
+use crate::open::copies::{sync, with_room, write_copies, write_superblock};
+use crate::open::create::empty_checkpoint;
 use crate::open::recovery::is_outdated;
 use crate::open::rewrite::rewrite_checkpoint;
 use crate::open::slots::{

@@ -121,7 +121,7 @@ fn check_creators(path: &Path, missing: &Path, directory: &Path, other: Option<u
     }
 }
 
-/// Whether a directory is one of the kernel's about processes.
+/// Returns whether a directory is one of the kernel's about processes.
 fn is_proc(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
@@ -213,12 +213,12 @@ fn access_list(path: &Path) -> Option<Result<Vec<Entry>, Errno>> {
     }
 }
 
-/// Whether root of the machine has no number here, as in a container of an ordinary user.
+/// Returns whether root of the machine has no number here, as in a container of an ordinary user.
 fn root_is_unknown() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_root(&map))
 }
 
-/// Whether one of the ranges of a `uid_map` (`user_namespaces(7)`) begins at root of the machine.
+/// Returns whether one of the ranges of a `uid_map` (`user_namespaces(7)`) begins at root of the machine.
 fn maps_root(map: &str) -> bool {
     map.lines().any(|range| range.split_whitespace().nth(1) == Some("0"))
 }

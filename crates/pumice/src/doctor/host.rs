@@ -46,7 +46,7 @@ fn io_uring(patient: &Patient) -> Finding {
     }
 }
 
-/// What a server is to have room for.
+/// The load that a server needs room for.
 struct Needs {
     drives: u64,
     /// Map caches of all drives, in bytes.

@@ -26,7 +26,7 @@ struct Endpoint {
     address: Address,
     /// The address with the actual port.
     bound: Address,
-    /// Whether other machines can connect.
+    /// Other machines can connect.
     is_networked: bool,
     /// Exports for new clients. Another drive may take over the address.
     exports: Arc<RwLock<Exports>>,

@@ -30,7 +30,7 @@ pub(super) const PLACES: usize = 1 << 16;
 /// Changes the seed, so that blocks are not drawn with the same random numbers as their objects.
 const SEED_OF_OBJECTS: u64 = 0x6f62_6a65_6374_7321;
 
-/// Whether S3 allows a key. One that is not UTF-8 is still percent-encoded in the listing, and cannot be read.
+/// Returns whether S3 allows a key. One that is not UTF-8 is still percent-encoded in the listing, and cannot be read.
 fn is_possible(key: &str) -> bool {
     let decoded = percent_decode_str(key);
     key.len() <= KEY_BYTES_MAX || decoded.clone().count() <= KEY_BYTES_MAX && decoded.decode_utf8().is_err()
@@ -60,7 +60,7 @@ pub(super) struct Objects {
     all_bytes: usize,
     /// Places of the sample, once there is one.
     places: Vec<Rc<Listed>>,
-    /// Whether a sample is of no use to the caller.
+    /// Set if a sample is of no use to the caller.
     whole: bool,
     rng: StdRng,
     count: u64,

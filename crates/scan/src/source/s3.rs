@@ -42,11 +42,11 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Key, secret and optional session token; `None` for anonymous access.
     pub credentials: Option<(String, String, Option<String>)>,
-    /// Whether the bucket is in the host name instead of the path. Amazon's endpoints always use the host name.
+    /// The bucket is in the host name instead of the path. Amazon's endpoints always use the host name.
     pub virtual_host: bool,
     /// Number of prefix levels shown separately in the breakdown, at least 1.
     pub depth: usize,
-    /// Whether all objects will be read: a bucket with more than can be listed is then refused, not sampled.
+    /// All objects will be read: a bucket with more than can be listed is then refused, not sampled.
     pub whole: bool,
     /// Seed of the sample of objects that is kept of a bucket with very many.
     pub seed: u64,
@@ -61,7 +61,7 @@ pub struct Bucket {
 }
 
 impl S3Options {
-    /// Whether requests and data go over a network without encryption, where others can read and change them.
+    /// Returns whether requests and data go over a network without encryption, where others can read and change them.
     pub fn is_plain_text(&self) -> bool {
         let Some(endpoint) = self.endpoint.as_ref().and_then(|endpoint| endpoint.parse::<Uri>().ok()) else {
             return false;

@@ -27,7 +27,7 @@ pub(crate) struct Copies {
     /// Sockets at the last look, if all of them answered.
     sockets: Vec<PathBuf>,
     found: Vec<CopyReport>,
-    /// Whether the log has that there are more sockets than are asked.
+    /// Set once the log says that there are more sockets than are asked.
     told_of_more: bool,
 }
 

@@ -11,10 +11,11 @@ use media::SimRng;
 use parking_lot::Mutex;
 
 use super::{Run, Stop};
-use crate::client::{flush, read, write, zero};
+use crate::client::{read, write, zero};
 use crate::executor::{Cut, End, yield_now};
 use crate::impatient::Impatient;
 use crate::oracle::{Kind, LifeEnd};
+use crate::requests::flush;
 use crate::{Subject, World};
 
 /// Most requests of each client while the drive is closed.

@@ -18,7 +18,7 @@ const PAGES_MAX: usize = 1_000_000;
 /// Most pages without an object, one after another.
 const EMPTY_PAGES_MAX: u32 = 1000;
 
-/// How far a listing has come.
+/// The progress of a listing.
 pub(super) struct Listing {
     prefix: String,
     /// See [`S3Options::depth`].
@@ -93,7 +93,7 @@ impl Listing {
         self.token.as_deref()
     }
 
-    /// Whether there is no further page.
+    /// Set if there is no further page.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }

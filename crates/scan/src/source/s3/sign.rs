@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use sha2::{Digest, Sha256};
 use ureq::http::Uri;
 
-/// What is not encoded in a query: "UriEncode" of the specification.
+/// The characters that are not encoded in a query: "UriEncode" of the specification.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const SECONDS_A_DAY: u64 = 86_400;

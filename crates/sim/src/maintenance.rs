@@ -1,0 +1,159 @@
+//! The background work of a server.
+
+use std::sync::Arc;
+
+use drive::Error;
+use media::SimRng;
+
+use crate::requests::perhaps;
+use crate::{Subject, World};
+
+/// Maintenance is given up this many times as often as requests: it is rarer, and has more points to
+/// interrupt.
+const MAINTENANCE_DROPS: u64 = 4;
+
+/// Background work, each kind in proportion to its number of entries.
+const USUAL: [&str; 13] = [
+    "maintain",
+    "maintain",
+    "maintain",
+    "clean",
+    "clean",
+    "checkpoint",
+    "settle",
+    "settle",
+    "train",
+    "settle again",
+    "free",
+    "scrub",
+    "budget",
+];
+/// The same for drives on which dictionaries are replaced often.
+const LEARNING: [&str; 13] = [
+    "maintain",
+    "clean",
+    "checkpoint",
+    "settle",
+    "settle",
+    "lesson",
+    "lesson",
+    "train",
+    "settle again",
+    "settle again",
+    "free",
+    "scrub",
+    "budget",
+];
+/// Map budgets that are set while a drive is in use.
+const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
+/// Steps of settling between two trainings of a lesson.
+const LESSON_STEPS: usize = 8;
+
+/// Trains dictionaries that replace each other, with data that needs each of them, until the first of them
+/// must be removed. With single steps at random, that takes longer than a life.
+async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
+    let subject = &world.subject;
+    for _ in 0..3 {
+        let kept = subject.train().await?;
+        world.count(if kept { "op: train, kept a dictionary" } else { "op: train, kept nothing" });
+        let (mut unsettled, mut again) = (0, 0);
+        for _ in 0..LESSON_STEPS {
+            let (next, did) = subject.settle(unsettled, false).await?;
+            unsettled = next;
+            if did {
+                world.count("op: settle, did something");
+            }
+            let (next, did) = subject.settle_again(again).await?;
+            again = next;
+            if did {
+                world.count("op: settle again, did something");
+            }
+            if unsettled == 0 && again == 0 {
+                break;
+            }
+        }
+        subject.checkpoint().await?;
+    }
+    subject.free().await
+}
+
+/// The server's background: maintenance at some beats, until the last client has finished.
+pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
+    // Positions at which settling and scrubbing continue.
+    let mut unsettled = 0;
+    let mut again = 0;
+    let mut unverified = 0;
+    // On some drives dictionaries are replaced often, in all lives, because only segments of an earlier life
+    // are certain to be sealed.
+    let learning = world.config.is_learning();
+    while !world.is_stopped() {
+        world.next_beat().await;
+        if !rng.chance(world.config.maintenance, 16) {
+            continue;
+        }
+        world.set_maintaining(true);
+        let names = if learning { LEARNING } else { USUAL };
+        let name = match names[rng.index(names.len())] {
+            "train" if !world.config.is_training() => "settle",
+            name => name,
+        };
+        let old_only = rng.chance(1, 3);
+        let budget = BUDGETS[rng.index(BUDGETS.len())];
+        let work = async {
+            match name {
+                "maintain" => world.subject.maintain().await,
+                "clean" => world.subject.clean().await,
+                "train" => world.subject.train().await,
+                "settle" => {
+                    let (next, did) = world.subject.settle(unsettled, old_only).await?;
+                    unsettled = next;
+                    Ok(did)
+                }
+                "settle again" => {
+                    let (next, did) = world.subject.settle_again(again).await?;
+                    again = next;
+                    Ok(did)
+                }
+                "free" => world.subject.free().await,
+                "scrub" => {
+                    let (next, did) = world.subject.scrub(unverified).await?;
+                    unverified = next;
+                    Ok(did)
+                }
+                "budget" => {
+                    world.subject.set_map_budget(budget);
+                    Ok(true)
+                }
+                "lesson" => lesson(&world).await,
+                _ => world.subject.checkpoint().await.map(|()| true),
+            }
+        };
+        // A lesson has many awaits.
+        let drops = if learning { world.config.drops } else { MAINTENANCE_DROPS * world.config.drops };
+        let result = perhaps(&world, &mut rng, drops, "op: maintenance given up", work).await;
+        world.set_maintaining(false);
+        world.trace(|| format!("{name}: {result:?}"));
+        let Some(result) = result else { continue };
+        match result {
+            Ok(true) => world.count(match name {
+                "maintain" => "op: maintain, did something",
+                "clean" => "op: clean, did something",
+                "settle" => "op: settle, did something",
+                "scrub" => "op: scrub, verified something",
+                "budget" => "op: another budget of the map",
+                "train" => "op: train, kept a dictionary",
+                "settle again" => "op: settle again, did something",
+                "free" | "lesson" => "op: free, a dictionary was forgotten",
+                _ => "op: checkpoint",
+            }),
+            Ok(false) if name == "train" => world.count("op: train, kept nothing"),
+            Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
+            // A full drive may have no space to move anything to.
+            Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
+            Err(Error::NoSpace) if ["train", "free", "lesson"].contains(&name) => {
+                world.count("op: train, no space")
+            }
+            Err(error) => world.judge(name, &error),
+        }
+    }
+}

@@ -67,3 +67,30 @@ fn errors_name_codec_and_lengths() {
         }
     }
 }
+
+/// A match at distance 0 copies a byte to itself: whatever the destination held before, of another drive perhaps.
+#[test]
+fn nothing_of_the_destination_s_former_contents_is_returned() {
+    for copies in [0, 1, 4, 11, 12, 15 + 100] {
+        // One literal, a match at distance 0, and the literals that must come last.
+        let mut payload = vec![0x10 | (copies as u8).min(15), b'a', 0, 0];
+        if copies >= 15 {
+            payload.push(copies as u8 - 15);
+        }
+        payload.push(12 << 4);
+        payload.extend([b'z'; 12]);
+        let len = 1 + copies + 4 + 12;
+        for wanted in [len, len / 2] {
+            let decoded = |before| {
+                let mut out = vec![before; len];
+                let mut decompressor = Decompressor::new();
+                let result = match wanted == len {
+                    true => decompressor.decompress(CodecId::Lz4, &payload, None, &mut out),
+                    false => decompressor.decompress_prefix(CodecId::Lz4, &payload, None, &mut out, wanted),
+                };
+                result.map(|()| out[..wanted].to_vec())
+            };
+            assert_eq!(decoded(1), decoded(2), "a match of {} bytes, the first {wanted} wanted", copies + 4);
+        }
+    }
+}

@@ -326,6 +326,10 @@ impl Subject for Served {
         self.drive.bad_segments()
     }
 
+    fn damaged_segments(&self) -> u64 {
+        self.drive.damaged_segments()
+    }
+
     fn space(&self) -> Option<Space> {
         Subject::space(&self.drive)
     }

@@ -146,6 +146,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn bad_segments(&self) -> u64 {
         0
     }
+    /// Number of segments that it has set aside because their contents contradict the map or cannot be read.
+    fn damaged_segments(&self) -> u64 {
+        0
+    }
     /// Space that it reports. [`Subject::HAS_SPACE`] is false for subjects that do not support it.
     fn space(&self) -> Option<Space> {
         None
@@ -330,6 +334,10 @@ impl Subject for Drive<Backing> {
 
     fn bad_segments(&self) -> u64 {
         self.status().segments_bad_count.into()
+    }
+
+    fn damaged_segments(&self) -> u64 {
+        self.status().segments_damaged_count.into()
     }
 
     fn space(&self) -> Option<Space> {

@@ -160,7 +160,7 @@ impl<S: Subject> Run<S> {
         self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;
-        self.no_segment_is_bad_without_cause()?;
+        self.no_segment_is_set_aside_without_cause()?;
         self.observe_all()?;
         match self.wiping.take() {
             None => {
@@ -172,13 +172,21 @@ impl<S: Subject> Run<S> {
         self.read_annex()
     }
 
-    /// Checks that a segment is marked as bad only if a write or sync has failed, and not for lack of space.
-    pub(super) fn no_segment_is_bad_without_cause(&self) -> Result<(), Stop> {
+    /// Checks that a segment is marked as bad only if a write or sync has failed, and not for lack of space, and as
+    /// damaged only if a fault has changed or hidden what was written.
+    pub(super) fn no_segment_is_set_aside_without_cause(&self) -> Result<(), Stop> {
         let counts = self.media.counts();
         let failed = counts.write_errors + counts.bad_page_errors + counts.sync_errors;
         let bad = self.drive.as_ref().map_or(0, S::bad_segments);
         if bad > 0 && failed == 0 && !self.is_damaged() {
             return Err(Stop::Failed(format!("{bad} segments are bad, and no write has failed")));
+        }
+        let damaged = self.drive.as_ref().map_or(0, S::damaged_segments);
+        let lost_some = self.is_damaged() || self.is_unreadable() || counts.sync_errors > 0;
+        if damaged > 0 && !lost_some {
+            return Err(Stop::Failed(format!(
+                "{damaged} segments are damaged, and no fault has damaged them"
+            )));
         }
         Ok(())
     }

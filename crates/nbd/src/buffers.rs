@@ -19,6 +19,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Creates a buffer of zeros, of the size in which [`Memory`] has them. It is not charged.
+    pub(crate) fn zeroed(len: usize) -> Buffer {
+        Buffer { bytes: vec![0; footprint_bytes(len)].into_boxed_slice(), len }
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -79,7 +84,7 @@ impl<'a> Memory<'a> {
             return Poll::Ready(Buffer { bytes, len });
         }
         ready!(self.poll_charge(cx, footprint));
-        Poll::Ready(Buffer { bytes: vec![0; footprint].into_boxed_slice(), len })
+        Poll::Ready(Buffer::zeroed(len))
     }
 
     /// Charges memory that is not a buffer. Pending as [`Lease::poll_take`].

@@ -1,7 +1,9 @@
 //! Settings of the operator: limits, timeouts, TLS.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::helpers::Helpers;
 use crate::protocol::MAX_PAYLOAD_BYTES;
 use crate::tls::TlsConfig;
 
@@ -49,6 +51,8 @@ pub struct ServerConfig {
     pub idle_timeout: Option<Duration>,
     /// Longest time from shutdown (or the client's disconnect request) to closing, even if replies are left.
     pub shutdown_grace: Duration,
+    /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread only.
+    pub helpers: Option<Arc<Helpers>>,
 }
 
 /// Largest [`ServerConfig::connections_max`].
@@ -76,6 +80,7 @@ impl Default for ServerConfig {
             stall_timeout: Duration::from_secs(30),
             idle_timeout: None,
             shutdown_grace: Duration::from_secs(10),
+            helpers: None,
         }
     }
 }

@@ -208,7 +208,9 @@ where
     let config: &ServerConfig = &shared.resources.config;
     let lease = Lease::new(&shared.resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
-    let mut transmission = Transmission::new(stream, &*export.device, execute::<D>, session, limit, lease);
+    let helpers = config.helpers.as_ref();
+    let run = |place, request, buffer| execute(&export.device, place, request, buffer);
+    let mut transmission = Transmission::new(stream, &*export.device, run, helpers, session, limit, lease);
     let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
     let mut end = pin!(end.requested());

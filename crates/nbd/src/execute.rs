@@ -1,9 +1,12 @@
 //! Execution of requests on the device.
 
+use std::sync::Arc;
+
 use device::{Device, DeviceError, Extent};
 use tracing::Instrument;
 
 use crate::buffers::Buffer;
+use crate::helpers::{Place, Running};
 use crate::protocol::Errno;
 use crate::request::Operation;
 
@@ -21,20 +24,47 @@ pub(crate) struct Finished {
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
 }
 
-/// Runs `request`. `buffer` holds the data of a WRITE, or receives that of a READ.
-pub(crate) async fn execute<D: Device>(device: &D, request: Request, buffer: Buffer) -> Finished {
+/// Runs `request`, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a READ.
+pub(crate) async fn execute<D: Device>(
+    device: &Arc<D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
     let Request { cookie, operation } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
     if span.is_disabled() {
-        return carry_out(device, request, buffer).await;
+        return carry_out_at(device, place, request, buffer).await;
     }
     async {
-        let finished = carry_out(device, request, buffer).await;
+        let finished = carry_out_at(device, place, request, buffer).await;
         tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
         finished
     }
     .instrument(span)
     .await
+}
+
+/// Runs `request` on the thread of its place.
+async fn carry_out_at<D: Device>(
+    device: &Arc<D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
+    let Some(handle) = place.as_ref().and_then(Place::handle) else {
+        let finished = carry_out(&**device, request, buffer).await;
+        // A place on this thread counts until the request is done.
+        drop(place);
+        return finished;
+    };
+    let bytes = buffer.as_slice().len();
+    let (device, span) = (Arc::clone(device), tracing::Span::current());
+    let request_there = async move { carry_out(&*device, request, buffer).await }.instrument(span);
+    Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
+        // The buffer is gone with the thread. What was charged for it is given back with one of the same size.
+        Finished { request, buffer: Buffer::zeroed(bytes), result: Err(DeviceError::Shutdown) }
+    })
 }
 
 async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {

@@ -87,6 +87,7 @@ mod error;
 mod execute;
 mod export;
 mod handshake;
+mod helpers;
 mod hold_back;
 mod identity;
 mod input;
@@ -121,6 +122,7 @@ pub use config::{
 pub use connection::serve_connection;
 pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
+pub use helpers::{Helpers, Worker};
 pub use identity::{ClientName, ClientNameError};
 pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
 pub use peer::Peer;

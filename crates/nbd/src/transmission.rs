@@ -4,12 +4,15 @@
 //! receive buffer, writes all replies with one system call, and receives once. A new request is polled at
 //! once. If the device completes it at once, it costs neither a task nor an allocation.
 //!
+//! Large requests are shared with other threads ([`Helpers`]) if more requests follow.
+//!
 //! Nothing is received while the connection is at one of its limits (requests in flight, bytes held, replies
 //! not taken). The socket fills up, and the client waits.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use device::{Device, Geometry};
@@ -19,6 +22,7 @@ use crate::budget::Lease;
 use crate::buffers::{Buffer, Memory, footprint_bytes};
 use crate::error::ConnectionError;
 use crate::execute::{self, Finished, Request};
+use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
 use crate::protocol::MAX_PAYLOAD_BYTES;
@@ -29,6 +33,8 @@ use crate::slots::Slots;
 /// Largest WRITE that is taken whole from the receive buffer, so that one system call receives many. The data
 /// of a larger one is received into its own buffer, so that it is not copied twice.
 const SMALL_WRITE_BYTES: usize = 32 << 10;
+/// Smallest READ or WRITE that is worth another thread. Compressing it takes some 70 us.
+const HELPED_BYTES_MIN: usize = 32 << 10;
 /// Most bytes received at once while a large WRITE is likely to come, so that little of its data is copied
 /// twice.
 const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
@@ -65,10 +71,11 @@ impl Receiving {
 }
 
 /// A connection in the transmission phase.
-pub(crate) struct Transmission<'a, S, D, F> {
+pub(crate) struct Transmission<'a, S, D, E, F> {
     stream: &'a mut S,
     device: &'a D,
-    execute: fn(&'a D, Request, Buffer) -> F,
+    execute: E,
+    helpers: Option<&'a Arc<Helpers>>,
     session: Session,
     geometry: Geometry,
     input: Input,
@@ -100,16 +107,18 @@ fn charge_bytes(operation: &Operation) -> usize {
     if is_listing(operation) { EXTENTS_BYTES } else { 0 }
 }
 
-impl<'a, S, D, F> Transmission<'a, S, D, F>
+impl<'a, S, D, E, F> Transmission<'a, S, D, E, F>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
+    E: Fn(Option<Place>, Request, Buffer) -> F,
     F: Future<Output = Finished>,
 {
     pub(crate) fn new(
         stream: &'a mut S,
         device: &'a D,
-        execute: fn(&'a D, Request, Buffer) -> F,
+        execute: E,
+        helpers: Option<&'a Arc<Helpers>>,
         session: Session,
         requests_max: usize,
         lease: Lease<'a>,
@@ -118,6 +127,7 @@ where
             stream,
             device,
             execute,
+            helpers,
             session,
             geometry: device.geometry(),
             input: Input::new(),
@@ -225,12 +235,26 @@ where
         progress
     }
 
-    fn start(&mut self, request: Request, buffer: Buffer) {
+    /// Takes a place for a large request at some worker, if more requests are in flight or follow.
+    fn place(&mut self, cx: &mut Context<'_>, bytes: usize) -> Option<Place> {
+        let helpers = self.helpers.filter(|_| bytes >= HELPED_BYTES_MIN)?;
+        if self.slots.is_empty() && self.input.available().is_empty() {
+            // The data of a large WRITE was received by itself. What follows may be there already.
+            debug_assert!(matches!(self.receiving, Receiving::Header), "the request is complete");
+            if self.closing || !self.poll_receive(cx) || self.input.available().is_empty() {
+                return None;
+            }
+        }
+        helpers.place()
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, request: Request, buffer: Buffer) {
         debug_assert_eq!(buffer.as_slice().len(), request.operation.buffer_bytes(), "memory as admitted");
         let listing = usize::from(is_listing(&request.operation));
         self.listings += listing;
         debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
-        let future = (self.execute)(self.device, request, buffer);
+        let place = self.place(cx, buffer.as_slice().len());
+        let future = (self.execute)(place, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
             let Self { output, memory, session, broken, .. } = self;
@@ -275,7 +299,7 @@ where
                         self.expect_large = data_len > SMALL_WRITE_BYTES;
                         self.receiving = Receiving::Data { request, buffer, filled: 0 };
                     } else {
-                        self.start(request, buffer);
+                        self.start(cx, request, buffer);
                     }
                 }
                 Receiving::Data { request, mut buffer, mut filled } => {
@@ -288,7 +312,7 @@ where
                         self.receiving = Receiving::Data { request, buffer, filled };
                         return true;
                     }
-                    self.start(request, buffer);
+                    self.start(cx, request, buffer);
                 }
                 Receiving::Drain { cookie, refusal, mut left } => {
                     let dropped = left.min(self.input.available().len());

@@ -88,13 +88,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     privileges.restrict_thread(&config)?;
     let ServerOptions { log_format, offload, threads, io, .. } = config.server.options.clone();
     logging::start(log_format.unwrap_or_default().0);
-    let nbd_config = config.server.nbd_config()?;
+    let mut nbd_config = config.server.nbd_config()?;
     let offload = offload.unwrap_or_default().0;
     let mut workers =
         Workers::start(threads.unwrap_or_default().0.map(usize::from), io.unwrap_or_default().0)?;
     if let Some(device) = offload.start(offload::Options::default())? {
         workers.set_offload(offload.to_string(), device);
     }
+    nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
     let workers = Arc::new(workers);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
@@ -107,4 +108,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         workers.stop();
     }
     served
+}
+
+/// Returns the threads among which the large requests of a connection are dealt out.
+fn helpers_of(workers: &Workers) -> nbd::Helpers {
+    let threads = workers.threads().map(|(thread, share)| nbd::Worker::new(thread, share));
+    nbd::Helpers::new(threads, workers.helpers())
 }

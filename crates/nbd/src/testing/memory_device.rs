@@ -1,7 +1,8 @@
 //! A device in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly};
@@ -9,7 +10,19 @@ use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly};
 /// Unit of allocation, in bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// Longest wait of writes for each other.
+const MEETING_TIME_MAX: Duration = Duration::from_secs(30);
+
 type Chunk = Option<Box<[u8]>>;
+
+/// Writes that wait for each other, and their threads.
+#[derive(Default)]
+struct Meeting {
+    /// Number of writes of which the first waits for the last.
+    size: usize,
+    /// Threads of the writes so far, with their lengths in bytes.
+    writes: Vec<(usize, ThreadId)>,
+}
 
 /// A sparse device in memory that can be made slow or made to fail.
 pub struct MemoryDevice {
@@ -25,6 +38,8 @@ pub struct MemoryDevice {
     delay: Mutex<Duration>,
     flushes: AtomicU64,
     durable_writes: AtomicU64,
+    meeting: Mutex<Meeting>,
+    met: Condvar,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -47,6 +62,8 @@ impl MemoryDevice {
             delay: Mutex::new(Duration::ZERO),
             flushes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
+            meeting: Mutex::default(),
+            met: Condvar::new(),
         }
     }
 
@@ -80,6 +97,30 @@ impl MemoryDevice {
     pub fn yield_once(&self, yields: bool) {
         self.yields.store(yields, Ordering::Relaxed);
         self.mark_slow();
+    }
+
+    /// Makes writes block their threads until `size` of them are there, as compressing would that uses so many cores.
+    /// The writes' threads are recorded.
+    pub fn meet(&self, size: usize) {
+        lock(&self.meeting).size = size;
+    }
+
+    /// Returns lengths in bytes and threads of the writes since [`MemoryDevice::meet`].
+    pub fn writes(&self) -> Vec<(usize, ThreadId)> {
+        lock(&self.meeting).writes.clone()
+    }
+
+    /// Waits for the other writes of a meeting. Returns false if they did not come.
+    fn meets(&self, len: usize) -> bool {
+        let mut meeting = lock(&self.meeting);
+        if meeting.size == 0 {
+            return true;
+        }
+        meeting.writes.push((len, std::thread::current().id()));
+        self.met.notify_all();
+        let waited =
+            self.met.wait_timeout_while(meeting, MEETING_TIME_MAX, |now| now.writes.len() < now.size);
+        waited.is_ok_and(|(_, wait)| !wait.timed_out())
     }
 
     /// Limits the device to its first `capacity_bytes`, to simulate a device that grows later.
@@ -175,6 +216,9 @@ impl Device for MemoryDevice {
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
         self.interfere().await?;
         self.may_write(fua)?;
+        if !self.meets(data.len()) {
+            return Err(DeviceError::Io("the other writes did not come".to_owned()));
+        }
         self.for_chunks(offset, data.len() as u64, |chunk, within, at| {
             let bytes = chunk.get_or_insert_with(|| vec![0; CHUNK_BYTES as usize].into_boxed_slice());
             let data = &data[at..at + within.len()];

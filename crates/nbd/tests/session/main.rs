@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod client;
 mod handshake;
+mod helped;
 mod limits;
 mod listeners;
 mod live_exports;

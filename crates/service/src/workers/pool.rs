@@ -1,14 +1,15 @@
 //! Worker threads: one per core, each with its own runtime and its own io_uring.
 //!
 //! A connection stays on one worker from beginning to end. What its requests start in the background (writing packs,
-//! syncs) runs on the same worker, so a request never crosses threads on its way to the medium and back.
+//! syncs) runs on the same worker, so a small request never crosses threads on its way to the medium and back. Large
+//! requests of a stream are dealt out among its worker and helpers, threads that are there for nothing else.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 
 use drive::Spawner;
 use media::{UringGuard, UringReactor};
@@ -24,6 +25,10 @@ use crate::workers::compute::{ComputeQueue, ComputeThread};
 
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;
+
+/// Number of tasks that a worker runs before it looks for new requests. Each may compress a frame of 32 KiB, which takes
+/// 70 us.
+const EVENT_INTERVAL: u32 = 4;
 
 /// I/O method for the backing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +60,7 @@ struct Worker {
 /// The worker threads of a server.
 pub struct Workers {
     workers: Vec<Worker>,
+    helpers: Vec<Worker>,
     backend: IoBackend,
     compute: ComputeThread,
     offload: Option<(String, Arc<dyn Offload>)>,
@@ -71,17 +77,27 @@ impl Workers {
         let count = count.unwrap_or_else(cores).max(1);
         let compute =
             ComputeThread::start().map_err(|source| ServiceError::Worker { index: count, source })?;
-        let mut workers =
-            Workers { workers: Vec::with_capacity(count), backend: IoBackend::Plain, compute, offload: None };
+        let mut workers = Workers {
+            workers: Vec::with_capacity(count),
+            helpers: Vec::new(),
+            backend: IoBackend::Plain,
+            compute,
+            offload: None,
+        };
         let mut choice = io;
         for index in 0..count {
-            let (worker, backend) = start_worker(index, choice)?;
+            let (worker, backend) = start_worker(&format!("pumice-{index}"), index, choice)?;
             // One line in the log for all of them.
             if backend == IoBackend::Plain {
                 choice = IoChoice::Plain;
             }
             workers.backend = backend;
             workers.workers.push(worker);
+        }
+        // With its worker, a stream then uses as many threads as there are workers.
+        for index in 1..count {
+            let (helper, _) = start_worker(&format!("pumice-help-{index}"), index, choice)?;
+            workers.helpers.push(helper);
         }
         assert!(workers.count() == count && count > 0, "there is at least one worker");
         Ok(workers)
@@ -124,6 +140,16 @@ impl Workers {
         })
     }
 
+    /// Returns the threads, each with its use of a processor in the last second, in thousandths.
+    pub fn threads(&self) -> impl Iterator<Item = (ThreadId, Arc<AtomicU32>)> {
+        self.workers.iter().map(|worker| (worker.thread.thread().id(), worker.share.clone()))
+    }
+
+    /// Returns the runtimes of the threads that help connections with large requests: one fewer than there are workers.
+    pub fn helpers(&self) -> impl Iterator<Item = Handle> {
+        self.helpers.iter().map(|helper| helper.handle.clone())
+    }
+
     /// Runs a future on worker `index` (modulo their number).
     pub fn spawn_on<F>(&self, index: usize, future: F) -> JoinHandle<F::Output>
     where
@@ -154,21 +180,26 @@ impl Workers {
 
     /// Ends the threads. What still runs on them is dropped where it waits.
     pub fn stop(self) {
-        let threads: Vec<_> = self
-            .workers
-            .into_iter()
-            .map(|worker| {
-                // The worker may be gone already.
-                let _ = worker.stop.send(());
-                worker.thread
-            })
-            .collect();
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a worker thread panicked");
-            }
-        }
+        stop(self.workers);
+        // Connections may have waited for them.
+        stop(self.helpers);
         self.compute.stop();
+    }
+}
+
+fn stop(workers: Vec<Worker>) {
+    let threads: Vec<_> = workers
+        .into_iter()
+        .map(|worker| {
+            // The worker may be gone already.
+            let _ = worker.stop.send(());
+            worker.thread
+        })
+        .collect();
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a worker thread panicked");
+        }
     }
 }
 
@@ -182,12 +213,12 @@ impl Drop for Load {
     }
 }
 
-fn start_worker(index: usize, io: IoChoice) -> Result<(Worker, IoBackend), ServiceError> {
+fn start_worker(name: &str, index: usize, io: IoChoice) -> Result<(Worker, IoBackend), ServiceError> {
     let failed = |source| ServiceError::Worker { index, source };
     let (ready_sender, ready) = std::sync::mpsc::channel();
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = thread::Builder::new()
-        .name(format!("pumice-{index}"))
+        .name(name.to_string())
         .spawn(move || {
             let started = start_runtime(io);
             match started {
@@ -224,7 +255,11 @@ enum StartError {
 
 /// Creates a runtime with its ring on this thread.
 fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend), StartError> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .event_interval(EVENT_INTERVAL)
+        .build()
+        .map_err(StartError::Runtime)?;
     if io == IoChoice::Plain {
         return Ok((runtime, None, IoBackend::Plain));
     }

@@ -4,6 +4,7 @@ mod daemon;
 mod endpoints;
 mod http;
 mod inherited;
+mod names;
 mod printer;
 mod privileges;
 mod signals;

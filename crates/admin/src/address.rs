@@ -48,11 +48,27 @@ fn split_port(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns whether the value of a `Host` header names this machine: an IP address, `localhost` or `name`. A page of
-/// another origin that has its own name resolve to a loopback address (DNS rebinding) has that name there.
-pub(crate) fn is_host(value: &str, name: &str) -> bool {
-    let host = split_port(value).map_or(value, |(host, _)| host);
-    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+/// Returns the host of a request: of the value of its `Host` header, or of the authority of its target (RFC 9110, section
+/// 7.2: a host as in a URI, then possibly a port). Without brackets. `None` if it is not one.
+pub(crate) fn host_of(value: &str) -> Option<&str> {
+    let (host, port) = match value.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok())?,
+        None => value.split_at(value.find(':').unwrap_or(value.len())),
+    };
+    // Digits only: a sign would be parsed, too. RFC 3986 allows a colon without a port.
+    let is_port = |port: &str| {
+        port.is_empty() || port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+    };
+    let is_ended = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+    // Of a name: unreserved characters, sub-delimiters and percent-encoded ones.
+    let is_named =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte) || byte == b':';
+    (is_ended && host.bytes().all(is_named)).then_some(host)
+}
+
+/// Returns whether a host names this machine: an IP address, `localhost` or `name`. A page of another origin that has its
+/// own name resolve to a loopback address (DNS rebinding) sends that name.
+pub(crate) fn is_here(host: &str, name: &str) -> bool {
     let is = |name: &str| host.eq_ignore_ascii_case(name);
     host.parse::<IpAddr>().is_ok() || is("localhost") || is(name)
 }
@@ -113,21 +129,44 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_name_this_machine() {
-        for host in
-            ["localhost", "LocalHost:9841", "127.0.0.1:9841", "10.0.0.1", "[::1]:9841", "[::1]", "node7:80"]
-        {
-            assert!(is_host(host, "node7"), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:9841",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example",
-            "x:y",
+    fn hosts_of_requests() {
+        for (value, host) in [
+            ("localhost", "localhost"),
+            ("LocalHost:9841", "LocalHost"),
+            ("127.0.0.1:65535", "127.0.0.1"),
+            ("[::1]:9841", "::1"),
+            ("[::1]", "::1"),
+            ("a.example:", "a.example"),
+            ("%2Frun%2Fx.sock", "%2Frun%2Fx.sock"),
+            ("", ""),
         ] {
-            assert!(!is_host(host, "node7"), "{host}");
+            assert_eq!(host_of(value), Some(host), "{value}");
+        }
+        for value in [
+            "x:y",
+            "x:65536",
+            "[::1]:99999",
+            "[::1]:+1",
+            "[::1]9841",
+            "[localhost]",
+            "[::1",
+            "::1",
+            "user@localhost",
+            "a/b",
+            "a b",
+            "localhost:80:80",
+        ] {
+            assert_eq!(host_of(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_name_this_machine() {
+        for host in ["localhost", "LocalHost", "127.0.0.1", "10.0.0.1", "::1", "node7", "NODE7"] {
+            assert!(is_here(host, "node7"), "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "x"] {
+            assert!(!is_here(host, "node7"), "{host}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use status::{DriveState, StatusAnswer, StatusReport, Warning, shown};
 
-use crate::address::is_host;
+use crate::address::{host_of, is_here};
 use crate::metrics;
 use crate::monitored::Monitored;
 
@@ -17,16 +17,20 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 /// Paths that are answered, for messages.
 const PATHS: &str = "/metrics for Prometheus, /healthz for probes, /status for JSON";
 
-/// Returns the response to a request. The body of the request is ignored. If `host` is given, the `Host` header
-/// must be that name, `localhost` or an IP address.
+/// Returns the response to a request. The body of the request is ignored. If `host` is given, the request
+/// must be for that name, `localhost` or an IP address.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     host: Option<&str>,
     reports: impl FnOnce() -> Monitored,
 ) -> Response<Full<Bytes>> {
-    let named =
-        |value: &HeaderValue| value.to_str().is_ok_and(|value| host.is_none_or(|host| is_host(value, host)));
-    if !request.headers().get_all(HOST).iter().all(named) {
+    let Some(hosts) = hosts(request) else {
+        return plain(
+            StatusCode::BAD_REQUEST,
+            "expected one Host header, with a host and possibly a port from 0 to 65535",
+        );
+    };
+    if host.is_some_and(|name| !hosts.iter().all(|host| is_here(host, name))) {
         return plain(
             StatusCode::MISDIRECTED_REQUEST,
             "this port is for this machine only: use localhost or an IP address as the host",
@@ -53,6 +57,18 @@ pub(crate) fn answer<B>(
             plain(StatusCode::OK, &format!("a Pumice server; there are {PATHS}"))
         }
     }
+}
+
+/// Returns the hosts that a request names: that of its `Host` header, and that of a target with one (`GET http://HOST/PATH`).
+/// `None` if one of them is invalid or the header is there twice, or is missing in HTTP/1.1 (RFC 9112, section 3.2).
+fn hosts<B>(request: &Request<B>) -> Option<Vec<&str>> {
+    let values: Vec<&HeaderValue> = request.headers().get_all(HOST).iter().collect();
+    if values.len() > 1 || values.is_empty() && request.version() > Version::HTTP_10 {
+        return None;
+    }
+    let in_header = values.into_iter().map(|value| value.to_str().ok());
+    let in_target = request.uri().authority().map(|authority| Some(authority.as_str()));
+    in_header.chain(in_target).map(|value| host_of(value?)).collect()
 }
 
 fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {

@@ -95,24 +95,45 @@ impl Drop for HttpServer {
 
 impl HttpListener {
     /// Binds the address, on the current runtime. TCP beyond this machine needs `insecure`. A Unix socket is for this user only.
+    /// Resolving the name of a host may take long; see [`HttpListener::bind_at`].
     ///
     /// # Errors
     /// [`HttpError`] if the address would be open to the network, is unknown or in use.
     pub fn bind(address: &HttpAddress, insecure: bool) -> Result<HttpListener, HttpError> {
+        HttpListener::bind_at(address, insecure, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+
+    /// Binds the address as [`HttpListener::bind`] does. `resolve` returns the addresses of a host and port, if it has one.
+    ///
+    /// # Errors
+    /// As for [`HttpListener::bind`].
+    pub fn bind_at(
+        address: &HttpAddress,
+        insecure: bool,
+        resolve: impl FnOnce(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    ) -> Result<HttpListener, HttpError> {
         match address {
-            HttpAddress::Tcp(host, port) => HttpListener::tcp(address, host, *port, insecure),
+            HttpAddress::Tcp(host, port) => {
+                let resolved = resolve(host, *port);
+                let resolved = resolved.map_err(|error| HttpError::Io(address.clone(), error))?;
+                HttpListener::tcp(address, host, &resolved, insecure)
+            }
             HttpAddress::Unix(path) => HttpListener::unix(address, path),
         }
     }
 
-    fn tcp(address: &HttpAddress, host: &str, port: u16, insecure: bool) -> Result<HttpListener, HttpError> {
+    fn tcp(
+        address: &HttpAddress,
+        host: &str,
+        resolved: &[SocketAddr],
+        insecure: bool,
+    ) -> Result<HttpListener, HttpError> {
         let failed = |error| HttpError::Io(address.clone(), error);
-        let resolved: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
         let open = resolved.iter().any(|address| !address.ip().to_canonical().is_loopback());
         if open && !insecure {
             return Err(HttpError::Insecure(address.clone()));
         }
-        let listener = std::net::TcpListener::bind(resolved.as_slice()).map_err(failed)?;
+        let listener = std::net::TcpListener::bind(resolved).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         assert!(

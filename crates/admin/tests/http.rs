@@ -179,7 +179,8 @@ fn requests_it_does_not_know_are_refused() -> Outcome {
         ("DELETE /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         ("PUT /status HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 405),
         ("EXPLODE /status HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
-        ("CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 421),
         // Not HTTP.
         ("{\"command\":\"status\"}\n\n", 400),
         ("GET /metrics\r\n\r\n", 400),
@@ -307,16 +308,43 @@ fn many_idle_connections_keep_nobody_out() -> Outcome {
 fn clients_that_have_another_name_for_this_machine_are_refused() -> Outcome {
     let server = Server::usual()?;
     let get = |host: &str| server.say(format!("GET /status HTTP/1.1\r\n{host}\r\n").as_bytes());
-    for host in
-        ["Host: evil.example\r\n", "Host: localhost\r\nHost: evil.example:9841\r\n", "Host: \u{e9}\r\n"]
+    assert_code(&get("Host: evil.example\r\n")?, 421);
+    for target in
+        ["http://evil.example/status", "http://evil.example:9841/status", "https://evil.example/status"]
     {
-        assert_code(&get(host)?, 421);
+        let asked = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_code(&server.say(asked.as_bytes())?, 421);
     }
     assert_eq!(server.asked.load(Ordering::Relaxed), 0, "nobody asked the drives");
-    for host in ["Host: localhost:9841\r\n", "Host: 127.0.0.1\r\n", "Host: [::1]:9841\r\n", ""] {
+    for host in ["Host: localhost:9841\r\n", "Host: 127.0.0.1\r\n", "Host: [::1]:9841\r\n"] {
         assert_code(&get(host)?, 200);
     }
+    assert_code(&server.say(b"GET http://127.0.0.1:80/status HTTP/1.1\r\nHost: localhost\r\n\r\n")?, 200);
     Ok(())
+}
+
+#[test]
+fn requests_without_one_valid_host_are_refused() -> Outcome {
+    let server = Server::usual()?;
+    let get = |version: &str, host: &str| {
+        server.say(format!("GET /status HTTP/{version}\r\n{host}\r\n").as_bytes())
+    };
+    for host in [
+        "",
+        "Host: localhost\r\nHost: localhost\r\n",
+        "Host: localhost\r\nHost: evil.example:9841\r\n",
+        "Host: \u{e9}\r\n",
+        "Host: [::1]:99999\r\n",
+        "Host: user@localhost\r\n",
+    ] {
+        assert_code(&get("1.1", host)?, 400);
+    }
+    assert_code(&server.say(b"GET http://user@localhost/status HTTP/1.1\r\nHost: localhost\r\n\r\n")?, 400);
+    assert_eq!(server.asked.load(Ordering::Relaxed), 0, "nobody asked the drives");
+    // HTTP/1.0 knows no header for the host.
+    let old = get("1.0", "")?;
+    assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
+    server.assert_well()
 }
 
 #[test]

@@ -79,14 +79,31 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`.
+    /// Listens on `address`. Resolving the name of its host may take long; see [`Listener::bind_at`].
     ///
     /// # Errors
     /// See [`Listener::unix`] and [`Listener::tcp`].
     pub fn bind(address: &Address, config: &ServerConfig) -> Result<Self, ListenError> {
+        Self::bind_at(address, config, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+
+    /// Listens on `address`. `resolve` returns the addresses of a host and port, if it has one.
+    ///
+    /// # Errors
+    /// As for [`Listener::bind`].
+    pub fn bind_at(
+        address: &Address,
+        config: &ServerConfig,
+        resolve: impl FnOnce(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    ) -> Result<Self, ListenError> {
         match address {
             Address::Unix(path) => Self::unix(path),
-            Address::Tcp(host, port) => Self::tcp(host, *port, config),
+            Address::Tcp(host, port) => {
+                let resolved = resolve(host, *port);
+                let resolved = resolved.map_err(|error| ListenError::Io(address.clone(), error))?;
+                Self::check(address, resolved.iter().any(is_networked), config)?;
+                Self::tcp_at(host, &resolved)
+            }
         }
     }
 
@@ -134,10 +151,14 @@ impl Listener {
     /// # Errors
     /// Those of [`Listener::check`]; [`ListenError`] if a system call fails.
     pub fn tcp(host: &str, port: u16, config: &ServerConfig) -> Result<Self, ListenError> {
-        let address = Address::Tcp(host.to_owned(), port);
-        let fail = |error| ListenError::Io(address.clone(), error);
-        let resolved = resolve(host, port, config)?;
-        let listener = TcpListener::bind(resolved.as_slice()).map_err(fail)?;
+        Self::bind(&Address::Tcp(host.to_owned(), port), config)
+    }
+
+    /// Listens on the first of these addresses of a host that is possible.
+    fn tcp_at(host: &str, resolved: &[SocketAddr]) -> Result<Self, ListenError> {
+        let wanted = resolved.first().map_or(0, SocketAddr::port);
+        let fail = |error| ListenError::Io(Address::Tcp(host.to_owned(), wanted), error);
+        let listener = TcpListener::bind(resolved).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         expect_signs_of_life(&listener).map_err(|error| fail(error.into()))?;
         let port = listener.local_addr().map_err(fail)?.port();
@@ -168,17 +189,6 @@ impl Listener {
             Socket::Tcp(listener) => Acceptor::Tcp(tokio::net::TcpListener::from_std(listener)?),
         })
     }
-}
-
-/// Resolves a TCP address, and makes the check of [`Listener::check`].
-fn resolve(host: &str, port: u16, config: &ServerConfig) -> Result<Vec<SocketAddr>, ListenError> {
-    let address = Address::Tcp(host.to_owned(), port);
-    let resolved: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
-        Ok(resolved) => resolved.collect(),
-        Err(error) => return Err(ListenError::Io(address, error)),
-    };
-    Listener::check(&address, resolved.iter().any(is_networked), config)?;
-    Ok(resolved)
 }
 
 fn is_networked(address: &SocketAddr) -> bool {

@@ -12,6 +12,7 @@ mod partitions;
 mod processors;
 pub(crate) mod root;
 mod trim;
+mod unit;
 
 use status::path_text;
 use std::io::Write;

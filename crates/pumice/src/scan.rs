@@ -159,6 +159,7 @@ impl Args {
             depth: self.depth.into(),
             whole: options.full,
             seed: options.seed,
+            patience: None,
         }
     }
 }

@@ -4,6 +4,7 @@ mod daemon;
 mod endpoints;
 mod http;
 mod inherited;
+mod names;
 mod printer;
 mod privileges;
 mod signals;
@@ -94,6 +95,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Workers::start(threads.unwrap_or_default().0.map(usize::from), io.unwrap_or_default().0)?;
     if let Some(device) = offload.start(offload::Options::default())? {
         workers.set_offload(offload.to_string(), device);
+        // Of the library, which may open more at any time.
+        inherited::keep_from_programs();
+        service::before_commands(inherited::keep_from_programs);
     }
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
     let workers = Arc::new(workers);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use codec::testdata;
 use scan::report::Mode;
@@ -27,6 +28,12 @@ struct State {
     /// Size that listings claim for every object, if not the true one.
     claimed_bytes: Option<u64>,
     gets: u32,
+    /// Requests for each key.
+    gets_of: BTreeMap<String, u32>,
+    /// Key whose requests fail with status 500.
+    broken: Option<String>,
+    /// Key whose requests get no answer.
+    silent: Option<String>,
 }
 
 struct StandIn {
@@ -75,7 +82,16 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
         }
         let method = line.split(' ').next().unwrap_or_default();
         assert_eq!(method, "GET", "a scan never writes");
+        let is_silent = {
+            let state = state.lock().expect("a lock");
+            state.silent.as_ref().is_some_and(|key| target.ends_with(key.as_str()))
+        };
         let (status, more, body) = answer(&target, &headers, &mut state.lock().expect("a lock"));
+        if is_silent {
+            // Until the client leaves.
+            let _ = reader.read_line(&mut String::new());
+            return;
+        }
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n{more}\r\n", body.len());
         // At once: the end of the answer would wait for an acknowledgement of its beginning.
         if stream.write_all(&[head.into_bytes(), body].concat()).is_err() {
@@ -170,6 +186,10 @@ fn key_of(number: u64) -> String {
 
 fn get(key: &str, headers: &BTreeMap<String, String>, state: &mut State) -> (String, String, Vec<u8>) {
     state.gets += 1;
+    *state.gets_of.entry(key.to_string()).or_default() += 1;
+    if state.broken.as_deref() == Some(key) {
+        return error("500 Internal Server Error", "InternalError");
+    }
     if state.many.is_some() {
         let number: u64 = key.trim_end_matches(".bin").parse().expect("a number");
         let bytes = if number.is_multiple_of(4) { testdata::random(number, 4096) } else { vec![0; 4096] };
@@ -293,6 +313,55 @@ fn objects_that_are_replaced_or_go() {
         "{:?}",
         report.unreadable
     );
+}
+
+/// Scans the logs while one of them is bad in the way that `spoil` sets, and returns the report and the number of requests
+/// for that one.
+fn with_a_bad_one(
+    options: &Options,
+    patience: Option<Duration>,
+    spoil: impl Fn(&mut State, &str),
+) -> (Report, u32) {
+    const BAD: &str = "logs/2026/3.json";
+    let server = StandIn::start(objects());
+    let mut all = Population::new();
+    let s3 = S3Options { patience, ..server.options() };
+    all.add_s3("s3://bucket/logs", &s3, &|_| ()).expect("listed");
+    spoil(&mut server.state.lock().expect("a lock"), BAD);
+    let report = scan::scan(&all, options, &|_| ()).expect("scanned");
+    assert_eq!(report.unreadable_count, 1, "{:?}", report.unreadable);
+    assert!(report.unreadable[0].name.ends_with(BAD), "{:?}", report.unreadable);
+    let gets = server.state.lock().expect("a lock").gets_of.get(BAD).copied().unwrap_or(0);
+    (report, gets)
+}
+
+#[test]
+fn objects_that_are_gone_are_requested_once_by_each_thread() {
+    let sampled = Options { precision: 0.2, ..quick() };
+    let full = Options { full: true, ..quick() };
+    for options in [sampled, full] {
+        let (_, gets) = with_a_bad_one(&options, None, |state, key| {
+            state.objects.remove(key);
+        });
+        assert!((1..=options.threads as u32).contains(&gets), "{gets} requests, {options:?}");
+    }
+}
+
+#[test]
+fn objects_that_fail_are_given_up() {
+    let options = Options { threads: 1, ..quick() };
+    let (report, gets) = with_a_bad_one(&options, None, |state, key| state.broken = Some(key.into()));
+    assert!(report.unreadable[0].why.contains("InternalError"), "{:?}", report.unreadable);
+    // Three reads, each with repetitions.
+    assert_eq!(gets, 3 * 4);
+}
+
+#[test]
+fn objects_that_never_answer_are_given_up() {
+    let options = Options { threads: 1, ..quick() };
+    let patience = Some(Duration::from_millis(500));
+    let (_, gets) = with_a_bad_one(&options, patience, |state, key| state.silent = Some(key.into()));
+    assert_eq!(gets, 3, "a request without an answer is not repeated");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use watch::backing::{Mount, devices_under, disks_under, mount_of, mounts, unescape};
 pub use watch::events::WarnAt;
-pub use watch::hook::{CommandsHeld, hold_commands};
+pub use watch::hook::{CommandsHeld, before_commands, hold_commands};
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;
 pub use watch::requests::Requests;

@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod growth;
 pub(crate) mod hook;
 pub(crate) mod latency;
+pub(crate) mod length;
 pub(crate) mod monitor;
 pub(crate) mod offload_report;
 pub(crate) mod report;

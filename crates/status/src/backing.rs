@@ -10,6 +10,8 @@ use crate::states::BackingKind;
 pub struct BackingReport {
     /// File or block device.
     pub kind: BackingKind,
+    /// Bytes of the drive behind the end of its backing, which another program has truncated; 0 if the drive is not served.
+    pub missing_bytes: u64,
     /// Temperature of the hottest disk.
     pub temperature_celsius: Option<f64>,
     /// Power of all disks together, if each reports it.
@@ -66,6 +68,7 @@ impl BackingReport {
         let power: Option<Vec<f64>> = devices.iter().map(|device| device.power_watts).collect();
         BackingReport {
             kind,
+            missing_bytes: 0,
             temperature_celsius: highest(|device| device.temperature_celsius),
             power_watts: power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
             percentage_used: highest(|device| device.percentage_used),

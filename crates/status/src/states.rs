@@ -195,6 +195,10 @@ states! {
         BadSegment = "bad-segment",
         /// A segment holds records that cannot be read, and was set aside.
         DamagedSegment = "damaged-segment",
+        /// The backing is shorter than the drive.
+        BackingTruncated = "backing-truncated",
+        /// The backing has the length of the drive again.
+        BackingRestored = "backing-restored",
         /// The drive could not be opened.
         OpenFailed = "open-failed",
     }

@@ -16,8 +16,8 @@ states! {
         Space = "space",
         /// A disk under the drive is at its temperature limit, or reports that it is too hot.
         Temperature = "temperature",
-        /// Data is in doubt: corrupt records were found, the log is damaged, the drive is poisoned, or a disk under it
-        /// fails its own test.
+        /// Data is in doubt: corrupt records were found, the log is damaged, the drive is poisoned, its backing was
+        /// truncated, or a disk under it fails its own test.
         Reliability = "reliability",
         /// Writes are refused although read-only was not requested.
         ReadOnly = "read-only",
@@ -27,6 +27,8 @@ states! {
         Wear = "wear",
         /// Segments are set aside: a write to them failed, or they hold records that cannot be read.
         BadSegments = "bad-segments",
+        /// The backing is shorter than the drive: another program truncated it.
+        BackingTruncated = "backing-truncated",
     }
 }
 
@@ -41,6 +43,7 @@ impl Warning {
             Warning::OutOfSpace => 1 << 8,
             Warning::Wear => 1 << 9,
             Warning::BadSegments => 1 << 10,
+            Warning::BackingTruncated => 1 << 11,
             Warning::Unknown => 0,
         }
     }
@@ -93,6 +96,7 @@ mod tests {
             ("out-of-space", 0x100),
             ("wear", 0x200),
             ("bad-segments", 0x400),
+            ("backing-truncated", 0x800),
         ];
         assert_eq!(bits, wanted);
     }

@@ -91,6 +91,8 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(f64::from(d.cleaning.segments_bad_count));
     Gauge "pumice_segments_damaged" "Number of segments taken out of use because they hold unreadable records."
         = |d| Some(f64::from(d.cleaning.segments_damaged_count));
+    Gauge "pumice_backing_missing_bytes" "Bytes of the drive behind the end of its backing, which was truncated."
+        = |d| Some(d.backing.missing_bytes as f64);
     Gauge "pumice_copies_not_taken" "Number of copies of superblock and checkpoints that did not take what was last written to them."
         = |d| Some(f64::from(d.errors.copies_not_taken_count));
     Gauge "pumice_log_since_checkpoint_bytes" "Bytes of log written since the last checkpoint, which recovery would have to read."

@@ -1,58 +1,22 @@
 //! Limits of the control groups (version 1 and 2) of a process.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use service::{Mount, mounts};
 
 use super::root::Root;
-use crate::size::Size;
 
 /// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if there is no
 /// limit.
 pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
-    let v2 = directories(root, process, None).into_iter().map(|group| group.join("memory.max"));
+    // Beyond `memory.high`, processes are slowed down until they hardly run.
+    let v2 = directories(root, process, None).into_iter();
+    let v2 = v2.flat_map(|group| ["memory.max", "memory.high"].map(|limit| group.join(limit)));
     let v1 = directories(root, process, Some("memory")).into_iter();
     let v1 = v1.map(|group| group.join("memory.limit_in_bytes"));
     // Without a limit, version 1 has a number larger than the memory of any machine, and version 2 has `max`, which is
     // skipped.
     v2.chain(v1).filter_map(|file| root.number(file)).min()
-}
-
-/// Directories of units, from the most important one on (`systemd.unit(5)`).
-const UNITS: [&str; 7] = [
-    // Those of `systemctl set-property`.
-    "etc/systemd/system.control",
-    "run/systemd/system.control",
-    "etc/systemd/system",
-    "run/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-];
-/// Unit of the server.
-const UNIT: &str = "pumice.service";
-
-/// Returns the memory limit that systemd will set for the server, in bytes; the inner `None` means that it sets none, or none
-/// in bytes. `None` if there is no unit.
-pub(super) fn unit_memory_limit_bytes(root: &Root) -> Option<Option<u64>> {
-    let unit = UNITS.iter().find_map(|directory| root.text(format!("{directory}/{UNIT}")))?;
-    // They are read in the order of their names. Of one name, that in the most important directory counts, even if it is empty.
-    let mut added = BTreeMap::new();
-    for directory in UNITS.map(|directory| format!("{directory}/{UNIT}.d")) {
-        for name in root.names(&directory, |name| name.ends_with(".conf")) {
-            let path = format!("{directory}/{name}");
-            added.entry(name).or_insert(path);
-        }
-    }
-    let texts: Vec<String> =
-        std::iter::once(unit).chain(added.values().filter_map(|path| root.text(path))).collect();
-    // The last one counts.
-    let limit = texts.iter().flat_map(|text| text.lines()).rev().find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (name.trim() == "MemoryMax").then(|| value.trim())
-    });
-    Some(limit.and_then(|limit| limit.parse::<Size>().ok()).map(|size| size.0))
 }
 
 /// Returns the smallest CPU limit of the groups of a process, in processors; `None` if there is no limit.
@@ -138,41 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_the_unit_is_the_last_one() {
-        let unit = |more: &[(&str, &str)]| {
-            let own = (
-                "lib/systemd/system/pumice.service",
-                "[Service]\n#MemoryMax=1G\nMemoryMax=4G\nUser=pumice\n",
-            );
-            let (_folder, root) = tree(&[&[own], more].concat());
-            unit_memory_limit_bytes(&root).expect("a unit")
-        };
-        assert_eq!(unit(&[]), Some(4 << 30));
-        let local = "etc/systemd/system/pumice.service";
-        assert_eq!(unit(&[(local, "[Service]\n")]), None, "it replaces that of the package");
-        let first = ("etc/systemd/system/pumice.service.d/a.conf", "[Service]\nMemoryMax=6G\n");
-        assert_eq!(unit(&[first]), Some(6 << 30));
-        let second = "etc/systemd/system/pumice.service.d/b.conf";
-        assert_eq!(unit(&[first, (second, "[Service]\nMemoryMax=8192M\n")]), Some(8 << 30));
-        assert_eq!(unit(&[first, (second, "[Service]\nMemoryMax=infinity\n")]), None);
-        let (_folder, root) = tree(&[]);
-        assert_eq!(unit_memory_limit_bytes(&root), None);
-        // White space around the sign.
-        assert_eq!(
-            unit(&[("etc/systemd/system/pumice.service.d/a.conf", "MemoryMax = 8G\n")]),
-            Some(8 << 30)
-        );
-        // Names count before directories.
-        let packaged = ("usr/lib/systemd/system/pumice.service.d/b.conf", "MemoryMax=5G\n");
-        assert_eq!(unit(&[packaged, first]), Some(5 << 30));
-        // Of one name, the more important directory counts, even if the file is empty.
-        assert_eq!(unit(&[packaged, (second, "MemoryMax=7G\n")]), Some(7 << 30));
-        assert_eq!(unit(&[packaged, first, (second, "")]), Some(6 << 30));
-        // systemctl set-property.
-        for set in ["etc", "run"]
-            .map(|top| format!("{top}/systemd/system.control/pumice.service.d/50-MemoryMax.conf"))
-        {
-            assert_eq!(unit(&[(&set, "[Service]\nMemoryMax=1073741824\n")]), Some(1 << 30));
-        }
+    fn the_lesser_of_both_limits_of_version_2_counts() {
+        let (_folder, root) = tree(&[
+            ("proc/7/cgroup", "0::/x/y\n"),
+            ("sys/fs/cgroup/x/memory.max", "5000\n"),
+            ("sys/fs/cgroup/x/memory.high", "max\n"),
+            ("sys/fs/cgroup/x/y/memory.max", "max\n"),
+            ("sys/fs/cgroup/x/y/memory.high", "4000\n"),
+        ]);
+        assert_eq!(memory_limit_bytes(&root, "7"), Some(4000));
     }
 }

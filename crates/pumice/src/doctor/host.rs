@@ -4,7 +4,8 @@ use service::{IoChoice, run_here};
 
 use super::Patient;
 use super::finding::Finding;
-use super::groups::{memory_limit_bytes, unit_memory_limit_bytes};
+use super::groups::memory_limit_bytes;
+use super::unit;
 use crate::human;
 
 /// Recommended limit of open files for a server with 1024 connections, drives and sockets.
@@ -114,7 +115,7 @@ fn memory(patient: &Patient) -> Finding {
     let (process, _) = patient.process();
     let own = |whose| memory_limit_bytes(&patient.root, &process).map(|limit| (limit, whose));
     // The unit counts for a server that it will start.
-    let unit = patient.config.as_ref().and_then(|_| unit_memory_limit_bytes(&patient.root));
+    let unit = patient.config.as_ref().and_then(|_| unit::memory_limit_bytes(&patient.root));
     let limit = match (patient.server_pid(), unit) {
         (Some(_), _) => own("server's control group"),
         (None, Some(limit)) => limit.map(|limit| (limit, "unit of the server")),
@@ -143,7 +144,7 @@ fn memory(patient: &Patient) -> Finding {
         Finding::fail(
             check,
             found,
-            "give it more memory (MemoryMax= of a unit), or --map-cache or --request-memory less",
+            "give it more memory (MemoryMax= and MemoryHigh= of a unit), or --map-cache or --request-memory less",
         )
     } else if need > available {
         Finding::warn(check, found, "other processes use memory: it may be killed when memory runs out")

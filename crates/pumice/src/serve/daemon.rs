@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{HttpListener, HttpServer};
+use admin::{HttpAddress, HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
 use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
 use super::http;
+use super::names::Names;
 use super::printer::Printer;
 use super::privileges::Privileges;
 use super::signals::Signals;
@@ -111,7 +112,11 @@ impl Daemon {
     /// Serves until a stop is requested, then closes everything.
     pub(super) async fn run(mut self) -> Result<()> {
         let mut stop = self.signals.stop.clone();
-        let early = self.bind()?;
+        let early = tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            early = self.bind() => early?,
+        };
         // Commands for events must not run as root.
         let held = service::hold_commands().await;
         let opened = tokio::select! {
@@ -154,13 +159,15 @@ impl Daemon {
         }
     }
 
-    fn bind(&self) -> Result<Early> {
+    async fn bind(&self) -> Result<Early> {
         let server = &self.config.server;
         let wanted = addresses(&self.config)?;
+        let names =
+            Names::resolve(self.endpoints.missing_hosts(&wanted).into_iter().chain(http_host(server))).await;
         let admin = server.admin.as_ref().map(|path| AdminSocket::listen(path, self.drives.clone()));
         Ok(Early {
-            nbd: self.endpoints.bind(&wanted, &self.nbd)?,
-            http: self.bind_http(server)?,
+            nbd: self.endpoints.bind(&wanted, &names, &self.nbd)?,
+            http: bind_http(server, &names)?,
             admin: admin.transpose()?,
         })
     }
@@ -387,12 +394,6 @@ impl Daemon {
         }
     }
 
-    fn bind_http(&self, server: &Server) -> Result<Option<HttpListener>> {
-        let insecure = server.options.insecure.unwrap_or_default();
-        let bind = |at| HttpListener::bind(at, insecure);
-        Ok(server.options.http.as_ref().and_then(|http| http.0.as_ref()).map(bind).transpose()?)
-    }
-
     fn summary(&self) -> String {
         let up = match self.open.len() {
             1 => "serving 1 drive".to_string(),
@@ -403,6 +404,26 @@ impl Daemon {
             count => format!("{up}, {count} down"),
         }
     }
+}
+
+/// Returns the configured address for HTTP.
+fn http_address(server: &Server) -> Option<&HttpAddress> {
+    server.options.http.as_ref().and_then(|http| http.0.as_ref())
+}
+
+/// Returns the host to listen at for HTTP.
+fn http_host(server: &Server) -> Option<(String, u16)> {
+    match http_address(server)? {
+        HttpAddress::Tcp(host, port) => Some((host.clone(), *port)),
+        HttpAddress::Unix(_) => None,
+    }
+}
+
+/// Binds the address for HTTP. `names` has its host.
+fn bind_http(server: &Server, names: &Names) -> Result<Option<HttpListener>> {
+    let insecure = server.options.insecure.unwrap_or_default();
+    let bind = |at| HttpListener::bind_at(at, insecure, |name, port| names.get(name, port));
+    Ok(http_address(server).map(bind).transpose()?)
 }
 
 /// Returns whether a drive could not be opened because another process uses it.

@@ -15,6 +15,7 @@ use status::shown;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::names::Names;
 use super::printer::Printer;
 
 /// Exports of an address, among which its clients may choose.
@@ -68,19 +69,39 @@ impl Endpoints {
         Ok(stays.try_for_each(|open| Listener::check(&open.address, open.is_networked, config))?)
     }
 
-    /// Binds the addresses in `wanted` that the server does not listen at yet.
+    /// Returns the hosts of the addresses in `wanted` that the server does not listen at yet.
+    pub(super) fn missing_hosts(&self, wanted: &[Address]) -> Vec<(String, u16)> {
+        let host = |address: &Address| match address {
+            Address::Tcp(host, port) => Some((host.clone(), *port)),
+            Address::Unix(_) => None,
+        };
+        self.missing(wanted).filter_map(host).collect()
+    }
+
+    fn missing<'a>(&'a self, wanted: &'a [Address]) -> impl Iterator<Item = &'a Address> {
+        wanted.iter().filter(|address| self.open.iter().all(|open| open.address != **address))
+    }
+
+    /// Binds the addresses in `wanted` that the server does not listen at yet. `names` are those of
+    /// [`Endpoints::missing_hosts`].
     ///
     /// # Errors
     /// Fails for an address that cannot be bound or is listed twice. No address stays bound then.
-    pub(super) fn bind(&self, wanted: &[Address], config: &ServerConfig) -> Result<Vec<Bound>> {
+    pub(super) fn bind(
+        &self,
+        wanted: &[Address],
+        names: &Names,
+        config: &ServerConfig,
+    ) -> Result<Vec<Bound>> {
         let mut seen = HashSet::new();
         if let Some(twice) = wanted.iter().find(|address| !seen.insert(address.to_string())) {
             bail!("{twice} would be the address of two drives; choose another for one of them");
         }
-        let missing = wanted.iter().filter(|address| self.open.iter().all(|open| open.address != **address));
-        missing
-            .map(|address| Ok(Bound { address: address.clone(), listener: Listener::bind(address, config)? }))
-            .collect()
+        let bind = |address: &Address| {
+            let listener = Listener::bind_at(address, config, |name, port| names.get(name, port))?;
+            Ok(Bound { address: address.clone(), listener })
+        };
+        self.missing(wanted).map(bind).collect()
     }
 
     /// Accepts clients at those bound addresses that are in `wanted`, and returns the others.
@@ -273,7 +294,10 @@ mod tests {
                 endpoints.accept(bound, &[(address.clone(), exports)], &insecure).expect("listening");
                 let wanted = [address];
                 endpoints.check_open(&wanted, &insecure).expect("it stays");
-                assert!(endpoints.bind(&wanted, &insecure).expect("bound already").is_empty());
+                assert!(endpoints.missing_hosts(&wanted).is_empty());
+                assert!(
+                    endpoints.bind(&wanted, &Names::default(), &insecure).expect("bound already").is_empty()
+                );
                 let refused = endpoints.check_open(&wanted, &strict).err();
                 assert_eq!(refused.is_some(), host == "0.0.0.0", "{refused:?}");
                 assert!(

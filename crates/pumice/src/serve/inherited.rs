@@ -1,5 +1,6 @@
-//! File descriptors that the parent process left open. They stay open: they may hold a lock (`flock FILE pumice serve`), and
-//! the command line may name them (`--config /dev/fd/8`). Commands of `on-event` and other programs must not get them.
+//! File descriptors that the parent process left open, or that a library of C opened. Those of the parent stay open: they may
+//! hold a lock (`flock FILE pumice serve`), and the command line may name them (`--config /dev/fd/8`). Commands of `on-event`
+//! and other programs must get none of them.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
@@ -11,12 +12,13 @@ const STDERR: RawFd = 2;
 /// Flag of a descriptor that programs started from here do not get, as in `/proc/PID/fdinfo`.
 const CLOSE_ON_EXEC: i32 = libc::O_CLOEXEC;
 
-/// Keeps descriptors of the parent, except the standard ones, from programs that are started later. Call it before anything
-/// opens others and before there are threads. Does nothing if there is no `/proc`.
+/// Keeps descriptors that this program has not opened itself, except the standard ones, from programs that are started later.
+/// Does nothing if there is no `/proc`.
 pub(super) fn keep_from_programs() {
     for number in passed_on(Path::new("/proc/self")) {
-        // SAFETY: the descriptor was open when it was listed, and nothing has closed one since: there is one thread, and the
-        // listing has closed what it opened itself, which has the flag and is not among them.
+        // SAFETY: the descriptor was open when it was listed. This program closes none of those: all that it opens have the
+        // flag and are not listed. If a library has closed it since, the call fails, or sets the flag of another descriptor,
+        // which has it already unless it is a library's. Nothing is read, written or closed.
         #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         // It fails only for descriptors that are not open.
@@ -60,6 +62,16 @@ mod tests {
         let mut listed = passed_on(process.path());
         listed.sort_unstable();
         assert_eq!(listed, [9, 63]);
+    }
+
+    #[test]
+    fn a_descriptor_of_a_library_is_kept_from_programs() {
+        let file = fs::File::open("/dev/null").expect("a file");
+        fcntl_setfd(&file, FdFlags::empty()).expect("as C opens files");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert!(passed_on(Path::new("/proc/self")).contains(&number));
+        keep_from_programs();
+        assert_eq!(rustix::io::fcntl_getfd(&file).expect("its flags"), FdFlags::CLOEXEC);
     }
 
     #[test]

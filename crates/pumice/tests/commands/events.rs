@@ -176,3 +176,29 @@ fn commands_get_no_descriptors() {
         assert!(numbers.clone().count() >= 3 && numbers.flatten().all(|number| number <= 3), "{found}");
     }
 }
+
+#[test]
+fn a_backing_that_is_truncated_is_reported_until_it_is_whole_again() {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let server = drive.serve(&["--log-format", "json"]);
+    let backing = std::fs::File::options().write(true).open(drive.path()).expect("the backing");
+    let length = backing.metadata().expect("its length").len();
+    assert_eq!(drive.status()["backing"]["missing_bytes"], 0);
+    backing.set_len(length - (8 << 20)).expect("truncated");
+    let status = wait(&drive, |status| count(status, "backing-truncated") == Some(1));
+    assert_eq!(status["backing"]["missing_bytes"], 8 << 20, "{status}");
+    assert_eq!(status["critical_warning"]["names"], serde_json::json!(["reliability", "backing-truncated"]));
+    backing.set_len(length).expect("as long as before");
+    let status = wait(&drive, |status| count(status, "backing-restored") == Some(1));
+    assert_eq!(
+        (&status["backing"]["missing_bytes"], &status["critical_warning"]["bits"]),
+        (&0.into(), &0.into())
+    );
+    // Growth is none of these.
+    assert_eq!(drive.pumice(&["set-size", &text(&drive.path()), "96M"]).code, Some(0));
+    let status = wait(&drive, |status| status["physical_size_bytes"].as_u64() == Some(96 << 20));
+    assert_eq!(count(&status, "backing-truncated"), Some(1), "{status}");
+    assert!(server.stop().success());
+    let log = std::fs::read_to_string(drive.file("log")).expect("a log");
+    assert!(log.contains("the backing was truncated: 8388608 bytes"), "{log}");
+}

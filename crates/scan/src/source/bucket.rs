@@ -9,7 +9,7 @@ impl super::Bucket for s3::Bucket {
         s3::Bucket::name(self)
     }
 
-    fn open(self: Arc<Self>, key: &str, tag: &str) -> Box<dyn ReadAt> {
-        Box::new(s3::Object::new(self, key, tag))
+    fn open(self: Arc<Self>, key: &str, tag: &str, bytes: u64) -> Box<dyn ReadAt> {
+        Box::new(s3::Object::new(self, key, tag, bytes))
     }
 }

@@ -41,8 +41,8 @@ pub(crate) trait Bucket: Send + Sync {
     /// Name of the bucket.
     fn name(&self) -> &str;
 
-    /// Returns the object with this key. It is read only while it has this entity tag.
-    fn open(self: Arc<Self>, key: &str, tag: &str) -> Box<dyn ReadAt>;
+    /// Returns the object with this key, of this length. It is read only while it has this entity tag.
+    fn open(self: Arc<Self>, key: &str, tag: &str, bytes: u64) -> Box<dyn ReadAt>;
 }
 
 /// Reason why a source cannot be scanned at all.

@@ -264,7 +264,9 @@ impl Population {
             Place::Found(..) => Box::new(OpenFile::open(&self.path(found), &found.stamp, false, random)?),
             Place::Named(path) => Box::new(OpenFile::open(path, &found.stamp, true, random)?),
             Place::Nbd(export) => self.exports[*export as usize].open()?,
-            Place::Object(bucket, key, tag) => self.buckets[*bucket as usize].clone().open(key, tag),
+            Place::Object(bucket, key, tag) => {
+                self.buckets[*bucket as usize].clone().open(key, tag, found.bytes)
+            }
         };
         if reader.has_changed() {
             self.changed(item, "changed since it was listed");

@@ -2,11 +2,12 @@
 
 mod listing;
 mod sign;
+mod strikes;
 
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rusty_s3::{S3Action, UrlStyle};
 use ureq::Agent;
@@ -15,12 +16,13 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use self::listing::Listing;
 use self::sign::{Signer, with_query};
+use self::strikes::Strikes;
 use super::population::Population;
 use super::{ReadAt, SourceError};
 
 /// Validity that the library asks for. Its URLs are not signed.
 const NOT_SIGNED: Duration = Duration::from_secs(1);
-/// Timeout of a request.
+/// Default timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Largest number of attempts for a request that failed for a temporary reason.
 const TRIES_MAX: u32 = 4;
@@ -50,6 +52,8 @@ pub struct S3Options {
     pub whole: bool,
     /// Seed of the sample of objects that is kept of a bucket with very many.
     pub seed: u64,
+    /// Timeout of a request; `None` for 60 seconds. A failed request is not repeated after it.
+    pub patience: Option<Duration>,
 }
 
 /// A bucket and its connection parameters.
@@ -58,6 +62,8 @@ pub struct Bucket {
     bucket: rusty_s3::Bucket,
     signer: Option<Signer>,
     agent: Agent,
+    patience: Duration,
+    strikes: Strikes,
 }
 
 impl S3Options {
@@ -94,15 +100,16 @@ impl Bucket {
         let signer = options.credentials.clone().map(|keys| Signer::new(keys, region.clone()));
         let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region)
             .map_err(|error| SourceError::new(&shown, format!("endpoint {endpoint:?}: {error}")))?;
+        let patience = options.patience.unwrap_or(PATIENCE);
         let config = Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(patience))
             .http_status_as_error(false)
             // What is signed is for this server alone.
             .max_redirects(0)
             // The authorities that the machine trusts, which may include those of the user's own network.
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .build();
-        Ok(Bucket { bucket, signer, agent: config.into() })
+        Ok(Bucket { bucket, signer, agent: config.into(), patience, strikes: Strikes::new(patience) })
     }
 
     /// Name of the bucket.
@@ -114,6 +121,7 @@ impl Bucket {
     fn get(&self, url: &str, headers: &[(&str, String)]) -> io::Result<Response<ureq::Body>> {
         let url: Uri = with_query(url).parse().map_err(io::Error::other)?;
         let mut pause = PAUSE;
+        let started = Instant::now();
         for tried in 1.. {
             let signed = self.signer.as_ref().map(|signer| signer.sign(&url, headers, SystemTime::now()));
             let mut request = self.agent.get(&url);
@@ -133,7 +141,7 @@ impl Bucket {
                 }
                 Err(error) => io::Error::other(error),
             };
-            if tried >= TRIES_MAX {
+            if tried >= TRIES_MAX || started.elapsed() >= self.patience {
                 return Err(error);
             }
             std::thread::sleep(pause);
@@ -159,6 +167,8 @@ impl Refused {
             rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_string())
         };
         let said = match (tag("Code"), tag("Message")) {
+            // Only requests for objects have a condition: the entity tag of the listing.
+            _ if status == 412 => ": changed since it was listed".to_string(),
             (Some(code), Some(message)) => format!(": {code}, {message}"),
             (Some(code), None) => format!(": {code}"),
             _ => String::new(),
@@ -255,19 +265,17 @@ pub(crate) struct Object {
     bucket: Arc<Bucket>,
     key: Box<str>,
     tag: Box<str>,
+    /// Listed length, in bytes.
+    bytes: u64,
 }
 
 impl Object {
-    pub(crate) fn new(bucket: Arc<Bucket>, key: &str, tag: &str) -> Object {
-        Object { bucket, key: key.into(), tag: tag.into() }
+    pub(crate) fn new(bucket: Arc<Bucket>, key: &str, tag: &str, bytes: u64) -> Object {
+        Object { bucket, key: key.into(), tag: tag.into(), bytes }
     }
-}
 
-impl ReadAt for Object {
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        if buf.is_empty() {
-            return Ok(0);
-        }
+    /// Requests a range, and returns the length of what there is of it.
+    fn read_range(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let url = self.bucket.bucket.get_object(None, &self.key).sign(NOT_SIGNED);
         let range = format!("bytes={offset}-{}", offset + buf.len() as u64 - 1);
         let mut headers = vec![("range", range)];
@@ -276,13 +284,7 @@ impl ReadAt for Object {
             // listed object.
             headers.push(("if-match", format!("\"{}\"", self.tag.trim_matches('"'))));
         }
-        let mut answer = match self.bucket.get(url.as_str(), &headers) {
-            Ok(answer) => answer,
-            Err(error) if Refused::status_of(&error) == Some(412) => {
-                return Err(io::Error::other("changed since it was listed"));
-            }
-            Err(error) => return Err(error),
-        };
+        let mut answer = self.bucket.get(url.as_str(), &headers)?;
         if answer.status().as_u16() != 206 && offset > 0 {
             return Err(io::Error::other("the server does not answer range requests"));
         }
@@ -295,6 +297,21 @@ impl ReadAt for Object {
             }
         }
         Ok(done)
+    }
+}
+
+impl ReadAt for Object {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let strikes = &self.bucket.strikes;
+        strikes.check(&self.key)?;
+        let started = Instant::now();
+        let read = self.read_range(offset, buf);
+        let listed = self.bytes.saturating_sub(offset).min(buf.len() as u64);
+        strikes.record(&self.key, started, listed, &read);
+        read
     }
 }
 

@@ -1,6 +1,7 @@
 //! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the owner
 //! only.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use socket_file::SocketFile;
 use status::{StatusAnswer, path_text, shown};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
@@ -27,6 +29,9 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
+/// Most clients at a time. A further one ends the connection of the oldest one for which nothing is being changed: clients that
+/// ask nothing, or do not take an answer, neither exclude others nor use up the descriptors of the server.
+const CLIENTS_MAX: usize = 128;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -59,6 +64,7 @@ impl AdminSocket {
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let (failures, refusals) = (LogLimit::new(), LogLimit::new());
+            let mut oldest_first: VecDeque<(JoinHandle<()>, Arc<Notify>)> = VecDeque::new();
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
@@ -75,11 +81,19 @@ impl AdminSocket {
                                 continue;
                             }
                         };
-                        let drives = answered.clone();
-                        tokio::spawn(async move {
+                        oldest_first.retain(|(answering, _)| !answering.is_finished());
+                        while oldest_first.len() >= CLIENTS_MAX {
+                            if let Some((_, leave)) = oldest_first.pop_front() {
+                                leave.notify_one();
+                            }
+                        }
+                        let (drives, leave) = (answered.clone(), Arc::new(Notify::new()));
+                        let asked = leave.clone();
+                        let answering = tokio::spawn(async move {
                             // A client may hang up or never ask.
-                            let _ = answer_all(stream, user, &drives).await;
+                            let _ = answer_all(stream, user, &drives, &asked).await;
                         });
+                        oldest_first.push_back((answering, leave));
                     }
                     // Probably out of file descriptors: a pause avoids spinning.
                     Err(error) => {
@@ -160,14 +174,20 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
     })
 }
 
-/// Answers requests until the client leaves or the socket is gone.
-async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives) -> io::Result<()> {
+/// Answers requests until the client leaves or is to `leave`, or the socket is gone. A change is completed first.
+async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives, leave: &Notify) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
         let mut line = Vec::new();
         let mut limited = (&mut read).take(REQUEST_MAX_BYTES);
-        if tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line)).await?? == 0 {
+        let asked = tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line));
+        let asked_bytes = tokio::select! {
+            biased;
+            () = leave.notified() => return Ok(()),
+            asked = asked => asked??,
+        };
+        if asked_bytes == 0 {
             return Ok(());
         }
         debug_assert!(line.len() as u64 <= REQUEST_MAX_BYTES, "the length of a request is bounded");
@@ -181,7 +201,11 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives) -> io::R
         };
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
-        tokio::time::timeout(TIMEOUT, write.write_all(&answer)).await??;
+        tokio::select! {
+            biased;
+            () = leave.notified() => return Ok(()),
+            taken = tokio::time::timeout(TIMEOUT, write.write_all(&answer)) => taken??,
+        }
         if !whole {
             return Ok(());
         }
@@ -260,4 +284,36 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
         Change::Train => drive.train().await.map(|_| ()),
     };
     changed.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_ask_nothing_exclude_no_others() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("admin.sock");
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let _socket = AdminSocket::listen(&path, Drives::default())?;
+            let mut silent = Vec::new();
+            for number in 0..CLIENTS_MAX + 10 {
+                let mut client = UnixStream::connect(&path).await?;
+                // Some say a part.
+                client.write_all(&b"{\"command\": \"sta"[..number % 3 * 5]).await?;
+                silent.push(client);
+                // Accepted: the queue of those that wait is short.
+                tokio::task::yield_now().await;
+            }
+            let mut client = UnixStream::connect(&path).await?;
+            client.write_all(b"{\"command\": \"status\"}\n").await?;
+            let mut answer = String::new();
+            tokio::io::BufReader::new(&mut client).read_line(&mut answer).await?;
+            assert!(answer.contains("\"drives\":[]"), "{answer}");
+            // The oldest were sent away before their time was over.
+            let left = tokio::time::timeout(TIMEOUT / 2, silent[0].read_u8()).await?;
+            assert_eq!(left.map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+            Ok(())
+        })
+    }
 }

@@ -104,6 +104,8 @@ pub(crate) struct Seen {
     pub(crate) no_space_count: u64,
     /// Errors of the drive so far.
     pub(crate) errors: ErrorCounts,
+    /// Bytes of the drive behind the end of its backing.
+    pub(crate) missing_bytes: u64,
     /// The reason, if the drive is poisoned.
     pub(crate) poisoned: Option<String>,
 }
@@ -136,6 +138,7 @@ pub(crate) struct Watcher {
     corrupt_records: Rising,
     bad_segments: Rising,
     damaged_segments: Rising,
+    truncated: bool,
     poisoned: bool,
 }
 
@@ -152,6 +155,7 @@ impl Watcher {
             corrupt_records: Rising::from(known.corrupt_records),
             bad_segments: Rising::from(known.bad_segments),
             damaged_segments: Rising::from(known.damaged_segments),
+            truncated: false,
             poisoned: false,
         }
     }
@@ -167,6 +171,7 @@ impl Watcher {
         self.look_at_levels(seen, &mut events);
         self.look_at_refusals(seen, &mut events);
         self.look_at_errors(seen, &mut events);
+        self.look_at_length(seen, &mut events);
         events
     }
 
@@ -217,6 +222,27 @@ impl Watcher {
             );
             self.out_of_space = false;
         }
+    }
+
+    fn look_at_length(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        let truncated = seen.missing_bytes > 0;
+        match (self.truncated, truncated) {
+            (false, true) => {
+                let message = format!(
+                    "the backing was truncated: {} bytes of the drive are behind its end, where reads fail; stop its \
+                     clients, find out what truncated it, and restore a copy (docs/space.md)",
+                    seen.missing_bytes
+                );
+                events.push(seen.event(EventKind::BackingTruncated, message));
+            }
+            (true, false) => {
+                let message = "the backing is as long as the drive again; data in the part that was cut off may be lost: \
+                               `pumice check --deep` lists what cannot be read";
+                events.push(seen.event(EventKind::BackingRestored, message.into()));
+            }
+            (true, true) | (false, false) => {}
+        }
+        self.truncated = truncated;
     }
 
     fn look_at_errors(&mut self, seen: &Seen, events: &mut Vec<Event>) {
@@ -345,6 +371,18 @@ mod tests {
         assert_eq!(kinds(&mut watcher, &full(17)), out, "also before anybody was refused");
         assert_eq!(kinds(&mut watcher, &full(100)), []);
         assert_eq!(kinds(&mut watcher, &refused(111, 4)), [(EventKind::SpaceBack, None)]);
+    }
+
+    #[test]
+    fn a_truncated_backing_is_reported_once_until_it_is_whole_again() {
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
+        let missing = |missing_bytes| Seen { missing_bytes, ..seen(1) };
+        let truncated = [(EventKind::BackingTruncated, None)];
+        assert_eq!(kinds(&mut watcher, &missing(0)), []);
+        assert_eq!(kinds(&mut watcher, &missing(4096)), truncated);
+        assert_eq!(kinds(&mut watcher, &missing(8192)), []);
+        assert_eq!(kinds(&mut watcher, &missing(0)), [(EventKind::BackingRestored, None)]);
+        assert_eq!(kinds(&mut watcher, &missing(1)), truncated, "again");
     }
 
     #[test]

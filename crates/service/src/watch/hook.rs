@@ -29,6 +29,14 @@ static TURN: Mutex<()> = Mutex::const_new(());
 /// User and home for commands, if they are not those of the environment.
 static ACCOUNT: OnceLock<(OsString, OsString)> = OnceLock::new();
 
+/// See [`before_commands`].
+static PREPARATION: OnceLock<fn()> = OnceLock::new();
+
+/// Has a function called before each command for an event is started, on a thread that may block. The first call counts.
+pub fn before_commands(prepare: fn()) {
+    let _ = PREPARATION.set(prepare);
+}
+
 /// Holds back the commands of all drives in this process while it exists.
 pub struct CommandsHeld(#[allow(dead_code, reason = "held until it is dropped")] MutexGuard<'static, ()>);
 
@@ -107,8 +115,10 @@ impl Hook {
         drop(self.events);
         let mut running = self.running;
         if tokio::time::timeout(CLOSE_PATIENCE, &mut running).await.is_err() {
-            tracing::warn!("the command of --on-event takes too long: not waited for");
+            tracing::warn!("the command of --on-event takes too long: killed");
             running.abort();
+            // Until it is killed with what it started.
+            let _ = running.await;
         }
     }
 }
@@ -147,7 +157,30 @@ fn describe(settings: &Settings, event: &Event) -> Vec<(&'static str, OsString)>
     ]
 }
 
+/// A group of processes, killed when it is dropped.
+struct Group(Option<rustix::process::Pid>);
+
+impl Group {
+    /// Lets the processes that are left run: the command has ended and may have started what is to stay.
+    fn let_run(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may be gone already.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
+    if let Some(prepare) = PREPARATION.get() {
+        // A panic ends the process.
+        let _ = tokio::task::spawn_blocking(prepare).await;
+    }
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(&settings.command)
@@ -161,16 +194,20 @@ async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("cannot run /bin/sh: {error}"))?;
-    let group = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-    match tokio::time::timeout(settings.timeout, child.wait()).await {
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(status.to_string()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => {
-            if let Some(group) = group {
-                // It may be gone already.
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    // Dropped before `child`, which keeps the number of the group from being used again.
+    let group = Group(child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())));
+    let waited = tokio::time::timeout(settings.timeout, child.wait()).await;
+    match waited {
+        Ok(ended) => {
+            group.let_run();
+            match ended {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(status.to_string()),
+                Err(error) => Err(error.to_string()),
             }
+        }
+        Err(_) => {
+            drop(group);
             let _ = child.wait().await;
             Err(format!("not done after {} s: killed", settings.timeout.as_secs_f64()))
         }
@@ -228,24 +265,66 @@ mod tests {
         Ok(())
     }
 
-    #[test]
-    fn a_command_that_hangs_is_killed_with_what_it_started() -> Outcome {
-        let dir = tempfile::tempdir()?;
-        let pid_file = dir.path().join("pid");
-        let hangs = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
-        let settings = Settings { timeout: Duration::from_millis(500), ..settings(&hangs, "/srv/d") };
-        let why =
-            block_on(run(&settings, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
-        assert!(why.contains("killed"), "{why}");
+    /// Command that starts another process, writes its number to a file, and waits for it.
+    fn hangs(pid_file: &Path) -> String {
+        format!("sleep 600 & echo $! > {}; wait", pid_file.display())
+    }
+
+    /// Waits for the end of the process whose number is in a file.
+    fn wait_for_its_end(pid_file: &Path) -> Outcome {
         let pid: i32 = std::fs::read_to_string(pid_file)?.trim().parse()?;
         // It may take a moment until its end is noticed.
         let gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
         };
-        while !gone() {
+        for _ in 0..2000 {
+            if gone() {
+                return Ok(());
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
+        Err(format!("process {pid} is still there").into())
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed_with_what_it_started() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let pid_file = dir.path().join("pid");
+        let settings =
+            Settings { timeout: Duration::from_millis(500), ..settings(&hangs(&pid_file), "/srv/d") };
+        let why =
+            block_on(run(&settings, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
+        assert!(why.contains("killed"), "{why}");
+        wait_for_its_end(&pid_file)
+    }
+
+    #[test]
+    fn a_command_that_is_not_waited_for_is_killed_with_what_it_started() -> Outcome {
+        let dir = tempfile::tempdir()?;
+        let pid_file = dir.path().join("pid");
+        let settings = settings(&hangs(&pid_file), "/srv/d");
+        block_on(async {
+            let event = event(EventKind::Closed, "");
+            let running = tokio::spawn(async move { run(&settings, &event).await });
+            while std::fs::read_to_string(&pid_file).unwrap_or_default().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // As at the end of the patience of a closing drive.
+            running.abort();
+            let _ = running.await;
+        })?;
+        wait_for_its_end(&pid_file)
+    }
+
+    #[test]
+    fn what_is_to_be_done_before_commands_is_done() -> Outcome {
+        static DONE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        before_commands(|| {
+            DONE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        block_on(run(&settings("true", "/srv/d"), &event(EventKind::Opened, "")))??;
+        assert!(DONE.load(std::sync::atomic::Ordering::Relaxed) > 0);
         Ok(())
     }
 

@@ -21,11 +21,14 @@ use crate::watch::events::{Event, EventLog, EventSink, Seen, WarnAt, Watcher};
 use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
+use crate::watch::length::Length;
 use crate::watch::report::{assess, limit_bytes, used_ratio};
 use crate::watch::requests::Requests;
 
 /// Interval of looking for events.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of measuring the backing.
+const LENGTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of asking the devices under the drive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of looking for copies of the drive.
@@ -67,6 +70,8 @@ struct Memory {
     /// Earlier latencies, oldest first.
     latencies: VecDeque<(Duration, Snapshot)>,
     backing: BackingReport,
+    /// See [`BackingReport::missing_bytes`].
+    missing_bytes: u64,
     copies: Vec<CopyReport>,
     /// Time already added to the drive's own counter.
     powered: Duration,
@@ -86,6 +91,14 @@ impl Monitor {
         let id = uuid::Uuid::from_bytes(status.uuid).to_string();
         let hook =
             settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id.clone()));
+        // Opened now, when the process still has the privileges with which the drive was opened.
+        let backing = path.to_path_buf();
+        let (length, backing) = aside(move || {
+            // Without the disks' own programs, which take longer and are run later.
+            (Length::open(&backing), Prober::sysfs_only().look(&backing))
+        })
+        .await
+        .unwrap_or_default();
         let watched = Arc::new(Watched {
             drive: drive.clone(),
             path: path.to_path_buf(),
@@ -97,11 +110,8 @@ impl Monitor {
                 events: EventLog::default(),
                 growth: Growth::default(),
                 latencies: VecDeque::new(),
-                // The quick part. The disks' own programs are run later.
-                backing: {
-                    let path = path.to_path_buf();
-                    aside(move || Prober::sysfs_only().look(&path)).await.unwrap_or_default()
-                },
+                backing,
+                missing_bytes: 0,
                 copies: Vec::new(),
                 powered: Duration::ZERO,
                 reported: Vec::new(),
@@ -130,7 +140,7 @@ impl Monitor {
         let events = {
             let hook = monitor.hook.lock().await;
             let sender = hook.as_ref().map(Hook::sender);
-            tokio::spawn(look(watched, sender, stopped))
+            tokio::spawn(look(watched, length, sender, stopped))
         };
         *monitor.looking.lock().await = Some(events);
         monitor
@@ -180,7 +190,8 @@ impl Monitor {
         let now = watched.requests.latencies.snapshot();
         let memory = watched.memory.lock();
         report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
-        assess(report, memory.backing.clone(), memory.watcher.warn_at());
+        let backing = BackingReport { missing_bytes: memory.missing_bytes, ..memory.backing.clone() };
+        assess(report, backing, memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
         report.time_to_full = memory.growth.predict(&sample(at, status), limits(status));
         let Some(server) = &mut report.server else { return };
@@ -206,6 +217,7 @@ impl Watched {
             backing_full_count: status.backing_full_count,
             no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
             errors: ErrorCounts::from(status),
+            missing_bytes: self.memory.lock().missing_bytes,
             poisoned: match &status.state {
                 State::Poisoned(why) => Some(why.clone()),
                 _ => None,
@@ -284,14 +296,15 @@ fn log(path: &Path, event: &Event) {
         | EventKind::DictionaryAdopted => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::SpaceWarning | EventKind::BadSegment | EventKind::Unknown => {
+        EventKind::SpaceWarning | EventKind::BadSegment | EventKind::BackingRestored | EventKind::Unknown => {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::OpenFailed
         | EventKind::OutOfSpace
         | EventKind::Poisoned
         | EventKind::CorruptRecord
-        | EventKind::DamagedSegment => {
+        | EventKind::DamagedSegment
+        | EventKind::BackingTruncated => {
             tracing::error!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
     }
@@ -312,6 +325,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 /// Observes until stopped.
 async fn look(
     watched: Arc<Watched>,
+    length: Option<Length>,
     hook: Option<crate::watch::hook::Sender>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -342,6 +356,21 @@ async fn look(
             tokio::time::sleep(COPIES_INTERVAL).await;
         }
     };
+    let measuring = async {
+        let Some(mut length) = length else { return std::future::pending().await };
+        loop {
+            // Asked first: the backing grows before the drive does.
+            let needed = watched.drive.status().physical_size_bytes;
+            let measure = move || {
+                let missing = length.missing_bytes(needed);
+                (length, missing)
+            };
+            let Some((back, missing)) = aside(measure).await else { return std::future::pending().await };
+            length = back;
+            watched.memory.lock().missing_bytes = missing.unwrap_or(0);
+            tokio::time::sleep(LENGTH_INTERVAL).await;
+        }
+    };
     let looking = async {
         loop {
             tokio::select! {
@@ -358,6 +387,7 @@ async fn look(
         _ = stopped.wait_for(|stop| *stop) => {}
         () = probing => {}
         () = comparing => {}
+        () = measuring => {}
         () = looking => {}
     }
 }

@@ -200,6 +200,7 @@ pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at:
     let worn = [report.wear.percentage_used, report.backing.percentage_used];
     let doubtful = report.errors.corrupt_records_count > 0
         || report.errors.copies_not_taken_count > 0
+        || report.backing.missing_bytes > 0
         || report.backing.unreliable();
     report.critical_warning = CriticalWarning::of(&[
         (Warning::Space, 100.0 * report.physical_used_ratio >= f64::from(warn_at.critical())),
@@ -212,5 +213,6 @@ pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at:
             Warning::BadSegments,
             report.cleaning.segments_bad_count + report.cleaning.segments_damaged_count > 0,
         ),
+        (Warning::BackingTruncated, report.backing.missing_bytes > 0),
     ]);
 }

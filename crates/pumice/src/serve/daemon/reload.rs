@@ -9,7 +9,14 @@ impl Daemon {
             tracing::warn!("nothing to read again: this server was started without a configuration file");
             return;
         };
-        match self.prepare() {
+        let mut stop = self.signals.stop.clone();
+        let prepared = tokio::select! {
+            biased;
+            // The caller closes open drives next.
+            () = stop.requested() => return,
+            prepared = self.prepare() => prepared,
+        };
+        match prepared {
             Ok((config, nbd, bound)) => {
                 self.apply(config, nbd, bound).await;
                 tracing::info!(file = %file.display(), "{}", self.summary());
@@ -24,14 +31,18 @@ impl Daemon {
 
     /// Makes all checks that are possible without affecting served drives. Also binds the new addresses. Returns the
     /// bound addresses of drives that are not open yet.
-    fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
+    async fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
         let mut config = self.source.load()?;
         let nbd = self.with_renewed_tls(config.server.nbd_config()?.tls);
         self.keep_what_needs_a_restart(&mut config);
         config.check_clients().context("as long as the server is not restarted")?;
         let addresses = addresses(&config)?;
         self.endpoints.check_open(&addresses, &nbd)?;
-        let bound = self.endpoints.bind(&addresses, &nbd)?;
+        let moves = config.server.options.http != self.config.server.options.http;
+        let hosts = self.endpoints.missing_hosts(&addresses);
+        let names =
+            Names::resolve(hosts.into_iter().chain(http_host(&config.server).filter(|_| moves))).await;
+        let bound = self.endpoints.bind(&addresses, &names, &nbd)?;
         // Drives that stay accept clients at their new addresses immediately.
         let mut wanted = Vec::new();
         for address in &config.server.nbd {
@@ -50,8 +61,7 @@ impl Daemon {
                  the server is restarted"
             );
         }
-        let moves = config.server.options.http != self.config.server.options.http;
-        let http = moves.then(|| self.bind_http(&config.server)).transpose()?;
+        let http = moves.then(|| bind_http(&config.server, &names)).transpose()?;
         let bound = self.endpoints.accept(bound, &wanted, &nbd)?;
         // Nothing fails from here on.
         if let Some(http) = http {
@@ -149,8 +159,10 @@ impl Daemon {
             let accepted = self.endpoints.accept(vec![bound], wanted, &self.nbd);
             accepted.map_or_else(log_failure, drop);
         }
-        for (address, _) in wanted {
-            let bound = self.endpoints.bind(std::slice::from_ref(address), &self.nbd);
+        let addresses: Vec<Address> = wanted.iter().map(|(address, _)| address.clone()).collect();
+        let names = Names::resolve(self.endpoints.missing_hosts(&addresses)).await;
+        for address in &addresses {
+            let bound = self.endpoints.bind(std::slice::from_ref(address), &names, &self.nbd);
             let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted, &self.nbd));
             accepted.map_or_else(log_failure, drop);
         }

@@ -1,4 +1,4 @@
-use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, zstd};
+use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, structure, zstd};
 
 /// Longest input of [`Compressor::compress`], in bytes: a frame of 16 blocks.
 pub const FRAME_BYTES_MAX: usize = 65536;
@@ -12,6 +12,26 @@ pub struct Compressor {
     /// Target of the codec before the payload is appended. Its length is the limit at which the codec gives
     /// up.
     scratch: Vec<u8>,
+    structure: structure::Encoder,
+}
+
+/// Effort that [`Compressor::compress_structured`] spends on the choice of a transform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A look at samples: at most a few per cent of the time of zstd 1 on data without structure.
+    Foreground,
+    /// The transforms that could gain are tried, which takes several times as long as compression without one.
+    /// Text is recognised and costs nothing.
+    Settling,
+}
+
+/// Result of [`Compressor::compress_structured`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coded {
+    /// The codec.
+    pub id: CodecId,
+    /// The payload was compressed with the dictionary, which is needed to decompress it.
+    pub dictionary: bool,
 }
 
 enum Engine {
@@ -40,7 +60,7 @@ impl Compressor {
             Policy::Deflate(level) => Engine::Deflate(deflate::Encoder::new(level)),
             Policy::None | Policy::Auto => Engine::None,
         };
-        Compressor { engine, scratch: Vec::new() }
+        Compressor { engine, scratch: Vec::new(), structure: structure::Encoder::default() }
     }
 
     /// Compresses `input` (one block, or a frame up to [`FRAME_BYTES_MAX`]) and appends the payload to `out`.
@@ -86,5 +106,34 @@ impl Compressor {
         };
         out.extend_from_slice(&scratch[..bytes]);
         id
+    }
+
+    /// As [`Compressor::compress_tested`]. With a policy of zstd it also uses [`CodecId::Structured`] where that is
+    /// smaller, judged with the given effort. Other policies do as before.
+    pub fn compress_structured(
+        &mut self,
+        input: &[u8],
+        dictionary: Option<&Dictionary>,
+        effort: Effort,
+        out: &mut Vec<u8>,
+    ) -> Coded {
+        let Engine::Zstd(encoder) = &mut self.engine else {
+            return Coded { id: self.compress_tested(input, dictionary, out), dictionary: false };
+        };
+        let raw = Coded { id: CodecId::Raw, dictionary: false };
+        let limit = input.len().saturating_sub(UNIT_BYTES);
+        if limit == 0 {
+            return raw;
+        }
+        if self.scratch.len() < limit {
+            self.scratch.resize(limit, 0);
+        }
+        let scratch = &mut self.scratch[..limit];
+        let Some(written) = self.structure.compress(encoder, input, dictionary, effort, scratch) else {
+            return raw;
+        };
+        out.extend_from_slice(&scratch[..written.bytes]);
+        let id = if written.transformed { CodecId::Structured } else { CodecId::Zstd };
+        Coded { id, dictionary: written.dictionary }
     }
 }

@@ -1,19 +1,24 @@
-use crate::{CodecError, CodecId, Dictionary, deflate, lz4, zstd};
+use crate::{CodecError, CodecId, Dictionary, deflate, lz4, structure, zstd};
 
 /// Decompression state of one thread, for every codec.
 pub struct Decompressor {
     zstd: zstd::Decoder,
     deflate: deflate::Decoder,
+    structure: structure::Decoder,
 }
 
 impl Decompressor {
     /// Creates a decompressor.
     pub fn new() -> Decompressor {
-        Decompressor { zstd: zstd::Decoder::new(), deflate: deflate::Decoder::default() }
+        Decompressor {
+            zstd: zstd::Decoder::new(),
+            deflate: deflate::Decoder::default(),
+            structure: structure::Decoder::default(),
+        }
     }
 
     /// Decompresses `payload` into exactly `out.len()` bytes; [`CodecId::Raw`] copies. `dictionary` is the
-    /// one that it was compressed with. Codecs other than zstd ignore it.
+    /// one that it was compressed with. LZ4 and DEFLATE ignore it.
     ///
     /// # Errors
     /// [`CodecError::Corrupt`] or [`CodecError::Length`] if the payload does not decompress to `out.len()`
@@ -36,6 +41,9 @@ impl Decompressor {
             CodecId::Lz4 => lz4::decompress(payload, out)?,
             CodecId::Zstd => self.zstd.decompress(payload, dictionary, out)?,
             CodecId::Deflate => self.deflate.decompress(payload, out)?,
+            CodecId::Structured => {
+                self.structure.decompress(&mut self.zstd, payload, dictionary, out, expected_bytes)?
+            }
         };
         if actual_bytes != expected_bytes {
             return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes });
@@ -74,6 +82,9 @@ impl Decompressor {
             // libdeflate decodes all or nothing.
             CodecId::Deflate => self.deflate.decompress(payload, out)?,
             CodecId::Zstd => self.zstd.decompress_prefix(payload, dictionary, out, wanted_bytes)?,
+            CodecId::Structured => {
+                self.structure.decompress(&mut self.zstd, payload, dictionary, out, wanted_bytes)?
+            }
         };
         if actual_bytes < wanted_bytes {
             return Err(CodecError::Length { codec: id, expected_bytes, actual_bytes });

@@ -14,6 +14,8 @@ pub enum CodecId {
     Zstd = 2,
     /// One DEFLATE stream (RFC 1951) without a zlib or gzip wrapper.
     Deflate = 3,
+    /// A transform, and one Zstandard frame as of [`CodecId::Zstd`] of the transformed data (docs/format.md).
+    Structured = 4,
 }
 
 impl TryFrom<u8> for CodecId {
@@ -27,6 +29,7 @@ impl TryFrom<u8> for CodecId {
             1 => Ok(CodecId::Lz4),
             2 => Ok(CodecId::Zstd),
             3 => Ok(CodecId::Deflate),
+            4 => Ok(CodecId::Structured),
             _ => Err(CodecError::UnknownCodec(byte)),
         }
     }
@@ -45,6 +48,7 @@ impl fmt::Display for CodecId {
             CodecId::Lz4 => "lz4",
             CodecId::Zstd => "zstd",
             CodecId::Deflate => "deflate",
+            CodecId::Structured => "structured",
         })
     }
 }
@@ -62,7 +66,7 @@ mod tests {
             }
         }
         // On-disk values: a change here is a change of format.
-        let ids = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
-        assert_eq!(ids.map(u8::from), [0, 1, 2, 3]);
+        let ids = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate, CodecId::Structured];
+        assert_eq!(ids.map(u8::from), [0, 1, 2, 3, 4]);
     }
 }

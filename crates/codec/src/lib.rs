@@ -35,6 +35,7 @@ mod id;
 mod lz4;
 mod policy;
 mod several;
+mod structure;
 pub mod testdata;
 mod thread;
 #[allow(unsafe_code, reason = "zstd's trainer is a plain C binding")]
@@ -43,7 +44,7 @@ mod train;
 mod zstd;
 
 pub use choose::choose;
-pub use compressor::{Compressor, FRAME_BYTES_MAX, UNIT_BYTES};
+pub use compressor::{Coded, Compressor, Effort, FRAME_BYTES_MAX, UNIT_BYTES};
 pub use decompressor::Decompressor;
 pub use detect::looks_incompressible;
 pub use dictionary::{DICTIONARY_BYTES_MAX, Dictionary, DictionaryError};

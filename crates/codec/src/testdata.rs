@@ -1,6 +1,10 @@
 //! Deterministic data for tests and benchmarks: the same seed gives the same bytes on every machine.
 
+mod structured;
+
 use std::io::Write;
+
+pub use structured::{bfloat16, float32, records, samples16, smooth, x86_code};
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 struct SplitMix64(u64);

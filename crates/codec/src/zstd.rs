@@ -4,7 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zstd_safe::{CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, ResetDirective, get_error_name};
+use zstd_safe::{
+    CCtx, CDict, CParameter, DCtx, DParameter, FrameFormat, ParamSwitch, ResetDirective, Strategy,
+    get_error_name,
+};
 
 use crate::{CodecError, CodecId, Dictionary};
 
@@ -65,6 +68,22 @@ impl Encoder {
         Encoder { context, level, cut, block_bytes: usize::MAX, dictionary: None }
     }
 
+    /// Creates an encoder that finds no matches: its frames hold literals only, entropy-coded or raw.
+    pub(crate) fn literals() -> Encoder {
+        let mut encoder = Encoder::new(1, false);
+        for parameter in [
+            CParameter::Strategy(Strategy::ZSTD_fast),
+            // The step between two places at which a match is looked for. It leads past the end of any input.
+            CParameter::TargetLength(BLOCK_BYTES_MAX as u32),
+            CParameter::HashLog(6),
+            CParameter::LiteralCompressionMode(ParamSwitch::Enable),
+        ] {
+            let set = encoder.context.set_parameter(parameter);
+            debug_assert!(set.is_ok(), "{parameter:?}");
+        }
+        encoder
+    }
+
     /// Compresses `block`. Returns the number of bytes written to `out`, or `None` if they do not fit.
     pub(crate) fn compress(
         &mut self,
@@ -72,6 +91,23 @@ impl Encoder {
         dictionary: Option<&Dictionary>,
         out: &mut [u8],
     ) -> Option<usize> {
+        self.compress_in_blocks(block, self.block_bytes_for(block.len()), dictionary, out)
+    }
+
+    /// Returns the length of zstd blocks for an input of so many bytes.
+    pub(crate) fn block_bytes_for(&self, input_bytes: usize) -> usize {
+        if self.cut { cut_bytes(input_bytes, self.level) } else { BLOCK_BYTES_MAX }
+    }
+
+    /// As [`Encoder::compress`], with zstd blocks of at least 1 KiB and at most `block_bytes`.
+    pub(crate) fn compress_in_blocks(
+        &mut self,
+        block: &[u8],
+        block_bytes: usize,
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let block_bytes = block_bytes.min(BLOCK_BYTES_MAX);
         let same = match (dictionary, &self.dictionary) {
             (None, None) => true,
             (Some(new), Some((old, _))) => new.is(old),
@@ -80,8 +116,6 @@ impl Encoder {
         if !same {
             self.refer_to(dictionary)?;
         }
-        let block_bytes =
-            if self.cut { cut_bytes(block.len(), self.level).min(BLOCK_BYTES_MAX) } else { BLOCK_BYTES_MAX };
         if self.block_bytes != block_bytes {
             self.reset()?;
             self.context.set_parameter(CParameter::MaxBlockSize(block_bytes as u32)).ok()?;

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use codec::{CodecId, Dictionary, Policy, testdata, train, with_compressor, with_decompressor};
+use codec::{CodecId, Dictionary, Effort, Policy, testdata, train, with_compressor, with_decompressor};
 
 struct Counting;
 
@@ -71,4 +71,50 @@ fn compressing_and_decompressing_allocates_nothing() {
     }
     // Checks that the counter works.
     assert!(allocations(|| drop(std::hint::black_box(vec![0_u8; 100]))) > 0);
+}
+
+#[test]
+fn structured_data_allocates_nothing() {
+    let len = 65536;
+    let code = testdata::x86_code(1, len);
+    let samples: Vec<&[u8]> = code.chunks(4096).collect();
+    let dictionary =
+        Dictionary::new(1, train(&samples.repeat(8), 16 << 10, 1).expect("enough")).expect("sound");
+    let inputs = [
+        testdata::bfloat16(1, len),
+        testdata::samples16(1, len),
+        testdata::smooth(1, len),
+        testdata::records(1, len),
+        code.clone(),
+        testdata::text_like(1, len),
+    ];
+    let mut back = vec![0; len];
+    let mut structured = 0;
+    let mut round = |policy: Policy, effort: Effort| {
+        for len in [4096, 16384, 65536, 4096, 513] {
+            for input in inputs.iter().map(|input| &input[..len]) {
+                for dictionary in [None, Some(&dictionary)] {
+                    with_compressor(policy, |compressor, payload| {
+                        let coded = compressor.compress_structured(input, dictionary, effort, payload);
+                        let payload = if coded.id == CodecId::Raw { input } else { &payload[..] };
+                        structured += usize::from(coded.id == CodecId::Structured);
+                        let dictionary = dictionary.filter(|_| coded.dictionary);
+                        let back = &mut back[..len];
+                        with_decompressor(|decompressor| {
+                            decompressor.decompress(coded.id, payload, dictionary, back).expect("sound");
+                            decompressor
+                                .decompress_prefix(coded.id, payload, dictionary, back, len / 2)
+                                .expect("sound");
+                        });
+                    });
+                }
+            }
+        }
+    };
+    let settings = [(Policy::Auto, Effort::Foreground), (Policy::Zstd(6), Effort::Settling)];
+    settings.into_iter().for_each(|(policy, effort)| round(policy, effort));
+    for (policy, effort) in settings {
+        assert_eq!(allocations(|| round(policy, effort)), 0, "{policy} {effort:?}");
+    }
+    assert!(structured > 100, "{structured} payloads");
 }

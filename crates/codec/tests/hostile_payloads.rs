@@ -4,7 +4,7 @@
 use codec::{CodecError, CodecId, Compressor, Decompressor, Policy, testdata};
 use proptest::prelude::*;
 
-const IDS: [CodecId; 4] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
+const IDS: [CodecId; 5] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate, CodecId::Structured];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
@@ -59,7 +59,7 @@ fn errors_name_codec_and_lengths() {
         decompressor.decompress(CodecId::Raw, &[0; 4095], None, &mut out),
         Err(CodecError::Length { codec: CodecId::Raw, expected_bytes: 4096, actual_bytes: 4095 })
     );
-    for id in [CodecId::Lz4, CodecId::Zstd, CodecId::Deflate] {
+    for id in [CodecId::Lz4, CodecId::Zstd, CodecId::Deflate, CodecId::Structured] {
         for payload in [&[] as &[u8], &[0xff; 64]] {
             let error =
                 decompressor.decompress(id, payload, None, &mut out).expect_err("garbage").to_string();

@@ -68,7 +68,7 @@ proptest! {
         let payload = if header { [&[0, 0x30], &payload[..]].concat() } else { payload };
         let mut decompressor = Decompressor::new();
         let mut out = vec![0; expected];
-        for id in [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate] {
+        for id in [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate, CodecId::Structured] {
             for dictionary in [None, Some(&*DICTIONARY)] {
                 let _ = decompressor.decompress_prefix(id, &payload, dictionary, &mut out, wanted);
             }

@@ -84,8 +84,8 @@ impl Features {
     }
 }
 
-/// Codecs that this release supports, by number: 0 raw, 1 LZ4, 2 Zstandard, 3 DEFLATE.
-pub const KNOWN_CODECS: u32 = 0b1111;
+/// Codecs that this release supports, by number: 0 raw, 1 LZ4, 2 Zstandard, 3 DEFLATE, 4 structured.
+pub const KNOWN_CODECS: u32 = 0b1_1111;
 
 const WHAT: &str = "superblock";
 

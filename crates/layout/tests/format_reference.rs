@@ -136,7 +136,7 @@ fn classes_are_from_byte_400_on() {
 
 #[test]
 fn versions_and_bits() {
-    assert_eq!((FORMAT_VERSION, KNOWN_CODECS, Features::KEEP_ALLOCATED), (3, 0b1111, 1));
+    assert_eq!((FORMAT_VERSION, KNOWN_CODECS, Features::KEEP_ALLOCATED), (3, 0b1_1111, 1));
     assert_eq!(EXAMPLE[4], 2);
 }
 

@@ -86,7 +86,8 @@ impl Shared {
             CodecId::Lz4 => Policy::Lz4,
             CodecId::Zstd => Policy::Zstd(self.options.level as i8),
             CodecId::Deflate => Policy::Deflate(self.options.level),
-            CodecId::Raw => Policy::None,
+            // No device makes the latter.
+            CodecId::Raw | CodecId::Structured => Policy::None,
         }
     }
 }

@@ -5,7 +5,7 @@
 mod harness;
 mod payload;
 
-use codec::{Compressor, Policy, testdata};
+use codec::{Compressor, Effort, Policy, testdata};
 
 const BLOCK: usize = 4096;
 
@@ -38,6 +38,22 @@ fn payloads() -> Vec<Vec<u8>> {
                     out = data;
                 }
                 payloads.push(payload::encode(id, number, blocks, &out));
+            }
+        }
+    }
+    let kinds =
+        [testdata::bfloat16, testdata::samples16, testdata::smooth, testdata::records, testdata::x86_code];
+    for (seed, make) in (1..).zip(kinds) {
+        for number in 0..3 {
+            let dictionary = payload::dictionary(number);
+            for (blocks, effort) in [(1, Effort::Foreground), (4, Effort::Settling), (8, Effort::Foreground)]
+            {
+                let data = make(seed, blocks * BLOCK);
+                let mut out = Vec::new();
+                let mut compressor = Compressor::new(Policy::Zstd(6));
+                let coded = compressor.compress_structured(&data, dictionary, effort, &mut out);
+                let number = if coded.dictionary { number } else { 0 };
+                payloads.push(payload::encode(coded.id, number, blocks, &out));
             }
         }
     }

@@ -1,16 +1,18 @@
 //! Fuzz target: arbitrary bytes as a payload of each codec, with and without a dictionary, whole and in part;
 //! and as a dictionary.
 //!
-//! The first byte is the mode: bits 0 to 1 are the codec, 2 to 3 the dictionary (none, trained, plain bytes,
-//! or the bytes that follow), 4 to 7 the number of expected blocks. The second byte is the wanted part of
-//! them, in 255ths.
+//! The first byte is the mode: bits 0 to 2 are the codec, 3 to 4 the dictionary (none, trained, plain bytes,
+//! or the bytes that follow), 5 to 7 the binary logarithm of the number of expected blocks. The second byte is the
+//! wanted part of them, in 255ths.
 
 use std::sync::LazyLock;
 
-use codec::{CodecId, Compressor, Decompressor, Dictionary, Policy, testdata, train};
+use codec::{CodecId, Compressor, Decompressor, Dictionary, Effort, Policy, testdata, train};
 
 const BLOCK: usize = 4096;
-const IDS: [CodecId; 4] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate];
+const IDS: [CodecId; 5] = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd, CodecId::Deflate, CodecId::Structured];
+/// Binary logarithm of most expected blocks.
+const BLOCKS_LOG_MAX: u8 = 4;
 /// Guard bytes before and after the output buffer.
 const GUARD: u8 = 0xa5;
 const GUARD_BYTES: usize = 64;
@@ -25,9 +27,9 @@ static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
 static PLAIN: LazyLock<Dictionary> =
     LazyLock::new(|| Dictionary::new(2, testdata::text_like(98, 8 << 10)).expect("any bytes will do"));
 
-/// Encodes a head and a payload in the form that [`run`] expects.
+/// Encodes a head and a payload of a power of two of blocks in the form that [`run`] expects.
 pub(crate) fn encode(id: CodecId, dictionary: u8, blocks: usize, payload: &[u8]) -> Vec<u8> {
-    let head = u8::from(id) | dictionary << 2 | ((blocks - 1) as u8) << 4;
+    let head = u8::from(id) | dictionary << 3 | (blocks.ilog2() as u8) << 5;
     [&[head, 100], payload].concat()
 }
 
@@ -38,9 +40,9 @@ pub(crate) fn dictionary(number: u8) -> Option<&'static Dictionary> {
 
 pub(crate) fn run(data: &[u8]) {
     let Some((&[head, part], mut payload)) = data.split_first_chunk::<2>() else { return };
-    let id = IDS[usize::from(head & 3)];
+    let id = IDS[usize::from(head & 7) % IDS.len()];
     let given;
-    let dictionary = match head >> 2 & 3 {
+    let dictionary = match head >> 3 & 3 {
         3 => {
             let (bytes, rest) = payload.split_at(payload.len().min(GIVEN_BYTES));
             payload = rest;
@@ -51,18 +53,21 @@ pub(crate) fn run(data: &[u8]) {
         }
         number => dictionary(number),
     };
-    let expected = (usize::from(head >> 4) + 1) * BLOCK;
+    let expected = BLOCK << (head >> 5).min(BLOCKS_LOG_MAX);
     let wanted = expected * usize::from(part) / 255;
     let mut decompressor = Decompressor::new();
     let whole = guarded(expected, |out| decompressor.decompress(id, payload, dictionary, out).is_ok());
     let prefix =
         guarded(expected, |out| decompressor.decompress_prefix(id, payload, dictionary, out, wanted).is_ok());
-    if let Some(whole) = whole {
+    // liblz4 leaves the bytes of such a match as they were in the room, or clears them. A record's checksum excludes them.
+    let is_defined = id != CodecId::Lz4 || !has_match_at_itself(payload);
+    if let Some(whole) = whole.filter(|_| is_defined) {
         let prefix = prefix.expect("what is sound is sound in part");
         assert_eq!(whole[..wanted], prefix[..wanted], "{id}: the first {wanted} bytes of {expected}");
         let again = guarded(expected, |out| decompressor.decompress(id, payload, dictionary, out).is_ok());
         assert!(again.is_some_and(|again| again == whole), "{id}: other bytes the second time");
     }
+    let numbers = testdata::bfloat16(3, BLOCK);
     // After any result, the next valid payload must be decompressed correctly.
     for (policy, id) in [
         (Policy::Lz4, CodecId::Lz4),
@@ -78,6 +83,44 @@ pub(crate) fn run(data: &[u8]) {
         let back = guarded(BLOCK, |out| decompressor.decompress(id, &payload, None, out).is_ok());
         assert!(back.is_some_and(|back| back == block), "{id}: a sound payload is refused");
     }
+    let mut payload = Vec::new();
+    let coded = codec::with_compressor(Policy::Auto, |compressor, _| {
+        compressor.compress_structured(&numbers, None, Effort::Foreground, &mut payload)
+    });
+    assert_eq!(coded.id, CodecId::Structured);
+    let back = guarded(BLOCK, |out| decompressor.decompress(coded.id, &payload, None, out).is_ok());
+    assert!(back.is_some_and(|back| back == numbers), "structured: a sound payload is refused");
+}
+
+/// Returns whether an LZ4 block has a match at distance 0, which the format forbids and liblz4 does not refuse.
+fn has_match_at_itself(payload: &[u8]) -> bool {
+    let mut bytes = payload.iter().copied();
+    let length = |bytes: &mut dyn Iterator<Item = u8>, first: u8| {
+        let mut length = usize::from(first);
+        if first == 15 {
+            for more in &mut *bytes {
+                length += usize::from(more);
+                if more < u8::MAX {
+                    break;
+                }
+            }
+        }
+        length
+    };
+    while let Some(token) = bytes.next() {
+        for _ in 0..length(&mut bytes, token >> 4) {
+            if bytes.next().is_none() {
+                return false;
+            }
+        }
+        match (bytes.next(), bytes.next()) {
+            (Some(0), Some(0)) => return true,
+            (Some(_), Some(_)) => {}
+            _ => return false,
+        }
+        length(&mut bytes, token & 15);
+    }
+    false
 }
 
 /// Runs `work` on a buffer of `bytes` bytes and returns the buffer if it succeeded. Fails if the bytes around

@@ -10,6 +10,8 @@
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
+mod structure;
+
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
@@ -389,7 +391,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let dir = dir.ok_or(
-        "usage: sweep DIR [--mib N] [--kinds] [--dictionaries K] [settled|foreground|chosen|detect]...",
+        "usage: sweep DIR [--mib N] [--kinds] [--dictionaries K] [settled|foreground|chosen|detect|structure]...",
     )?;
     let mut paths: Vec<_> =
         std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
@@ -412,6 +414,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if sections.is_empty() || sections.iter().any(|section| section == "detect") {
         detect(&kinds)?;
+    }
+    if sections.is_empty() || sections.iter().any(|section| section == "structure") {
+        structure::run(&kinds, mib)?;
     }
     for (name, ways) in [("settled", settled()), ("foreground", foreground()), ("chosen", chosen())] {
         if !sections.is_empty() && !sections.iter().any(|section| section == name) {

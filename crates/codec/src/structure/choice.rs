@@ -1,0 +1,313 @@
+//! Choice of a transform by looking at the data.
+
+use std::ops::RangeInclusive;
+
+use super::columns::{Change, Columns};
+use super::difference::Difference;
+use super::entropy::{COUNTED_MAX, Counts};
+use super::look::{self, Code};
+use super::stride;
+use super::transform::Transform;
+
+/// How to compress data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Without a transform.
+    Plain,
+    /// With a transform.
+    Transformed(Transform, Coding),
+    /// With it or without, whichever is smaller.
+    Either(Transform, Coding),
+}
+
+/// How zstd compresses transformed data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// As usual.
+    Matches,
+    /// Entropy coding only: a search for matches would find little, and make the literals more expensive.
+    Literals,
+}
+
+/// One plausible branch in so many bytes is code.
+const CODE_ONE_IN: usize = 80;
+/// Repeats in 1024 places up to which matches gain little.
+const REPEATS_FEW: usize = 32;
+/// Repeats from which data is no array of numbers.
+const REPEATS_SOME: usize = 512;
+/// Bytes by which the changes of columns are judged when there is time.
+const CHANGES_BYTES: usize = 4096;
+/// Share of equal bytes from which it is worth trying records, in 65536ths.
+const SHARE_MIN: u32 = 65536 / 12;
+/// Share of equal bytes at a distance from which data may be records, in 65536ths.
+const RECORDS_FROM: u32 = 65536 / 2;
+/// Data of at least this length may hold pages of several kinds.
+const PAGES_FROM_BYTES: usize = 16 << 10;
+/// Lengths of records in which columns are smaller if other distances have few equal bytes.
+const RECORDS_SURE: RangeInclusive<usize> = 16..=64;
+/// Bytes in which records are looked for in a hurry.
+const RECORDS_BYTES: usize = 1152;
+
+/// Chooses quickly.
+pub(super) fn quick(data: &[u8]) -> Choice {
+    if look::is_text(data) {
+        return Choice::Plain;
+    }
+    match look::code(data, CODE_ONE_IN) {
+        Some(Code::X86) => return Choice::Transformed(Transform::X86, Coding::Matches),
+        // Less certain: words of other data look like a branch more often than bytes.
+        Some(Code::Arm64) => return Choice::Either(Transform::Arm64, Coding::Matches),
+        None => {}
+    }
+    let repeats = look::repeats(data);
+    let few = repeats <= REPEATS_FEW;
+    if (few || repeats <= REPEATS_SOME && look::is_smooth(data))
+        && let Some(choice) = numbers(data, few)
+    {
+        return choice;
+    }
+    let sample = &data[data.len() / 8 * 5..];
+    let sample = &sample[..sample.len().min((data.len() / 6).min(RECORDS_BYTES))];
+    let (record, _, mean) = stride::find(sample, stride::usual());
+    if record.share >= RECORDS_FROM
+        && record.share.saturating_sub(mean) > mean / 4
+        && elsewhere(data, record.bytes)
+        && let Some(columns) = Columns::new(record.bytes, 0)
+    {
+        let transform = Transform::Columns(columns.with_change(Change::Difference));
+        let is_sure = record.share > 4 * mean && RECORDS_SURE.contains(&record.bytes);
+        return if is_sure {
+            Choice::Transformed(transform, Coding::Matches)
+        } else {
+            Choice::Either(transform, Coding::Matches)
+        };
+    }
+    Choice::Plain
+}
+
+/// Returns whether a frame has such records in its first half, too, and not only in one of its pages.
+fn elsewhere(data: &[u8], bytes: usize) -> bool {
+    let sample = &data[data.len() / 8..];
+    let sample = &sample[..sample.len().min(RECORDS_BYTES)];
+    data.len() < PAGES_FROM_BYTES || stride::share(sample, bytes) >= RECORDS_FROM / 4 * 3
+}
+
+/// Chooses for arrays of numbers, which have `few` repeats or some. `None`: it is none, or has nothing to gain.
+fn numbers(data: &[u8], few: bool) -> Option<Choice> {
+    let (mut planes, mut differences) = ([Counts::new(), Counts::new()], Counts::new());
+    let bytes_max = if few { COUNTED_MAX } else { COUNTED_MAX / 2 };
+    for part in parts(data, bytes_max) {
+        let mut before = part.first().copied().unwrap_or_default();
+        for pair in part.as_chunks::<2>().0 {
+            planes[0].add(pair[0]);
+            planes[1].add(pair[1]);
+            differences.add(pair[0].wrapping_sub(before));
+            differences.add(pair[1].wrapping_sub(pair[0]));
+            before = pair[1];
+        }
+    }
+    let [even, odd] = planes;
+    let mut whole = Counts::new();
+    whole.merge(&even);
+    whole.merge(&odd);
+    let (whole_bits, difference_bits) = (whole.bits(), differences.bits());
+    let gains = difference_bits < whole_bits - whole_bits / 16;
+    let split_bits = even.bits() + odd.bits();
+    if gains && difference_bits < split_bits {
+        let transform = Transform::Difference(Difference::new(0, 1)?);
+        return Some(match few {
+            true => Choice::Transformed(transform, Coding::Literals),
+            // What repeats does so in differences, too.
+            false if difference_bits < whole_bits / 4 * 3 => {
+                let low = difference_bits < LOW_BITS * differences.measured().1;
+                let coding = if low { Coding::Matches } else { Coding::Literals };
+                Choice::Transformed(transform, coding)
+            }
+            false => Choice::Either(transform, Coding::Matches),
+        });
+    }
+    // Floats of 32 bits have one byte in four that is not random.
+    let gain_from = if few { 128 } else { 24 };
+    if split_bits >= whole_bits - whole_bits / gain_from {
+        return None;
+    }
+    // Numbers of 16 bits with a random byte each, as bfloat16: those of 32 bits have one in both planes.
+    let half = even.measured().1;
+    if few && even.bits() >= 7 * half && odd.bits() <= 6 * half {
+        let rotated = weighed(&counted::<2>(data, true, false), None, 1);
+        let plain = weighed(&[even, odd], None, 0);
+        let (_, columns, coding) = plain.into_iter().chain(rotated).min_by_key(|(bits, ..)| *bits)?;
+        return Some(Choice::Transformed(Transform::Columns(columns), coding));
+    }
+    let (columns, coding) = number_columns(data)?;
+    Some(Choice::Either(Transform::Columns(columns), coding))
+}
+
+/// Parts of data that are counted, at multiples of 8 bytes.
+fn parts(data: &[u8], bytes_max: usize) -> impl Iterator<Item = &[u8]> {
+    const PARTS: usize = 4;
+    let step = (data.len() / PARTS / 8 * 8).max(8);
+    let part_bytes = (data.len() / 4).clamp(1024, bytes_max) / PARTS;
+    data.chunks(step).take(PARTS).map(move |part| &part[..part.len().min(part_bytes) / 8 * 8])
+}
+
+/// A column with fewer bits a byte than this has runs, which matches shorten further.
+const LOW_BITS: u32 = 2;
+
+/// Columns are worth trying if they save one bit in so many sampled bytes, at least.
+const WORTH_FROM: u32 = 16;
+
+/// Sampled bytes of a column to which its entropy is underestimated by as much as it is.
+const FEW_SAMPLES: u32 = 24;
+
+/// Returns the columns of 2, 4 or 8 bytes that make an array of numbers smallest, and how to code them.
+fn number_columns(data: &[u8]) -> Option<(Columns, Coding)> {
+    let eight = counted::<8>(data, false, false);
+    let merged = |column: usize, stride: usize| {
+        let mut counts = Counts::new();
+        (column..8).step_by(stride).for_each(|column| counts.merge(&eight[column]));
+        counts
+    };
+    let four: [Counts; 4] = std::array::from_fn(|column| merged(column, 4));
+    let two: [Counts; 2] = std::array::from_fn(|column| merged(column, 2));
+    let candidates = [
+        weighed(&two, Some(&counted::<2>(data, false, true)), 0),
+        weighed(&counted::<2>(data, true, false), None, 1),
+        weighed(&four, Some(&counted::<4>(data, false, true)), 0),
+        weighed(&counted::<4>(data, true, false), None, 2),
+        weighed(&eight, None, 0),
+    ];
+    let best = candidates.into_iter().flatten().min_by_key(|(bits, ..)| *bits);
+    // Random bytes look as if they had a little structure in each sample.
+    let sampled: u32 = two.iter().map(|counts| counts.measured().1).sum();
+    let worth = 8 * sampled - sampled / WORTH_FROM;
+    best.filter(|(bits, ..)| *bits < worth).map(|(_, columns, coding)| (columns, coding))
+}
+
+/// Counts the bytes of each column in rows of `STRIDE` bytes, rotated as a float or not, or their differences.
+fn counted<const STRIDE: usize>(data: &[u8], rotated: bool, difference: bool) -> [Counts; STRIDE] {
+    let mut counts = std::array::from_fn(|_| Counts::new());
+    let mask = if difference { u8::MAX } else { 0 };
+    for part in parts(data, COUNTED_MAX) {
+        let mut before = [0; STRIDE];
+        for row in part.as_chunks::<STRIDE>().0 {
+            let row = if rotated {
+                std::array::from_fn(|at| row[at] << 1 | row[(at + STRIDE - 1) % STRIDE] >> 7)
+            } else {
+                *row
+            };
+            for column in 0..STRIDE {
+                counts[column].add(row[column].wrapping_sub(before[column] & mask));
+            }
+            before = row;
+        }
+    }
+    counts
+}
+
+/// Returns the bits of columns, each with its best change, and how to code them.
+fn weighed(
+    plain: &[Counts],
+    differences: Option<&[Counts]>,
+    rotated_log: u8,
+) -> Option<(u32, Columns, Coding)> {
+    let mut columns = Columns::new(plain.len(), rotated_log)?;
+    let (mut sum, mut sampled, mut coding) = (0, 0, Coding::Literals);
+    for (column, counts) in plain.iter().enumerate() {
+        let (mut bits, total) = counts.measured();
+        if let Some(differences) = differences {
+            let changed = differences[column].bits();
+            if changed < bits - bits / 32 {
+                columns.set_change(column, Change::Difference);
+                bits = changed;
+            }
+        }
+        if bits < LOW_BITS * total {
+            coding = Coding::Matches;
+        }
+        sum += bits.min(8 * total);
+        sampled += total;
+    }
+    // More columns have fewer bytes each: their entropy is underestimated, and their tables take more.
+    Some((sum + sum * plain.len() as u32 * FEW_SAMPLES / sampled.max(1), columns, coding))
+}
+
+/// Most candidates of [`thorough`].
+const CANDIDATES_MAX: usize = 12;
+
+/// Returns the transforms worth trying on data, without much regard to the time it takes to try them.
+pub(super) fn thorough(data: &[u8]) -> impl Iterator<Item = Transform> {
+    let mut candidates = [None; CANDIDATES_MAX];
+    if !look::is_text(data) {
+        let columns = |stride: usize, rotated_log| {
+            let rows = CHANGES_BYTES / stride.max(1);
+            Columns::new(stride, rotated_log).map(|it| Transform::Columns(it.with_changes(data, rows)))
+        };
+        let difference = |width_log, distance: usize| {
+            Difference::new(width_log, distance as u16).map(Transform::Difference)
+        };
+        let code = look::code(data, 8 * CODE_ONE_IN).map(|code| match code {
+            Code::X86 => Transform::X86,
+            Code::Arm64 => Transform::Arm64,
+        });
+        candidates[..2].copy_from_slice(&[code, difference(0, 1)]);
+        let numbers = [(2, 0), (2, 1), (4, 0), (4, 2), (8, 0), (8, 3)];
+        for (candidate, (stride, rotated_log)) in candidates[2..8].iter_mut().zip(numbers) {
+            *candidate = columns(stride, rotated_log);
+        }
+        let (one, two, mean) = stride::find(data, stride::all());
+        if one.share > SHARE_MIN && one.share > mean + mean / 8 {
+            candidates[8..].copy_from_slice(&[
+                columns(one.bytes, 0),
+                columns(two.bytes, 0),
+                difference(0, one.bytes),
+                difference(1, one.bytes),
+            ]);
+        }
+    }
+    candidates.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdata;
+
+    #[test]
+    fn each_kind_gets_its_transform() {
+        let rows = |choice: Choice| match choice {
+            Choice::Transformed(Transform::Columns(columns), _)
+            | Choice::Either(Transform::Columns(columns), _) => (columns.stride(), columns.rotated_log()),
+            other => unreachable!("{other:?}"),
+        };
+        for len in [4096, 32_768] {
+            for seed in 0..8 {
+                let choices = |make: fn(u64, usize) -> Vec<u8>| quick(&make(seed, len));
+                assert_eq!(rows(choices(testdata::bfloat16)), (2, 1), "{len}");
+                // The samples of a block hardly show more than that there are columns, and those of a frame not whether
+                // rotation helps.
+                let (stride, _) = rows(choices(testdata::float32));
+                assert!(stride == 4 || len == 4096, "{stride}");
+                assert_eq!(rows(choices(testdata::samples16)), (2, 0), "{len}");
+                assert_eq!(rows(choices(testdata::records)), (24, 0), "{len}");
+                let code = Choice::Transformed(Transform::X86, Coding::Matches);
+                assert_eq!(choices(testdata::x86_code), code);
+                let one = Difference::new(0, 1).map(Transform::Difference);
+                let smooth = choices(testdata::smooth);
+                assert!(matches!(smooth, Choice::Transformed(it, _) if Some(it) == one), "{smooth:?}");
+                assert_eq!(choices(testdata::random), Choice::Plain);
+            }
+        }
+    }
+
+    #[test]
+    fn short_data_is_looked_at_without_harm() {
+        for len in 0..600 {
+            for make in [testdata::bfloat16, testdata::records, testdata::x86_code, testdata::random] {
+                let data = make(len as u64, len);
+                quick(&data);
+                thorough(&data).for_each(drop);
+            }
+        }
+    }
+}

@@ -71,16 +71,27 @@ fn errors_name_codec_and_lengths() {
 /// A match at distance 0 copies a byte to itself: whatever the destination held before, of another drive perhaps.
 #[test]
 fn nothing_of_the_destination_s_former_contents_is_returned() {
-    for copies in [0, 1, 4, 11, 12, 15 + 100] {
-        // One literal, a match at distance 0, and the literals that must come last.
-        let mut payload = vec![0x10 | (copies as u8).min(15), b'a', 0, 0];
-        if copies >= 15 {
-            payload.push(copies as u8 - 15);
+    let length = |first: &mut Vec<u8>, len: usize| {
+        first.extend(std::iter::repeat_n(255, len / 255));
+        first.push((len % 255) as u8);
+    };
+    for (literals, copies) in
+        [1, 15, 300].into_iter().flat_map(|one| [4, 5, 18, 19, 40, 600].map(|two| (one, two)))
+    {
+        // Literals, a match at distance 0, and the literals that must come last.
+        let mut payload = vec![(literals.min(15) << 4 | (copies - 4).min(15)) as u8];
+        if literals >= 15 {
+            length(&mut payload, literals - 15);
+        }
+        payload.extend(vec![b'a'; literals]);
+        payload.extend([0, 0]);
+        if copies >= 19 {
+            length(&mut payload, copies - 19);
         }
         payload.push(12 << 4);
         payload.extend([b'z'; 12]);
-        let len = 1 + copies + 4 + 12;
-        for wanted in [len, len / 2] {
+        let len = literals + copies + 12;
+        for wanted in [len, len - 12, literals + copies / 2] {
             let decoded = |before| {
                 let mut out = vec![before; len];
                 let mut decompressor = Decompressor::new();
@@ -90,7 +101,8 @@ fn nothing_of_the_destination_s_former_contents_is_returned() {
                 };
                 result.map(|()| out[..wanted].to_vec())
             };
-            assert_eq!(decoded(1), decoded(2), "a match of {} bytes, the first {wanted} wanted", copies + 4);
+            assert!(decoded(1).is_ok(), "a match of {copies} bytes");
+            assert_eq!(decoded(1), decoded(2), "a match of {copies} bytes, {wanted} of {len} wanted");
         }
     }
 }

@@ -37,9 +37,6 @@ pub(crate) fn answer<B>(
         );
     }
     let path = request.uri().path();
-    if !matches!(path, "/" | "/metrics" | "/healthz" | "/status") {
-        return plain(StatusCode::NOT_FOUND, &format!("no such path; there are {PATHS}"));
-    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = plain(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -47,6 +44,9 @@ pub(crate) fn answer<B>(
         );
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
+    }
+    if !matches!(path, "/" | "/metrics" | "/healthz" | "/status") {
+        return plain(StatusCode::NOT_FOUND, &format!("no such path; there are {PATHS}"));
     }
     match path {
         "/metrics" => with_type(StatusCode::OK, METRICS_TYPE, metrics::render(&reports())),

@@ -179,7 +179,9 @@ fn requests_it_does_not_know_are_refused() -> Outcome {
         ("DELETE /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         ("PUT /status HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 405),
         ("EXPLODE /status HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
-        ("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405),
+        ("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        ("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
         ("CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 421),
         // Not HTTP.
         ("{\"command\":\"status\"}\n\n", 400),

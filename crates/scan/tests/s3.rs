@@ -34,6 +34,10 @@ struct State {
     broken: Option<String>,
     /// Key whose requests get no answer.
     silent: Option<String>,
+    /// Objects are sent whether or not they match.
+    ignores_if_match: bool,
+    /// Ranges are said to begin so many bytes further on.
+    shift: usize,
 }
 
 struct StandIn {
@@ -193,10 +197,10 @@ fn get(key: &str, headers: &BTreeMap<String, String>, state: &mut State) -> (Str
     if state.many.is_some() {
         let number: u64 = key.trim_end_matches(".bin").parse().expect("a number");
         let bytes = if number.is_multiple_of(4) { testdata::random(number, 4096) } else { vec![0; 4096] };
-        return ("206 Partial Content".into(), String::new(), bytes);
+        return ("206 Partial Content".into(), "content-range: bytes 0-4095/4096\r\n".into(), bytes);
     }
     let Some((bytes, tag)) = state.objects.get(key) else { return error("404 Not Found", "NoSuchKey") };
-    if headers.get("if-match").is_some_and(|said| said.trim_matches('"') != tag) {
+    if !state.ignores_if_match && headers.get("if-match").is_some_and(|said| said.trim_matches('"') != tag) {
         return error("412 Precondition Failed", "PreconditionFailed");
     }
     let range = headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
@@ -206,7 +210,8 @@ fn get(key: &str, headers: &BTreeMap<String, String>, state: &mut State) -> (Str
         return ("200 OK".into(), String::new(), bytes.clone());
     };
     let to = to.min(bytes.len() - 1);
-    let more = format!("content-range: bytes {from}-{to}/{}\r\n", bytes.len());
+    let first = from + state.shift;
+    let more = format!("etag: \"{tag}\"\r\ncontent-range: bytes {first}-{to}/{}\r\n", bytes.len());
     ("206 Partial Content".into(), more, bytes[from..=to].to_vec())
 }
 
@@ -310,6 +315,30 @@ fn objects_that_are_replaced_or_go() {
     );
     assert!(
         report.unreadable.iter().any(|trouble| trouble.why.contains("NoSuchKey")),
+        "{:?}",
+        report.unreadable
+    );
+}
+
+/// A server that does not know conditions, or gives other bytes than those asked for, is not believed.
+#[test]
+fn answers_of_another_version_or_range_are_not_taken() {
+    let server = StandIn::start(objects());
+    let mut all = Population::new();
+    all.add_s3("s3://bucket/logs", &server.options(), &|_| ()).expect("listed");
+    {
+        let mut state = server.state.lock().expect("a lock");
+        state.ignores_if_match = true;
+        state.objects.insert("logs/2026/4.json".into(), (testdata::random(1, 300_000), "another".into()));
+    }
+    let report = scan::scan(&all, &quick(), &|_| ()).expect("scanned");
+    assert_eq!(report.unreadable_count, 1, "{:?}", report.unreadable);
+    assert!(report.unreadable[0].why.contains("changed"), "{:?}", report.unreadable);
+    server.state.lock().expect("a lock").shift = 4096;
+    let report = scan::scan(&all, &quick(), &|_| ()).expect("scanned");
+    assert_eq!(report.unreadable_count, 8, "{:?}", report.unreadable);
+    assert!(
+        report.unreadable.iter().any(|trouble| trouble.why.contains("another range")),
         "{:?}",
         report.unreadable
     );

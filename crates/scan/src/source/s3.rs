@@ -260,6 +260,16 @@ fn list(bucket: &Bucket, prefix: &str, token: Option<&str>) -> io::Result<String
     answer.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string().map_err(io::Error::other)
 }
 
+/// Returns an entity tag without its quotes, and without the mark of a proxy that compressed the answer.
+fn bare(tag: &str) -> &str {
+    tag.trim_start_matches("W/").trim_matches('"')
+}
+
+/// Returns the first byte of a `content-range`, such as `bytes 0-4095/65536`.
+fn start_of(range: &str) -> Option<u64> {
+    range.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
+}
+
 /// Reader of an object.
 pub(crate) struct Object {
     bucket: Arc<Bucket>,
@@ -282,11 +292,21 @@ impl Object {
         if !self.tag.is_empty() {
             // An object that was replaced after listing is refused with status 412, so its data is not mixed with the
             // listed object.
-            headers.push(("if-match", format!("\"{}\"", self.tag.trim_matches('"'))));
+            headers.push(("if-match", format!("\"{}\"", bare(&self.tag))));
         }
         let mut answer = self.bucket.get(url.as_str(), &headers)?;
-        if answer.status().as_u16() != 206 && offset > 0 {
+        let text_of = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        if answer.status().as_u16() == 206 {
+            let given = text_of("content-range").and_then(start_of);
+            if given != Some(offset) {
+                return Err(io::Error::other("the server answers with another range"));
+            }
+        } else if offset > 0 {
             return Err(io::Error::other("the server does not answer range requests"));
+        }
+        // A server that ignores `if-match`.
+        if !self.tag.is_empty() && text_of("etag").is_some_and(|tag| bare(tag) != bare(&self.tag)) {
+            return Err(Refused::new(412, "").into());
         }
         let mut reader = answer.body_mut().as_reader();
         let mut done = 0;

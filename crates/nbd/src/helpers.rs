@@ -14,6 +14,9 @@ use std::thread::ThreadId;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+/// Requests that a helper has more than this thread before this thread carries one out itself: one that it works at, and
+/// one that is next while this thread receives nothing.
+const LEAD: usize = 1;
 /// Share of a processor, in thousandths, from which on a worker keeps a core to itself.
 const OCCUPIED_FROM: u32 = 50;
 
@@ -65,7 +68,7 @@ impl Helpers {
     }
 
     /// Takes a place for a large request of a connection of this thread: at the helper with the fewest, or here if
-    /// that has more than this thread. Returns `None` if there is no helper.
+    /// that has enough, or if there is none.
     pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
         let here = std::thread::current().id();
         let is_occupied =
@@ -73,10 +76,13 @@ impl Helpers {
         let left_out = self.workers.iter().filter(is_occupied).count();
         let free = self.helpers.len().saturating_sub(left_out);
         let load = |at| self.taken(at).load(Ordering::Relaxed);
-        let helper = (0..free).map(At::Helper).min_by_key(|at| load(*at))?;
+        let helper = (0..free).map(At::Helper).min_by_key(|at| load(*at));
         let own = self.workers.iter().position(|worker| worker.thread == here).map(At::Worker);
         // Two connections may choose the same one at a time. That makes its queue longer, nothing else.
-        let at = own.filter(|own| load(*own) < load(helper)).unwrap_or(helper);
+        let at = match (helper, own) {
+            (Some(helper), Some(own)) if load(own) + LEAD >= load(helper) => helper,
+            (helper, own) => own.or(helper)?,
+        };
         self.taken(at).fetch_add(1, Ordering::Relaxed);
         Some(Place { helpers: Arc::clone(self), at })
     }
@@ -130,7 +136,12 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for the result. `None`: the thread has ended before the connection.
     pub(crate) async fn result(mut self) -> Option<T> {
-        (&mut self.0).await.ok()
+        match (&mut self.0).await {
+            Ok(output) => Some(output),
+            // As if it had been carried out here.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None,
+        }
     }
 }
 
@@ -162,10 +173,10 @@ mod tests {
         let places: Vec<Place> = (0..7).map_while(|_| helpers.place()).collect();
         let at = |places: &[Place]| places.iter().map(|place| place.at).collect::<Vec<_>>();
         let (own, one, two) = (At::Worker(0), At::Helper(0), At::Helper(1));
-        assert_eq!(at(&places), [one, two, own, one, two, own, one]);
+        assert_eq!(at(&places), [one, two, one, two, own, one, two]);
         drop(places);
         let again: Vec<Place> = (0..3).map_while(|_| helpers.place()).collect();
-        assert_eq!(at(&again), [one, two, own]);
+        assert_eq!(at(&again), [one, two, one]);
         assert!(Arc::new(Helpers::new([], [])).place().is_none());
     }
 
@@ -178,8 +189,11 @@ mod tests {
             places.iter().filter(|place| place.at == At::Helper(1)).count()
         };
         assert_eq!((used(0), used(300), used(10)), (10, 0, 10));
-        let two: Vec<Worker> = (0..2).map(|_| Worker::new(other_thread(), Arc::new(900.into()))).collect();
-        assert!(Arc::new(Helpers::new(two, [Handle::current()])).place().is_none(), "all cores are used");
+        let others = (0..2).map(|_| Worker::new(other_thread(), Arc::new(900.into())));
+        let here = Worker::new(std::thread::current().id(), Arc::default());
+        let workers: Vec<Worker> = others.chain([here]).collect();
+        let used = Arc::new(Helpers::new(workers, [Handle::current()]));
+        assert_eq!(used.place().map(|place| place.at), Some(At::Worker(2)), "no core is free");
     }
 
     #[tokio::test]

@@ -17,8 +17,6 @@ use crate::upkeep::relief::Effort;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Other requests may take space as soon as it is made. Without a limit, a write might make some for ever.
 const ATTEMPTS_MAX: u32 = 10_000;
-/// Data compressed at a time, at least: some 70 us with zstd 1.
-const STEP_BYTES: u64 = 32 << 10;
 
 impl<M: Media> Drive<M> {
     /// Writes `data` at `offset`. With `fua` it is durable before this returns.
@@ -183,11 +181,11 @@ impl<M: Media> Drive<M> {
         }
         if whole_from < whole_to {
             let whole = at(whole_from)..at(whole_to);
-            let from = whole.start;
+            let from = Some(whole.start);
             self.0.sampler.offer(&data[whole.clone()]);
             match &mut plan {
-                Some(plan) => plan.add_run(whole_from / BLOCK, &data[whole], Some(from)),
-                None => self.compress(batch, whole_from, &data[whole], from).await,
+                Some(plan) => plan.add_run(whole_from / BLOCK, &data[whole], from),
+                None => batch.add_run(&self.0.recipe(), whole_from / BLOCK, &data[whole], from),
             }
         }
         if whole_to < end {
@@ -195,24 +193,6 @@ impl<M: Media> Drive<M> {
             self.merge(batch, plan, whole_to, |block, _| block[..tail.len()].copy_from_slice(tail)).await?;
         }
         Ok(())
-    }
-
-    /// Adds whole blocks to a batch, step by step. Other requests have their turn in between.
-    async fn compress(&self, batch: &mut Batch, offset: u64, mut blocks: &[u8], mut source_at: usize) {
-        let recipe = self.0.recipe();
-        let step_bytes = (recipe.frame_blocks * BLOCK).max(STEP_BYTES);
-        let mut offset = offset;
-        loop {
-            // Frames lie at multiples of their length, so they are the same as if all blocks were added at once.
-            let until = (offset + 1).next_multiple_of(step_bytes).min(offset + blocks.len() as u64);
-            let (step, rest) = blocks.split_at((until - offset) as usize);
-            batch.add_run(&recipe, offset / BLOCK, step, Some(source_at));
-            if rest.is_empty() {
-                return;
-            }
-            yield_now().await;
-            (source_at, offset, blocks) = (source_at + step.len(), until, rest);
-        }
     }
 
     /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the

@@ -4,12 +4,38 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 /// Longest wait for the names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most threads at a time, those included that are not waited for any more: a name server that does not answer holds
+/// them for as long as the resolver is patient.
+const THREADS_MAX: usize = 64;
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread that resolves a name.
+struct Resolving;
+
+impl Resolving {
+    fn begin() -> io::Result<Resolving> {
+        if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+            THREADS.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other("too many names are being resolved; is the name server down?"));
+        }
+        Ok(Resolving)
+    }
+}
+
+impl Drop for Resolving {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Name or IP address of a host, and port.
 type Host = (String, u16);
@@ -36,9 +62,12 @@ impl Names {
             .map(|host| {
                 let (answer, answered) = oneshot::channel();
                 let (resolver, wanted) = (resolver.clone(), host.clone());
-                let thread = std::thread::Builder::new().name("pumice-resolve".into()).spawn(move || {
-                    // Nobody may wait for it any more.
-                    let _ = answer.send(resolver(&wanted));
+                let thread = Resolving::begin().and_then(|resolving| {
+                    std::thread::Builder::new().name("pumice-resolve".into()).spawn(move || {
+                        let _resolving = resolving;
+                        // Nobody may wait for it any more.
+                        let _ = answer.send(resolver(&wanted));
+                    })
                 });
                 (host, thread.map(|_| answered))
             })

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use log_limit::LogLimit;
@@ -64,7 +65,7 @@ impl AdminSocket {
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let (failures, refusals) = (LogLimit::new(), LogLimit::new());
-            let mut oldest_first: VecDeque<(JoinHandle<()>, Arc<Notify>)> = VecDeque::new();
+            let mut clients = Clients::default();
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => {
@@ -81,19 +82,22 @@ impl AdminSocket {
                                 continue;
                             }
                         };
-                        oldest_first.retain(|(answering, _)| !answering.is_finished());
-                        while oldest_first.len() >= CLIENTS_MAX {
-                            if let Some((_, leave)) = oldest_first.pop_front() {
-                                leave.notify_one();
+                        if !clients.make_room() {
+                            if let Some(held_back) = refusals.pass() {
+                                tracing::warn!(
+                                    held_back,
+                                    "refused a client of the admin socket: {CLIENTS_MAX} others wait for changes"
+                                );
                             }
+                            continue;
                         }
-                        let (drives, leave) = (answered.clone(), Arc::new(Notify::new()));
-                        let asked = leave.clone();
+                        let (drives, state) = (answered.clone(), Arc::new(ClientState::default()));
+                        let asked = state.clone();
                         let answering = tokio::spawn(async move {
                             // A client may hang up or never ask.
                             let _ = answer_all(stream, user, &drives, &asked).await;
                         });
-                        oldest_first.push_back((answering, leave));
+                        clients.0.push_back((answering, state));
                     }
                     // Probably out of file descriptors: a pause avoids spinning.
                     Err(error) => {
@@ -174,8 +178,41 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
     })
 }
 
-/// Answers requests until the client leaves or is to `leave`, or the socket is gone. A change is completed first.
-async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives, leave: &Notify) -> io::Result<()> {
+/// Clients, the oldest first.
+#[derive(Default)]
+struct Clients(VecDeque<(JoinHandle<()>, Arc<ClientState>)>);
+
+/// What concerns others of a client.
+#[derive(Default)]
+struct ClientState {
+    /// Notified when it is to leave.
+    leave: Notify,
+    /// Set from the beginning of a change until its answer is sent.
+    is_changing: AtomicBool,
+}
+
+impl Clients {
+    /// Makes room for one more. Returns false if there is none, because all wait for changes.
+    fn make_room(&mut self) -> bool {
+        self.0.retain(|(answering, _)| !answering.is_finished());
+        if self.0.len() < CLIENTS_MAX {
+            return true;
+        }
+        let oldest = self.0.iter().position(|(_, state)| !state.is_changing.load(Ordering::Relaxed));
+        let Some((_, state)) = oldest.and_then(|oldest| self.0.remove(oldest)) else { return false };
+        state.leave.notify_one();
+        true
+    }
+}
+
+/// Answers requests until the client leaves or is to leave, or the socket is gone. A change is completed and answered
+/// first.
+async fn answer_all(
+    stream: UnixStream,
+    user: u32,
+    drives: &WeakDrives,
+    state: &ClientState,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = tokio::io::BufReader::new(read);
     loop {
@@ -184,7 +221,7 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives, leave: &
         let asked = tokio::time::timeout(TIMEOUT, limited.read_until(b'\n', &mut line));
         let asked_bytes = tokio::select! {
             biased;
-            () = leave.notified() => return Ok(()),
+            () = state.leave.notified() => return Ok(()),
             asked = asked => asked??,
         };
         if asked_bytes == 0 {
@@ -195,7 +232,7 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives, leave: &
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
             _ => match drives.upgrade() {
-                Some(drives) => answer_one(&line, user, &drives).await,
+                Some(drives) => answer_one(&line, user, &drives, &state.is_changing).await,
                 None => return Ok(()),
             },
         };
@@ -203,9 +240,10 @@ async fn answer_all(stream: UnixStream, user: u32, drives: &WeakDrives, leave: &
         answer.push(b'\n');
         tokio::select! {
             biased;
-            () = leave.notified() => return Ok(()),
+            () = state.leave.notified(), if !state.is_changing.load(Ordering::Relaxed) => return Ok(()),
             taken = tokio::time::timeout(TIMEOUT, write.write_all(&answer)) => taken??,
         }
+        state.is_changing.store(false, Ordering::Relaxed);
         if !whole {
             return Ok(());
         }
@@ -216,7 +254,7 @@ fn too_long() -> String {
     format!("a request is one line of at most {REQUEST_MAX_BYTES} bytes")
 }
 
-async fn answer_one(line: &[u8], user: u32, drives: &Drives) -> Answer {
+async fn answer_one(line: &[u8], user: u32, drives: &Drives, is_changing: &AtomicBool) -> Answer {
     let request = serde_json::from_slice(line);
     match request {
         Ok(Request::Status) => Answer::Status(StatusAnswer { drives: drives.reports() }),
@@ -236,6 +274,7 @@ async fn answer_one(line: &[u8], user: u32, drives: &Drives) -> Answer {
                 }
             };
             let shown = shown(found.path());
+            is_changing.store(true, Ordering::Relaxed);
             match make(found, &change).await {
                 Ok(()) => {
                     tracing::info!(drive = %shown, user, ?change, "changed by an administrator");
@@ -289,6 +328,25 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn clients_whose_changes_are_made_stay() {
+        let mut clients = Clients::default();
+        for _ in 0..CLIENTS_MAX {
+            assert!(clients.make_room());
+            clients.0.push_back((tokio::spawn(std::future::pending()), Arc::default()));
+        }
+        let states: Vec<_> = clients.0.iter().map(|(_, state)| state.clone()).collect();
+        states[0].is_changing.store(true, Ordering::Relaxed);
+        assert!(clients.make_room());
+        // The second had to leave.
+        tokio::time::timeout(TIMEOUT, states[1].leave.notified()).await.expect("it is notified");
+        assert_eq!(clients.0.len(), CLIENTS_MAX - 1);
+        assert!(Arc::ptr_eq(&clients.0[0].1, &states[0]));
+        clients.0.push_back((tokio::spawn(std::future::pending()), Arc::default()));
+        clients.0.iter().for_each(|(_, state)| state.is_changing.store(true, Ordering::Relaxed));
+        assert!(!clients.make_room(), "nobody may be cut off");
+    }
 
     #[test]
     fn clients_that_ask_nothing_exclude_no_others() -> Result<(), Box<dyn std::error::Error>> {

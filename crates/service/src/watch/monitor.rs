@@ -367,7 +367,10 @@ async fn look(
             };
             let Some((back, missing)) = aside(measure).await else { return std::future::pending().await };
             length = back;
-            watched.memory.lock().missing_bytes = missing.unwrap_or(0);
+            // Where it cannot be told, what was known last stays.
+            if let Some(missing) = missing {
+                watched.memory.lock().missing_bytes = missing;
+            }
             tokio::time::sleep(LENGTH_INTERVAL).await;
         }
     };

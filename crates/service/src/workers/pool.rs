@@ -26,10 +26,6 @@ use crate::workers::compute::{ComputeQueue, ComputeThread};
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;
 
-/// Number of tasks that a worker runs before it looks for new requests. Each may compress a frame of 32 KiB, which takes
-/// 70 us.
-const EVENT_INTERVAL: u32 = 4;
-
 /// I/O method for the backing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
@@ -96,8 +92,15 @@ impl Workers {
         }
         // With its worker, a stream then uses as many threads as there are workers.
         for index in 1..count {
-            let (helper, _) = start_worker(&format!("pumice-help-{index}"), index, choice)?;
-            workers.helpers.push(helper);
+            match start_worker(&format!("pumice-help-{index}"), index, choice) {
+                Ok((helper, backend)) if backend == workers.backend => workers.helpers.push(helper),
+                // Memory that may be locked or descriptors are short. What there is will do.
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "large requests have fewer threads than there are workers");
+                    break;
+                }
+            }
         }
         assert!(workers.count() == count && count > 0, "there is at least one worker");
         Ok(workers)
@@ -159,9 +162,9 @@ impl Workers {
         self.workers[index % self.workers.len()].handle.spawn(future)
     }
 
-    /// Load of each worker.
+    /// Load of each worker and helper.
     pub(crate) fn shares(&self) -> Vec<Share> {
-        self.workers.iter().map(|worker| worker.share.clone()).collect()
+        self.workers.iter().chain(&self.helpers).map(|worker| worker.share.clone()).collect()
     }
 
     /// Returns the background runner for a drive: the calling worker, else the first one.
@@ -255,11 +258,7 @@ enum StartError {
 
 /// Creates a runtime with its ring on this thread.
 fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend), StartError> {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .event_interval(EVENT_INTERVAL)
-        .build()
-        .map_err(StartError::Runtime)?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
     if io == IoChoice::Plain {
         return Ok((runtime, None, IoBackend::Plain));
     }

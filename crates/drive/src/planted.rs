@@ -39,6 +39,8 @@ pub enum PlantedBug {
     LostPacksAccepted,
     /// Data may fill all segments but those that the heads are in: nothing is kept for cleaning.
     ReserveForgotten,
+    /// Records get a codec that the superblock does not name.
+    CodecUnrecorded,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

@@ -20,6 +20,7 @@ use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
 use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::sample::Sampler;
+use crate::state::structure::Structure;
 use crate::wait::wait_until;
 
 /// A drive. Clones share it.
@@ -48,6 +49,7 @@ pub(crate) struct Shared<M> {
     /// See [`Drive::set_hurried`].
     pub(crate) hurried: AtomicBool,
     pub(crate) dictionaries: Arc<Dictionaries>,
+    pub(crate) structure: Structure,
     /// Recently read frames.
     pub(crate) frames: Frames,
     pub(crate) sampler: Sampler,
@@ -152,6 +154,7 @@ impl<M: Media> Shared<M> {
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
             sector_bytes: core.superblock.sector_bytes.into(),
+            structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
             progress: Event::new(),
             spawner: options.spawner.clone(),

@@ -26,6 +26,7 @@ pub(crate) mod segment;
 pub(crate) mod segment_set;
 pub(crate) mod segment_table;
 pub(crate) mod segments;
+pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod tally;
 pub(crate) mod training_schedule;

@@ -10,4 +10,5 @@ pub(crate) mod recompress;
 pub(crate) mod rehome;
 pub(crate) mod relief;
 pub(crate) mod retire;
+pub(crate) mod structure;
 pub(crate) mod train;

@@ -309,11 +309,12 @@ fn a_drive_that_was_just_opened_learns_from_what_it_holds() {
     run(drive.close()).expect("close");
     drop(drive);
     let drive = open(&media, 2);
+    assert!(drive.training_is_due(), "it holds enough, and was never trained");
     write(&drive, 0, 5000, 20);
-    assert!(!drive.training_is_due());
     let trained = run(drive.train()).expect("train");
     assert!(trained.sample_read && trained.sample_blocks > 200, "{trained:?}");
     assert_eq!(trained.ids, [1], "{trained:?}");
+    assert!(!drive.training_is_due());
     // Once the sample of written data is full, it is used for training.
     write(&drive, 9, 8000, 300);
     let trained = run(drive.train()).expect("train");

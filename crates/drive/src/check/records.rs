@@ -1,5 +1,6 @@
 //! The records that the map points to: none overlaps another. A deep check reads them all.
 
+use codec::CodecId;
 use futures::stream::StreamExt;
 use layout::Entry;
 use media::Media;
@@ -52,7 +53,8 @@ pub(super) struct Pass<'a, P> {
 
 impl<P: FnMut(CheckProgress)> Pass<'_, P> {
     pub(super) async fn run<M: Media>(&mut self, shared: &Shared<M>, mut extents: Vec<Extent>) {
-        let geometry = shared.superblock().geometry;
+        let superblock = shared.superblock();
+        let geometry = superblock.geometry;
         extents.sort_unstable_by_key(|extent| (extent.entry.position_bytes(), extent.block));
         extents.dedup_by(|next, kept| {
             let same = next.entry == kept.entry && next.entry.joins(next.block, kept.block);
@@ -80,7 +82,13 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
         while let Some(fetched) = runs.next().await {
             for extent in &extents[fetched.items.clone()] {
                 match shared.verify(*extent, &fetched).await {
-                    Ok(()) => self.report.records_verified_count += u64::from(extent.blocks),
+                    Ok(codec) => {
+                        self.report.records_verified_count += u64::from(extent.blocks);
+                        if superblock.codecs >> codec as u8 & 1 == 0 {
+                            let why = format!("its codec {codec} is not among those of the superblock");
+                            self.faults.push(Fault::of_record(&geometry, extent.block, extent.entry, &why));
+                        }
+                    }
                     Err(why) => {
                         self.faults.push(Fault::of_record(&geometry, extent.block, extent.entry, &why));
                     }
@@ -94,8 +102,8 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Verifies one record. Returns what is wrong with it.
-    async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<(), String> {
+    /// Verifies one record. Returns its codec, or what is wrong with it.
+    async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<CodecId, String> {
         let (fetch, memory) = {
             let mut core = self.core();
             (core.fetch(extent.entry), core.log.in_memory(extent.entry))
@@ -112,10 +120,10 @@ impl<M: Media> Shared<M> {
         }
         // Its pack may have been on the way to the medium when the run was read: what is wrong is read again.
         let bytes = fetched.bytes_of(extent.entry);
-        if bytes.is_some_and(|bytes| {
-            verify_record(&self.dictionaries, extent.block, bytes, extent.entry, fetch.mask).is_ok()
-        }) {
-            return Ok(());
+        let verified = bytes
+            .map(|bytes| verify_record(&self.dictionaries, extent.block, bytes, extent.entry, fetch.mask));
+        if let Some(Ok(codec)) = verified {
+            return Ok(codec);
         }
         let read = self.read_range(extent.entry.position_bytes(), len).await;
         let (buf, at) = read.map_err(|error| error.to_string())?;

@@ -90,7 +90,7 @@ impl<M: Media> Drive<M> {
                 };
                 step.read_bytes += len as u64;
                 match verified {
-                    Ok(()) => step.records_count += 1,
+                    Ok(_) => step.records_count += 1,
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
                         step.faults.push(Fault::of_record(&geometry, *block, fetch.entry, &why));

@@ -20,13 +20,14 @@ pub(crate) fn decode_data(
     skip: usize,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    try_decode(dictionaries, block, bytes, fetch.entry, fetch.mask, skip, out).map_err(|why| {
+    let decoded = try_decode(dictionaries, block, bytes, fetch.entry, fetch.mask, skip, out);
+    decoded.map(drop).map_err(|why| {
         let position = fetch.entry.position_bytes();
         Error::Corrupt(format!("record of block {block} at byte {position:#x} of the backing: {why}"))
     })
 }
 
-/// Like [`decode_data`]. The error says only what is wrong, not where.
+/// Like [`decode_data`]. Returns the record's codec. The error says only what is wrong, not where.
 fn try_decode(
     dictionaries: &Dictionaries,
     block: u64,
@@ -35,7 +36,7 @@ fn try_decode(
     mask: u32,
     skip: usize,
     out: &mut [u8],
-) -> Result<(), String> {
+) -> Result<CodecId, String> {
     let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
     let (header, blocks) = (&record.header, entry.blocks());
     if header.kind != RecordKind::Data {
@@ -72,7 +73,7 @@ fn try_decode(
             Ok(())
         })
     });
-    decoded.map_err(|error| error.to_string())
+    decoded.map(|()| id).map_err(|error| error.to_string())
 }
 
 thread_local! {
@@ -80,14 +81,14 @@ thread_local! {
     static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Verifies and decodes the record that holds a block, without its contents. The error says only what is wrong.
+/// Verifies and decodes the record that holds a block. Returns its codec. The error says only what is wrong.
 pub(crate) fn verify_record(
     dictionaries: &Dictionaries,
     block: u64,
     bytes: &[u8],
     entry: Entry,
     mask: u32,
-) -> Result<(), String> {
+) -> Result<CodecId, String> {
     let mut contents = vec![0; entry.blocks() as usize * BLOCK_BYTES];
     try_decode(dictionaries, block, bytes, entry, mask, 0, &mut contents)
 }

@@ -149,6 +149,11 @@ impl<M: Media> Drive<M> {
         let drive = Drive(Shared::new(media, core, policy, &options));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
+        if drive.is_untrained() {
+            let mut core = drive.0.core();
+            // It was written quickly, or by a program that does not train.
+            core.schedule.untrained = core.map.live_blocks >= core.schedule.first_blocks;
+        }
         if !read_only {
             // What was read may still be in a cache only (after a kill without a power cut), and the checkpoint is
             // going to call it durable.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use codec::{CodecId, Dictionary, Kind, frame_blocks};
+use codec::{CodecId, Coded, Dictionary, Kind, frame_blocks};
 use layout::record::{RECORD_HEADER_BYTES, encode_range};
 use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind, UNIT_BYTES};
 
@@ -100,8 +100,14 @@ impl Making<'_> {
     /// Returns codec and dictionary (0: none). The data was tested and does not look incompressible.
     fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
         let dictionary = self.recipe.dictionary_for(data);
-        let id = self.compressor.compress_tested(data, dictionary, out);
-        (id, dictionary.filter(|_| id == CodecId::Zstd).map_or(0, Dictionary::id))
+        let coded = match self.recipe.effort() {
+            Some(effort) => self.compressor.compress_structured(data, dictionary, effort, out),
+            None => {
+                let id = self.compressor.compress_tested(data, dictionary, out);
+                Coded { id, dictionary: id == CodecId::Zstd }
+            }
+        };
+        (coded.id, dictionary.filter(|_| coded.dictionary).map_or(0, Dictionary::id))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use codec::{Dictionary, Policy};
+use codec::{Dictionary, Effort, Policy};
 
 /// Settings for the compression of blocks.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Recipe {
     pub(crate) dictionaries: Arc<[Dictionary]>,
     /// Its output cannot be improved any more.
     pub(crate) settled: bool,
+    /// For zstd: frames whose data has structure are transformed before.
+    pub(crate) structured: bool,
 }
 
 impl Recipe {
@@ -22,8 +24,20 @@ impl Recipe {
         if self.dictionaries.is_empty() { None } else { codec::choose(&self.dictionaries, data) }
     }
 
+    /// Returns the effort with which structure is looked for, if it is.
+    pub(crate) fn effort(&self) -> Option<Effort> {
+        let effort = if self.settled { Effort::Settling } else { Effort::Foreground };
+        self.structured.then_some(effort)
+    }
+
     /// For what the drive stores for itself. Needs nothing that would have to be read first.
     pub(crate) fn own() -> Recipe {
-        Recipe { policy: Policy::Zstd(1), frame_blocks: 1, dictionaries: Arc::new([]), settled: false }
+        Recipe {
+            policy: Policy::Zstd(1),
+            frame_blocks: 1,
+            dictionaries: Arc::new([]),
+            settled: false,
+            structured: false,
+        }
     }
 }

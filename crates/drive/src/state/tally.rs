@@ -60,7 +60,7 @@ impl Tally {
     /// Counts a data record. `level` is that of the policy.
     pub(crate) fn add(&mut self, header: &RecordHeader, level: Option<i8>) {
         let Ok(codec) = CodecId::try_from(header.codec_number()) else { return };
-        let level = level.filter(|_| matches!(codec, CodecId::Zstd | CodecId::Deflate));
+        let level = level.filter(|_| matches!(codec, CodecId::Zstd | CodecId::Structured | CodecId::Deflate));
         let key = (codec, level, Some(header.extra), header.is_settled());
         if self.ways.get(self.last).is_none_or(|way| way.key() != key) {
             self.last = self.place(key);

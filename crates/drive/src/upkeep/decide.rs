@@ -187,10 +187,13 @@ impl<M: Media> Drive<M> {
     /// Errors of the medium. A failed write or sync has poisoned the drive.
     pub async fn maintain(&self) -> Result<bool, Error> {
         let shared = &self.0;
-        if shared.core().wanted() == Wanted::Nothing {
+        if shared.core().wanted() == Wanted::Nothing && !shared.owes_structure() {
             return Ok(false);
         }
         let _right = shared.maintenance().await;
+        if shared.owes_structure() {
+            shared.record_structure().await?;
+        }
         let wanted = shared.core().wanted();
         tracing::debug!(?wanted, "maintenance");
         match wanted {

@@ -347,7 +347,8 @@ impl<M: Media> Shared<M> {
             Policy::Auto | Policy::Zstd(_) => self.dictionaries.active(),
             _ => Arc::new([]),
         };
-        Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false }
+        let structured = matches!(policy, Policy::Auto | Policy::Zstd(_)) && self.structure.may();
+        Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false, structured }
     }
 }
 

@@ -28,6 +28,8 @@ const WITH_DICTIONARY: (i8, u64) = (6, 4);
 /// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing at
 /// this size.
 const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
+/// What a dictionary has to gain at level 1 on some data. The stronger level without one makes up for less.
+const DICTIONARY_GAIN_FROM: f64 = 1.0 + 1.0 / 64.0;
 /// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are empty.
 const LEAVES_A_STEP: usize = 16;
 /// Empty leaves skipped in one critical section.
@@ -100,6 +102,12 @@ impl<M: Media> Drive<M> {
                 adopted_at => Pick::Again(adopted_at),
             },
         };
+        self.0.core().writable()?;
+        // The recipes ask for it.
+        if !self.0.structure.may() {
+            let _right = self.0.maintenance().await;
+            self.0.record_structure().await?;
+        }
         self.0.settle_step(block, &pick).await
     }
 }
@@ -194,10 +202,9 @@ impl<M: Media> Shared<M> {
             for (start, group) in
                 (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
             {
-                let (mark, mark_bytes) = (batch.mark(), batch.log_bytes);
-                let runs = || runs_of(group);
+                let runs = runs_of(group);
                 if let Pick::Needing(_, ids) = &pick {
-                    let blocks = runs().into_iter().flatten().map(|i| first + (start + i) as u64);
+                    let blocks = runs.iter().cloned().flatten().map(|i| first + (start + i) as u64);
                     // Unknown for what cannot be read.
                     let needs =
                         |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
@@ -205,32 +212,46 @@ impl<M: Media> Shared<M> {
                         continue;
                     }
                 }
-                let mut whole = true;
-                for run in runs() {
+                let (mut contents, runs_count) = (Vec::with_capacity(runs.len()), runs.len());
+                for run in runs {
                     let at = first + (start + run.start) as u64;
                     let mut bytes = vec![0; run.len() * BLOCK_BYTES];
-                    whole &= fetched.decode(&dictionaries, at, &mut bytes).is_ok();
-                    if !whole {
+                    if fetched.decode(&dictionaries, at, &mut bytes).is_err() {
                         corrupt += 1;
                         break;
                     }
-                    let [with, without] = &recipes;
-                    let recipe = if with.dictionary_for(&bytes).is_some() { with } else { without };
-                    batch.add_run(recipe, at, &bytes, None);
+                    contents.push((at, bytes));
+                }
+                if contents.len() < runs_count {
+                    continue;
                 }
                 let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
-                let after = (batch.log_bytes - mark_bytes) as u64;
-                let gains = match pick {
+                let gains = |after: u64| match pick {
                     Pick::Unsettled(_) => after <= before,
                     Pick::Again(_) => after as f64 * gain_min <= before as f64,
                     Pick::Needing(..) => true,
                 };
-                if whole && gains {
-                    gained_bytes += before.saturating_sub(after);
-                } else {
+                // What was written as large frames may be smaller as such only.
+                let sizes = match pick {
+                    Pick::Unsettled(_) => &[None, Some(GROUP_BLOCKS)][..],
+                    Pick::Again(_) | Pick::Needing(..) => &[None],
+                };
+                for frame_blocks in sizes {
+                    let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
+                    for (at, bytes) in &contents {
+                        let mut recipe = strongest(&recipes, bytes).clone();
+                        recipe.frame_blocks = frame_blocks.unwrap_or(recipe.frame_blocks);
+                        batch.add_run(&recipe, *at, bytes, None);
+                        levels.push((batch.items.len(), batch.level));
+                    }
+                    let after = (batch.log_bytes - mark_bytes) as u64;
+                    if gains(after) {
+                        gained_bytes += before.saturating_sub(after);
+                        break;
+                    }
                     batch.go_back(&mark);
+                    levels.truncate(mark_levels);
                 }
-                levels.push((batch.items.len(), batch.level));
             }
             (Made { batch, levels, gained_bytes }, corrupt, fetched)
         });
@@ -264,6 +285,14 @@ enum Stop {
     /// Must be loaded first.
     Missing(Missing),
     Wait,
+}
+
+/// Returns the recipe for data that is to become small: with a dictionary if one fits and gains.
+fn strongest<'a>([with, without]: &'a [Recipe; 2], data: &[u8]) -> &'a Recipe {
+    match with.dictionary_for(data) {
+        Some(dictionary) if codec::gain(dictionary, &[data], 1) > DICTIONARY_GAIN_FROM => with,
+        _ => without,
+    }
 }
 
 /// Returns the units of records whose first block is in a part of adjacent blocks' entries.
@@ -323,12 +352,13 @@ impl<M: Media> Shared<M> {
 
     /// Returns how cold blocks are compressed: those that a dictionary fits, and others.
     fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
+        let structured = self.structure.may();
         let recipe = |(least, frame_blocks), dictionaries| {
             let level = match self.codec() {
                 Policy::Zstd(level) => level.max(least),
                 _ => least,
             };
-            Recipe { policy: Policy::Zstd(level), frame_blocks, dictionaries, settled: true }
+            Recipe { policy: Policy::Zstd(level), frame_blocks, dictionaries, settled: true, structured }
         };
         [recipe(WITH_DICTIONARY, self.dictionaries.active()), recipe(WITHOUT_DICTIONARY, Arc::new([]))]
     }

@@ -42,11 +42,18 @@ pub struct Trained {
 }
 
 impl<M: Media> Drive<M> {
-    /// Returns whether enough was written since the last training.
+    /// Returns whether enough was written since the last training, or before this opening if there was none.
     pub fn training_is_due(&self) -> bool {
         let seen = self.0.sampler.seen_blocks();
         let core = self.0.core();
-        core.writable().is_ok() && self.0.uses_dictionaries() && seen >= core.schedule.due_blocks && seen > 0
+        core.writable().is_ok()
+            && self.0.uses_dictionaries()
+            && (core.schedule.untrained || seen >= core.schedule.due_blocks && seen > 0)
+    }
+
+    /// Returns whether the drive compresses with dictionaries, and got none by training yet.
+    pub fn is_untrained(&self) -> bool {
+        self.0.uses_dictionaries() && self.0.dictionaries.catalog().adopted_at == 0
     }
 
     /// Trains a dictionary on a sample of data written since the drive was opened, or since the last training, and

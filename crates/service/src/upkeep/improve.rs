@@ -375,7 +375,7 @@ impl<M: Media> Shared<M> {
             // Data still in memory cannot be settled, and a better dictionary settles better.
             let begun = async {
                 self.drive.flush().await?;
-                if self.drive.training_is_due() {
+                if self.drive.training_is_due() || self.drive.is_untrained() {
                     self.train(false).await?;
                 }
                 Ok::<(), Error>(())

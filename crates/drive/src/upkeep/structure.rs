@@ -1,0 +1,35 @@
+//! Recording in the superblock that records may be structured.
+
+use std::sync::Arc;
+
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::structure::STRUCTURED;
+
+impl<M: Media> Shared<M> {
+    /// Returns whether it is to be recorded that records may be structured, and can be.
+    pub(crate) fn owes_structure(&self) -> bool {
+        self.structure.is_wanted() && {
+            let core = self.core();
+            core.writable().is_ok() && !core.full_backing.is_full()
+        }
+    }
+
+    /// Records that records may be structured. The caller has the right to maintenance. While the backing is full it is
+    /// left for later.
+    pub(crate) async fn record_structure(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        if superblock.codecs & STRUCTURED == 0 {
+            superblock.codecs |= STRUCTURED;
+            match self.write_superblock(&mut superblock).await {
+                Ok(()) => self.core().superblock = superblock,
+                Err(Error::BackingFull) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.structure.set_recorded();
+        Ok(())
+    }
+}

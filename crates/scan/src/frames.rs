@@ -4,7 +4,7 @@
 //! compares the result with drives that were written to. Two effects are not modelled: dictionaries, and the fallback
 //! of a drive with `auto` to LZ4 while it is short of CPU time.
 
-use codec::{CodecId, Compressor, Kind, Policy, frame_blocks};
+use codec::{CodecId, Compressor, Effort, Kind, Policy, frame_blocks};
 use layout::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
@@ -14,7 +14,7 @@ use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 pub const GROUP_BLOCKS: u64 = FRAME_BLOCKS_MAX;
 
 /// Largest number of blocks in a frame of data that was compressed again as cold data.
-pub(crate) const SETTLED_BLOCKS: u64 = 4;
+const SETTLED_BLOCKS: u64 = 4;
 
 /// Fractions of a byte in sums over blocks that share a record. 840 is divisible by 1 to 8, the possible numbers of
 /// blocks in a record.
@@ -100,14 +100,21 @@ impl Cost {
 /// Divides adjacent blocks into frames as the drive does.
 pub(crate) struct Framer {
     compressor: Compressor,
+    effort: Effort,
     most_blocks: u64,
     payload: Vec<u8>,
 }
 
 impl Framer {
-    /// Creates a framer for a drive with this codec and at most `most_blocks` blocks per frame.
-    pub(crate) fn new(codec: Policy, most_blocks: u64) -> Framer {
-        Framer { compressor: Compressor::new(codec), most_blocks, payload: Vec::new() }
+    /// For what hosts write to a drive with this codec.
+    pub(crate) fn new(codec: Policy) -> Framer {
+        let compressor = Compressor::new(codec);
+        Framer { compressor, effort: Effort::Foreground, most_blocks: GROUP_BLOCKS, payload: Vec::new() }
+    }
+
+    /// For data that is settled with this codec.
+    pub(crate) fn settling(codec: Policy) -> Framer {
+        Framer { effort: Effort::Settling, most_blocks: SETTLED_BLOCKS, ..Framer::new(codec) }
     }
 
     /// Appends the stored form of whole blocks to `kept`. They are treated as one write that starts at block `first` of
@@ -133,7 +140,7 @@ impl Framer {
     fn compressed(&mut self, data: &[u8]) -> Option<Kept> {
         self.payload.clear();
         let blocks = data.len() / BLOCK_BYTES;
-        let id = self.compressor.compress_tested(data, None, &mut self.payload);
+        let id = self.compressor.compress_structured(data, None, self.effort, &mut self.payload).id;
         let most = if blocks > 1 { Entry::FRAME_MAX_LEN_BYTES } else { Entry::MAX_LEN_BYTES };
         let saves = id != CodecId::Raw && self.payload.len() + RECORD_HEADER_BYTES <= most;
         saves.then(|| Kept::record(self.payload.len(), blocks))
@@ -146,7 +153,7 @@ mod tests {
 
     fn framed(first: u64, data: &[u8]) -> Vec<Kept> {
         let mut kept = Vec::new();
-        Framer::new(Policy::Auto, GROUP_BLOCKS).run(first, data, &mut kept);
+        Framer::new(Policy::Auto).run(first, data, &mut kept);
         kept
     }
 

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn engine(codec: &str) -> Engine {
-        Engine::new(codec.parse().expect(codec))
+        Engine::of_rival(codec.parse().expect(codec))
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Engine;
 use crate::estimate::Tally;
-use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE, SETTLED_BLOCKS};
+use crate::frames::{Cost, Framer, GROUP_BLOCKS, Kept, PARTS_A_BYTE};
 use crate::layouts::{Layout, Rival, sectors_bytes, vdo_bytes};
 
 /// Bytes of the longest record of a block, with any codec.
@@ -177,11 +177,11 @@ impl Meter {
         };
         let rivals = rivals.iter().map(|rival| (rival.layout, engine_of(rival.codec))).collect();
         Meter {
-            engines: codecs.iter().copied().map(Engine::new).collect(),
+            engines: codecs.iter().copied().map(Engine::of_drive).collect(),
             rivals,
-            rival_engines: used.into_iter().map(Engine::new).collect(),
-            framer: Framer::new(codecs.first().copied().unwrap_or_default(), GROUP_BLOCKS),
-            settler: Framer::new(settled_codec(codecs.first().copied().unwrap_or_default()), SETTLED_BLOCKS),
+            rival_engines: used.into_iter().map(Engine::of_rival).collect(),
+            framer: Framer::new(codecs.first().copied().unwrap_or_default()),
+            settler: Framer::settling(settled_codec(codecs.first().copied().unwrap_or_default())),
             kept: Vec::new(),
             payloads: Vec::new(),
             spans: Vec::new(),

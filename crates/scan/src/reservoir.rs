@@ -42,7 +42,7 @@ impl Reservoir {
             blocks_max: samples(options.block_design()),
             units_max: options.unit_design().map_or(0, samples),
             blocks: Vec::new(),
-            framer: Framer::new(options.codec, GROUP_BLOCKS),
+            framer: Framer::new(options.codec),
             units: Vec::new(),
             units_seen: 0,
             known: Known::default(),

@@ -6,6 +6,12 @@ pub const FRAME_BYTES_MAX: usize = 65536;
 /// Granularity of records in bytes. A payload that does not save one unit is not worth decompressing.
 pub const UNIT_BYTES: usize = 16;
 
+/// One part in so many is compressed to judge whether all of it gains, if it has the least length.
+const JUDGED_PART: usize = 8;
+const JUDGED_BYTES_MIN: usize = 2048;
+/// Saving less than one byte in so many is little.
+const LITTLE: usize = 10;
+
 /// Compression state of one thread. It allocates nothing after the first call.
 pub struct Compressor {
     engine: Engine,
@@ -106,6 +112,23 @@ impl Compressor {
         };
         out.extend_from_slice(&scratch[..bytes]);
         id
+    }
+
+    /// Returns whether compression of a frame of [`Kind::Doubtful`](crate::Kind::Doubtful) blocks by zstd would
+    /// probably save less than a tenth, judged by a part of it. Data with a structure that can be seen gains more.
+    /// False for short data, which is compressed as quickly as judged.
+    pub fn gains_little(&mut self, input: &[u8], dictionary: Option<&Dictionary>) -> bool {
+        let Engine::Zstd(encoder) = &mut self.engine else { return false };
+        let part_bytes = input.len() / JUDGED_PART;
+        if part_bytes < JUDGED_BYTES_MIN || structure::is_seen(input) {
+            return false;
+        }
+        let part = &input[input.len() / 2..][..part_bytes];
+        let most = part_bytes - part_bytes / LITTLE;
+        if self.scratch.len() < part_bytes {
+            self.scratch.resize(part_bytes, 0);
+        }
+        encoder.compress(part, dictionary, &mut self.scratch[..most]).is_none()
     }
 
     /// As [`Compressor::compress_tested`]. With a policy of zstd it also uses [`CodecId::Structured`] where that is

@@ -12,6 +12,8 @@ const SAMPLE_BYTES: usize = 16;
 /// on average, with a standard deviation of 22.6. The limit is 4.4 deviations away, so one random block in 15
 /// 000 is compressed in vain.
 const PAIRS_MIN: u32 = (1732 - 512) / 2;
+/// The number from which entropy coding, or what repeats, is certain to save something: twice what random bytes have.
+const PAIRS_CERTAIN: u32 = 1000;
 /// Number of pairs within a sample of one repeated byte.
 const PAIRS_OF_SAMPLE: u32 = (SAMPLE_BYTES * (SAMPLE_BYTES - 1) / 2) as u32;
 
@@ -30,10 +32,21 @@ pub fn looks_incompressible(block: &[u8]) -> bool {
     block.chunks(PIECE_BYTES).all(|piece| piece.len() < SAMPLES * SAMPLE_BYTES || is_even(piece))
 }
 
+/// Returns whether the byte values of a block are distributed nearly as evenly as random ones, so that little may be
+/// gained. True for all that [`looks_incompressible`], false for blocks under 512 bytes.
+pub(crate) fn looks_doubtful(block: &[u8]) -> bool {
+    block.len() >= SAMPLES * SAMPLE_BYTES && has_fewer_pairs(block, PAIRS_CERTAIN)
+}
+
 fn is_even(piece: &[u8]) -> bool {
+    has_fewer_pairs(piece, PAIRS_MIN)
+}
+
+#[inline]
+fn has_fewer_pairs(piece: &[u8], limit: u32) -> bool {
     // One table of bytes, and pairs counted as they occur: this avoids a pass over the table at the end, and
     // most compressible data is recognised after a few samples. It is faster than interleaved tables on all
-    // but random data, and as fast there. A count stays far below 256: 36 of one byte are 630 pairs, and a
+    // but random data, and as fast there. A count stays far below 256: 46 of one byte are 1035 pairs, and a
     // sample adds at most 16 before the limit is checked.
     let mut counts = [0_u8; 256];
     let mut pairs = 0;
@@ -62,7 +75,7 @@ fn is_even(piece: &[u8]) -> bool {
                 *count = count.wrapping_add(1);
             }
         }
-        if pairs >= PAIRS_MIN {
+        if pairs >= limit {
             return false;
         }
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use codec::testdata::{random, text_like};
+use codec::testdata::{fio_like, random, text_like};
 use common::{assert_sound, new_media, open, run};
 use drive::{Drive, Settle, SettleStep};
 use media::MemoryMedia;
@@ -143,9 +143,10 @@ fn the_codec_is_changed_while_the_drive_is_used() {
     assert!(contents(&again, all.len()) == all);
     settle(&again, Settle::All);
     let composition = again.status().composition;
-    // Frames of eight made by level 5 and DEFLATE are smaller than settling would make them, and are kept.
+    // Frames of eight made by level 5 and DEFLATE are smaller than frames of four would be.
     assert_eq!(composition.settled[2].logical_bytes, 2 * data.len() as u64);
-    assert_eq!(composition.fresh[3].logical_bytes, 2 * data.len() as u64);
+    assert_eq!(composition.settled[3].logical_bytes, 2 * data.len() as u64);
+    assert_eq!(composition.fresh[3].logical_bytes, 0);
     assert!(composition.settled[2].physical_bytes < composition.settled[2].logical_bytes / 2);
     assert_sound(&again);
 }
@@ -222,4 +223,40 @@ fn a_write_in_between_wins() {
     let again = open(&media, 2);
     assert!(contents(&again, data.len()) == data);
     assert_sound(&again);
+}
+
+/// What gains little is stored uncompressed at first, and compressed when it is settled. What gains nothing is neither
+/// put off nor looked at again.
+#[test]
+fn what_gains_little_is_put_off() {
+    const LEN: usize = 64 * BLOCK;
+    let (media, drive) = new_drive();
+    let mut data = fio_like(3, LEN, 6);
+    data[8 * BLOCK..16 * BLOCK].copy_from_slice(&random(1, 8 * BLOCK));
+    run(drive.write(0, &data, false)).expect("write");
+    run(drive.flush()).expect("flush");
+    let put_off = drive.status().composition;
+    assert_eq!(put_off.raw.logical_bytes, LEN as u64, "{put_off:?}");
+    assert!(contents(&drive, LEN) == data);
+    // The mark outlives the opening.
+    drop(drive);
+    let drive = open(&media, 2);
+    let step = settle(&drive, Settle::All);
+    assert_eq!(step.blocks_count, 56, "{step:?}");
+    assert!(step.after_bytes < step.before_bytes * 97 / 100, "{step:?}");
+    assert_eq!(drive.status().composition.raw.logical_bytes, 8 * BLOCK as u64);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0);
+    assert!(contents(&drive, LEN) == data);
+    assert_sound(&drive);
+}
+
+/// Only `auto` weighs gain against time, and only what gains little is put off.
+#[test]
+fn what_gains_is_compressed_at_once() {
+    const LEN: usize = 64 * BLOCK;
+    for (codec, percent) in [(codec::Policy::Zstd(1), 6), (codec::Policy::Auto, 14)] {
+        let drive = open(&new_media(codec), 1);
+        run(drive.write(0, &fio_like(3, LEN, percent), false)).expect("write");
+        assert_eq!(drive.status().composition.raw.logical_bytes, 0, "{codec}, {percent} %");
+    }
 }

@@ -74,7 +74,8 @@ impl Entry {
         }
     }
 
-    /// The same record, said to be settled: compressed as well as the drive can, nothing is gained by doing it again.
+    /// The same record, said to be settled: compressed as well as the drive can, nothing is gained by doing it again. An
+    /// uncompressed block is said to be put off.
     #[must_use]
     pub fn settled(self) -> Entry {
         match self.kind() {
@@ -84,13 +85,24 @@ impl Entry {
         }
     }
 
-    /// Returns whether this is a record that was said to be settled.
+    /// Returns whether this is a compressed record that was said to be settled.
     pub fn is_settled(self) -> bool {
         match self.kind() {
-            KIND_RECORD => self.0 & SETTLED != 0,
+            KIND_RECORD => self.0 & SETTLED != 0 && !self.is_raw(),
             KIND_FRAME => self.0 & FRAME_SETTLED != 0,
             _ => false,
         }
+    }
+
+    /// Returns whether this is an uncompressed block, whether or not it is put off.
+    pub fn is_raw(self) -> bool {
+        self.kind() == KIND_RECORD && self.units() == RAW_UNITS
+    }
+
+    /// Returns whether this is an uncompressed block that may be smaller compressed, which was put off until it is
+    /// settled.
+    pub fn is_put_off(self) -> bool {
+        self.is_raw() && self.0 & SETTLED != 0
     }
 
     /// A block that repeats one 32-bit word.
@@ -171,7 +183,7 @@ impl Entry {
     /// Which of [`CLASSES`] kinds of record this is: 0 stored raw, 1 to 4 one block or a frame of 2, 4 or 8, 5 to 8 the same
     /// settled.
     pub fn class(self) -> usize {
-        if !self.is_frame() && self.units() == RAW_UNITS {
+        if self.is_raw() {
             return 0;
         }
         1 + self.blocks().trailing_zeros() as usize + if self.is_settled() { 4 } else { 0 }

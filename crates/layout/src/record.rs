@@ -12,7 +12,9 @@ pub const RANGE_PAYLOAD_BYTES: usize = 16;
 const CODEC_MASK: u8 = 0x0f;
 /// Data records: from this bit of the codec byte on, in three bits, stands the binary logarithm of the number of blocks.
 const BLOCKS_SHIFT: u32 = 4;
-/// Data records: set in the codec byte of what is settled.
+/// Number of the codec of uncompressed blocks.
+const RAW: u8 = 0;
+/// Data records: set in the codec byte of what is settled, or uncompressed and put off.
 const SETTLED: u8 = 0x80;
 
 /// Kind of a record.
@@ -52,7 +54,8 @@ pub struct RecordHeader {
     /// Kind.
     pub kind: RecordKind,
     /// Coding of the payload. In data records the lower four bits name the codec, the three above the number of
-    /// blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled.
+    /// blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled, or put off if it is
+    /// uncompressed.
     pub codec: u8,
     /// Level of a node, flags of an overlay, dictionary of data (0: none); zero in ranges.
     pub extra: u16,
@@ -84,10 +87,14 @@ impl RecordHeader {
 
     /// Returns whether a data record is said to be compressed as well as the drive can.
     pub fn is_settled(&self) -> bool {
+        self.has_mark() && self.codec_number() != RAW
+    }
+
+    fn has_mark(&self) -> bool {
         self.kind == RecordKind::Data && self.codec & SETTLED != 0
     }
 
-    /// The codec byte of a data record. `blocks` must be 1, 2, 4 or 8, `codec_number` below 16.
+    /// The codec byte of a data record. With codec 0, `settled` means that compressing was put off. `blocks` must be 1, 2, 4 or 8, `codec_number` below 16.
     pub fn data_codec(codec_number: u8, blocks: u64, settled: bool) -> u8 {
         assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
         let settled = if settled { SETTLED } else { 0 };
@@ -97,7 +104,7 @@ impl RecordHeader {
     /// The entry of a record with this header at a position.
     pub fn entry_at(&self, position_bytes: u64) -> Entry {
         let entry = Entry::of_blocks(position_bytes, self.record_len(), self.blocks());
-        if self.is_settled() { entry.settled() } else { entry }
+        if self.has_mark() { entry.settled() } else { entry }
     }
 
     /// Writes the header to the first 16 bytes of `out`. The block is below 2^40.

@@ -101,6 +101,8 @@ impl Cost {
 pub(crate) struct Framer {
     compressor: Compressor,
     effort: Effort,
+    /// What gains little is stored uncompressed.
+    puts_off: bool,
     most_blocks: u64,
     payload: Vec<u8>,
 }
@@ -109,12 +111,23 @@ impl Framer {
     /// For what hosts write to a drive with this codec.
     pub(crate) fn new(codec: Policy) -> Framer {
         let compressor = Compressor::new(codec);
-        Framer { compressor, effort: Effort::Foreground, most_blocks: GROUP_BLOCKS, payload: Vec::new() }
+        Framer {
+            compressor,
+            effort: Effort::Foreground,
+            puts_off: codec == Policy::Auto,
+            most_blocks: GROUP_BLOCKS,
+            payload: Vec::new(),
+        }
     }
 
     /// For data that is settled with this codec.
     pub(crate) fn settling(codec: Policy) -> Framer {
-        Framer { effort: Effort::Settling, most_blocks: SETTLED_BLOCKS, ..Framer::new(codec) }
+        Framer {
+            effort: Effort::Settling,
+            puts_off: false,
+            most_blocks: SETTLED_BLOCKS,
+            ..Framer::new(codec)
+        }
     }
 
     /// Appends the stored form of whole blocks to `kept`. They are treated as one write that starts at block `first` of
@@ -125,11 +138,22 @@ impl Framer {
         while done < kinds.len() {
             let rest = &data[done * BLOCK_BYTES..];
             let blocks = frame_blocks(first + done as u64, &kinds[done..], self.most_blocks);
-            let frame = (blocks > 1).then(|| self.compressed(&rest[..blocks * BLOCK_BYTES])).flatten();
+            let bytes = &rest[..blocks * BLOCK_BYTES];
+            if self.puts_off
+                && kinds[done..done + blocks].iter().all(|kind| *kind == Kind::Doubtful)
+                && self.compressor.gains_little(bytes, None)
+            {
+                kept.extend((0..blocks).map(|_| Kept::record(BLOCK_BYTES, 1)));
+                done += blocks;
+                continue;
+            }
+            let frame = (blocks > 1).then(|| self.compressed(bytes)).flatten();
             let next = frame.unwrap_or_else(|| match kinds[done] {
                 Kind::Fill(word) => Kept::Fill(word),
                 Kind::Incompressible => Kept::record(BLOCK_BYTES, 1),
-                Kind::Other => self.compressed(&rest[..BLOCK_BYTES]).unwrap_or(Kept::record(BLOCK_BYTES, 1)),
+                Kind::Doubtful | Kind::Other => {
+                    self.compressed(&rest[..BLOCK_BYTES]).unwrap_or(Kept::record(BLOCK_BYTES, 1))
+                }
             });
             done += next.blocks() as usize;
             kept.push(next);

@@ -5,7 +5,7 @@
 //! stamped sector  0 magic | 8 place | 16 number of the write | 20 filler | 24 noise | then words that compress well
 //! ```
 //!
-//! The place is the sector's number. With a periodic filler it is the sector's number within the period, and
+//! The place is the sector's number, masked in random data. With a periodic filler it is the sector's number within the period, and
 //! a period shorter than a sector consists of repeated stamps. Sectors without a stamp repeat one word of 8
 //! bytes: zeros, a byte, or a word that holds the number of the write.
 
@@ -55,9 +55,10 @@ impl Value {
             let write = (word >> 16) as u32;
             return if word & WORD_MASK == WORD { Value::Stamp(write) } else { Value::Fill(word) };
         }
-        let (place, stamp) = (word_at(bytes, 8), word_at(bytes, 16));
+        let stamp = word_at(bytes, 16);
         let (write, filler) = (stamp as u32, Filler::from_code((stamp >> 32) as u32));
         let (MAGIC, Some(filler)) = (word, filler) else { return Value::Garbage };
+        let place = word_at(bytes, 8) ^ mask_of_place(filler);
         let mut wanted = [0; SECTOR_BYTES];
         stamp_sector(&mut wanted, place, write, filler);
         match (bytes == wanted, place == place_of(sector, filler)) {
@@ -99,6 +100,15 @@ fn place_of(sector: u64, filler: Filler) -> u64 {
     }
 }
 
+/// Mask of the place in a stamp. Without it, the zeros of places would make random data compress by more than the drive
+/// calls little.
+fn mask_of_place(filler: Filler) -> u64 {
+    match filler {
+        Filler::Random => 0xb5ad_4ece_da1c_e2a9,
+        _ => 0,
+    }
+}
+
 fn stamp_sector(out: &mut [u8], place: u64, write: u32, filler: Filler) {
     let (period, noise_bytes) = match filler {
         Filler::Periodic { log, noise } => (SECTOR_BYTES.min(1 << log), usize::from(noise) * 8),
@@ -110,7 +120,7 @@ fn stamp_sector(out: &mut [u8], place: u64, write: u32, filler: Filler) {
     for (at, chunk) in out[..period].chunks_exact_mut(8).enumerate() {
         let word = match at * 8 {
             0 => MAGIC,
-            8 => place,
+            8 => place ^ mask_of_place(filler),
             16 => u64::from(write) | u64::from(filler.code()) << 32,
             at if at < STAMP_BYTES + noise_bytes => {
                 noise = noise.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -136,7 +146,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use codec::{CodecId, Compressor, Policy};
+    use codec::{CodecId, Compressor, Kind, Policy};
     use media::SimRng;
 
     use super::*;
@@ -184,6 +194,20 @@ mod tests {
         };
         let alone = bytes.chunks_exact(BLOCK).map(&mut units).sum();
         (units(&bytes), alone)
+    }
+
+    /// The drive stores it uncompressed at first, and smaller when it is settled.
+    #[test]
+    fn random_sectors_gain_little() {
+        let mut bytes = vec![0; 8 * BLOCK];
+        for write in 0..50 {
+            fill(&mut bytes, 64 * u64::from(write), write, Filler::Random);
+            let doubtful = |block| Kind::of(block) == Kind::Doubtful;
+            assert!(bytes.chunks_exact(BLOCK).filter(|block| doubtful(block)).count() > 4, "{write}");
+            assert!(Compressor::new(Policy::Auto).gains_little(&bytes, None), "{write}");
+        }
+        let (frame, _) = units(Filler::Random, Policy::Auto);
+        assert!(frame < 8 * BLOCK / 16, "{frame}");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Plan {
                 Kind::Fill(word) => (Stage::Fill(word), &[][..]),
                 Kind::Incompressible if at.is_some() => (Stage::Raw, &[][..]),
                 Kind::Incompressible => (Stage::Raw, bytes),
-                Kind::Other => (Stage::Waiting, bytes),
+                Kind::Doubtful | Kind::Other => (Stage::Waiting, bytes),
             };
             self.pieces.push(Piece { first, bytes: bytes.into(), at, stage });
             done += blocks;

@@ -132,9 +132,7 @@ impl<M: Media> Shared<M> {
         loop {
             useful.clear();
             let looked = self.core().map.lookup(first, count, |_, entry| {
-                useful.push(
-                    entry.is_record() && (entry.is_frame() || entry.units() != layout::entry::RAW_UNITS),
-                );
+                useful.push(entry.is_record() && !entry.is_raw());
             });
             match looked {
                 Ok(()) => break,

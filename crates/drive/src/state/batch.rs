@@ -97,6 +97,11 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
+    /// Returns whether a frame of doubtful blocks is stored uncompressed for now.
+    fn puts_off(&mut self, data: &[u8]) -> bool {
+        self.recipe.puts_off() && self.compressor.gains_little(data, self.recipe.dictionary_for(data))
+    }
+
     /// Returns codec and dictionary (0: none). The data was tested and does not look incompressible.
     fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
         let dictionary = self.recipe.dictionary_for(data);
@@ -169,6 +174,16 @@ impl Batch {
                 let (rest, first) = (&data[done * BLOCK_BYTES..], block + done as u64);
                 let mut blocks = frame_blocks(first, &kinds[done..], recipe.frame_blocks);
                 let bytes = &rest[..blocks * BLOCK_BYTES];
+                if kinds[done..done + blocks].iter().all(|kind| *kind == Kind::Doubtful)
+                    && making.puts_off(bytes)
+                {
+                    for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+                        let at = source_at.map(|at| at + (done + i) * BLOCK_BYTES);
+                        self.add_raw((first + i as u64, block), true, at);
+                    }
+                    done += blocks;
+                    continue;
+                }
                 if blocks == 1 || !self.add_frame(&mut making, first, bytes) {
                     blocks = 1;
                     let at = source_at.map(|at| at + done * BLOCK_BYTES);
@@ -306,19 +321,25 @@ impl Batch {
         let start = self.scratch.len();
         let (id, dictionary) = match kind {
             Kind::Fill(word) => return self.add_range(block, 1, Entry::fill(word)),
-            Kind::Incompressible => (CodecId::Raw, 0),
-            Kind::Other => making.compress(data, &mut self.scratch),
+            Kind::Incompressible => return self.add_raw((block, data), false, at),
+            Kind::Doubtful | Kind::Other => making.compress(data, &mut self.scratch),
         };
+        if id == CodecId::Raw {
+            return self.add_raw((block, data), false, at);
+        }
         let coding = Coding { id, dictionary, settled: making.recipe.settled };
-        if id == CodecId::Raw
-            && let Some(at) = at
-        {
+        self.add_data(coding, (block, 1), Payload::Scratch(start..self.scratch.len()), None);
+    }
+
+    /// Adds an uncompressed block. `put_off`: settling is to try and compress it.
+    fn add_raw(&mut self, (block, data): (u64, &[u8]), put_off: bool, at: Option<usize>) {
+        let coding = Coding { id: CodecId::Raw, dictionary: 0, settled: put_off };
+        if let Some(at) = at {
             let payload = Payload::Source(at..at + BLOCK_BYTES);
             return self.add_data(coding, (block, 1), payload, Some(data));
         }
-        if id == CodecId::Raw {
-            self.scratch.extend_from_slice(data);
-        }
+        let start = self.scratch.len();
+        self.scratch.extend_from_slice(data);
         self.add_data(coding, (block, 1), Payload::Scratch(start..self.scratch.len()), None);
     }
 
@@ -383,6 +404,7 @@ impl Batch {
 struct Coding {
     id: CodecId,
     dictionary: u16,
+    /// Of an uncompressed block: compressing it was put off.
     settled: bool,
 }
 

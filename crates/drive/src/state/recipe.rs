@@ -24,6 +24,11 @@ impl Recipe {
         if self.dictionaries.is_empty() { None } else { codec::choose(&self.dictionaries, data) }
     }
 
+    /// Returns whether data that gains little is stored uncompressed for now.
+    pub(crate) fn puts_off(&self) -> bool {
+        self.policy == Policy::Auto && !self.settled
+    }
+
     /// Returns the effort with which structure is looked for, if it is.
     pub(crate) fn effort(&self) -> Option<Effort> {
         let effort = if self.settled { Effort::Settling } else { Effort::Foreground };

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::{Dictionary, Policy};
-use layout::entry::RAW_UNITS;
 use layout::{BLOCK_BYTES, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, UNIT_BYTES};
 use media::Media;
 use space::UNWRITTEN_MAX_BYTES;
@@ -408,7 +407,8 @@ impl Core {
     /// Keeps only those of a group's entries that are to be settled.
     pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) {
         let may = |entry: &Entry| {
-            if !entry.is_record() || entry.units() == RAW_UNITS && !entry.is_frame() {
+            let tries_raw = matches!(pick, Pick::Unsettled(_)) && entry.is_put_off();
+            if !entry.is_record() || entry.is_raw() && !tries_raw {
                 return false;
             }
             let segment = self.segments.get(self.segments.of(*entry));

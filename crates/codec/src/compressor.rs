@@ -9,6 +9,11 @@ pub const UNIT_BYTES: usize = 16;
 /// One part in so many is compressed to judge whether all of it gains, if it has the least length.
 const JUDGED_PART: usize = 8;
 const JUDGED_BYTES_MIN: usize = 2048;
+/// Least distance at which data that is judged by a part is examined for repeats.
+const REPEATS_FROM_BYTES: usize = 512;
+/// Words compared at each distance, and how many are equal if data repeats.
+const REPEATS_WORDS: usize = 8;
+const REPEATS_MIN: usize = 3;
 /// Saving less than one byte in so many is little.
 const LITTLE: usize = 10;
 
@@ -45,6 +50,21 @@ enum Engine {
     Lz4(lz4::Encoder),
     Zstd(zstd::Encoder),
     Deflate(deflate::Encoder),
+}
+
+/// Returns whether data has equal words at a distance that is a power of two, as equal blocks have. A part of it need
+/// not show that.
+fn repeats_in_steps(data: &[u8]) -> bool {
+    let distances = std::iter::successors(Some(REPEATS_FROM_BYTES), |distance| Some(distance * 2));
+    distances.take_while(|distance| *distance <= data.len() / 2).any(|distance| {
+        let span = data.len() - distance;
+        let equal = |number: &usize| {
+            let at = span / REPEATS_WORDS * number + number * 24;
+            let word = |at: usize| data.get(at..at + 8);
+            word(at).is_some_and(|one| one != [one[0]; 8]) && word(at) == word(at + distance)
+        };
+        (0..REPEATS_WORDS).filter(equal).count() >= REPEATS_MIN
+    })
 }
 
 impl Compressor {
@@ -120,7 +140,7 @@ impl Compressor {
     pub fn gains_little(&mut self, input: &[u8], dictionary: Option<&Dictionary>) -> bool {
         let Engine::Zstd(encoder) = &mut self.engine else { return false };
         let part_bytes = input.len() / JUDGED_PART;
-        if part_bytes < JUDGED_BYTES_MIN || structure::is_seen(input) {
+        if part_bytes < JUDGED_BYTES_MIN || repeats_in_steps(input) || structure::is_seen(input) {
             return false;
         }
         let part = &input[input.len() / 2..][..part_bytes];

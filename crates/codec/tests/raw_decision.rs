@@ -95,3 +95,26 @@ fn tiny_blocks_are_raw() {
         assert!(out.is_empty());
     }
 }
+
+/// Frames of blocks whose bytes are distributed nearly evenly are judged by a part, and blocks that are alike gain
+/// whatever the part says.
+#[test]
+fn little_gain_is_foreseen() {
+    let gains_little = |data: &[u8]| Compressor::new(Policy::Auto).gains_little(data, None);
+    for seed in 0..50 {
+        assert!(gains_little(&testdata::fio_like(seed, 32 << 10, 5)));
+        assert!(gains_little(&testdata::fio_like(seed, 16 << 10, 5)));
+        for percent in [12, 20, 50] {
+            assert!(!gains_little(&testdata::fio_like(seed, 32 << 10, percent)), "{percent} %");
+        }
+        for step in [512, 1024, 2048, 4096, 8192, 16_384] {
+            assert!(!gains_little(&testdata::random(seed, step).repeat((32 << 10) / step)), "{step}");
+        }
+        for make in [testdata::bfloat16, testdata::samples16, testdata::records, testdata::text_like] {
+            assert!(!gains_little(&make(seed, 32 << 10)));
+        }
+        // As quickly compressed as judged.
+        assert!(!gains_little(&testdata::random(seed, 8 << 10)));
+    }
+    assert!(!Compressor::new(Policy::Lz4).gains_little(&testdata::random(1, 32 << 10), None));
+}

@@ -1,83 +1,197 @@
-//! The thread for work that keeps a processor busy and that no request waits for: training dictionaries,
-//! recompression.
+//! Threads for work that keeps a processor busy and that no request waits for: training dictionaries, recompression.
 //!
-//! One for all drives of a server. It runs only on an idle processor (`SCHED_IDLE`) and takes what requests leave.
-//! Each drive's share of it is measured, so that whoever gives it work can rest accordingly.
+//! Two for all drives of a server. One runs only on an idle processor (`SCHED_IDLE`) and takes what requests leave.
+//! Where that is next to nothing for long, the other does the work at the lowest ordinary priority, at one percent of
+//! a processor, so that settling never stands still. Each drive's share of both is measured, so that whoever gives
+//! them work can rest accordingly.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use drive::Compute;
+use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use thread_priority::{
     NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
     thread_native_id,
 };
 
+use crate::upkeep::pause::rest_after;
+
 /// Runs only if nothing else wants the processor, in this program or others, and yields at once. A low priority
 /// (`nice`) would not be enough: it counts within a session only, so clients in another one would wait for a whole
 /// time slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+const ORDINARY: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
 
-/// Longest wait for the end of the thread when a server ends.
+/// Share of a processor that work gets however busy the machine is. The thread that ensures it rests a little less,
+/// because the other one tries first from time to time.
+const FLOOR: f64 = 0.01;
+const FLOOR_THREAD: f64 = 0.011;
+/// Work that took at least this long, with less than [`FLOOR`] of a processor, shows that there is no idle one.
+const STARVED_FROM: Duration = Duration::from_millis(500);
+/// For this long, the other thread does what comes then.
+const STARVED_FOR: Duration = Duration::from_secs(120);
+/// Longest wait for the end of a thread when a server ends.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Queue of work for the thread. A drive has one piece of work in it at a time, so it is as long as there are drives.
-#[derive(Clone)]
-pub(crate) struct ComputeQueue(Sender<Option<Work>>);
-
-/// The thread.
-pub(crate) struct ComputeThread {
-    queue: ComputeQueue,
-    thread: JoinHandle<()>,
+/// Which of the threads does what comes next.
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    Idle,
+    Floor,
 }
 
-impl ComputeThread {
-    pub(crate) fn start() -> io::Result<ComputeThread> {
-        let (queue, work) = channel::<Option<Work>>();
-        let thread = Builder::new().name("pumice-compute".into()).spawn(move || {
-            if let Err(error) = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, IDLE)
-            {
-                tracing::debug!(?error, "background work has the priority of requests");
+#[derive(Default)]
+struct State {
+    work: VecDeque<Work>,
+    /// There is no idle processor until then.
+    starved_until: Option<Instant>,
+    ended: bool,
+}
+
+impl State {
+    fn turn(&self, now: Instant) -> Turn {
+        if self.starved_until.is_some_and(|until| now < until) { Turn::Floor } else { Turn::Idle }
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Queue of work for the threads. A drive has one piece of work in it at a time, so it is as long as there are drives.
+#[derive(Clone)]
+pub(crate) struct ComputeQueue(Arc<Shared>);
+
+impl ComputeQueue {
+    /// After the end it is dropped, and the requester is notified.
+    fn send(&self, work: Work) {
+        let mut state = self.0.state.lock();
+        if !state.ended {
+            state.work.push_back(work);
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// The threads.
+pub(crate) struct ComputeThreads {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ComputeThreads {
+    pub(crate) fn start() -> io::Result<ComputeThreads> {
+        let mut threads = ComputeThreads { shared: Arc::default(), threads: Vec::new() };
+        for (name, turn, policy) in
+            [("pumice-compute", Turn::Idle, IDLE), ("pumice-floor", Turn::Floor, ORDINARY)]
+        {
+            let shared = threads.shared.clone();
+            let body = move || {
+                let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
+                if let Err(error) = set {
+                    tracing::debug!(?error, "background work has the priority of requests");
+                }
+                shared.run(turn);
+            };
+            match Builder::new().name(name.into()).spawn(body) {
+                Ok(thread) => threads.threads.push(thread),
+                Err(error) => {
+                    threads.stop();
+                    return Err(error);
+                }
             }
-            while let Ok(Some(work)) = work.recv() {
-                // The panic was reported. The requester sees that no result comes.
-                let _ = catch_unwind(AssertUnwindSafe(work));
-            }
-        })?;
-        Ok(ComputeThread { queue: ComputeQueue(queue), thread })
+        }
+        Ok(threads)
     }
 
     pub(crate) fn queue(&self) -> ComputeQueue {
-        self.queue.clone()
+        ComputeQueue(self.shared.clone())
     }
 
-    /// Ends it after the current work, without waiting long for that: the drives are closed, and an idle priority may
-    /// take minutes if the processors are busy.
+    /// Ends them after the current work, without waiting long for that: the drives are closed, and an idle priority
+    /// may take minutes if the processors are busy.
     pub(crate) fn stop(self) {
-        // It may be gone already.
-        let _ = self.queue.0.send(None);
-        let since = Instant::now();
-        while !self.thread.is_finished() {
-            if since.elapsed() > END_PATIENCE {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        {
+            let mut state = self.shared.state.lock();
+            state.ended = true;
+            state.work.clear();
         }
-        if self.thread.join().is_err() {
-            tracing::error!("the thread for background work panicked");
+        self.shared.changed.notify_all();
+        let since = Instant::now();
+        for thread in self.threads {
+            while !thread.is_finished() {
+                if since.elapsed() > END_PATIENCE {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.join().is_err() {
+                tracing::error!("a thread for background work panicked");
+            }
         }
     }
 }
 
-/// A drive's use of the thread.
+impl Shared {
+    /// Does work when it is this thread's turn, until the end.
+    fn run(&self, turn: Turn) {
+        while let Some(work) = self.next(turn) {
+            let (began, cpu) = (Instant::now(), thread_time());
+            // The panic was reported. The requester sees that no result comes.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+            let (took, used) = (began.elapsed(), thread_time().saturating_sub(cpu));
+            match turn {
+                Turn::Idle if took >= STARVED_FROM && used < took.mul_f64(FLOOR) => self.starve(STARVED_FOR),
+                Turn::Idle => {}
+                Turn::Floor => self.rest(rest_after(used, FLOOR_THREAD)),
+            }
+        }
+    }
+
+    fn next(&self, turn: Turn) -> Option<Work> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let now = Instant::now();
+            if state.turn(now) == turn
+                && let Some(work) = state.work.pop_front()
+            {
+                return Some(work);
+            }
+            match state.starved_until.filter(|until| *until > now) {
+                Some(until) => drop(self.changed.wait_until(&mut state, until)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// There is no idle processor for some time.
+    fn starve(&self, time: Duration) {
+        self.state.lock().starved_until = Some(Instant::now() + time);
+        self.changed.notify_all();
+    }
+
+    fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while !state.ended && !self.changed.wait_until(&mut state, until).timed_out() {}
+    }
+}
+
+/// A drive's use of the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     busy_nanoseconds: AtomicU64,
@@ -96,8 +210,7 @@ impl Meter {
                 let took = thread_time().saturating_sub(before);
                 under_way.0.busy_nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
             });
-            // Without the thread the work is dropped, and the requester is notified.
-            let _ = queue.0.send(Some(metered));
+            queue.send(metered);
         })
     }
 
@@ -106,7 +219,7 @@ impl Meter {
         Duration::from_nanos(self.busy_nanoseconds.load(Ordering::Relaxed))
     }
 
-    /// Returns whether work waits for the thread or is being done by it.
+    /// Returns whether work waits for the threads or is being done by one.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.load(Ordering::Acquire) > 0
     }
@@ -136,6 +249,8 @@ pub(crate) fn thread_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use thread_priority::thread_schedule_policy;
 
     use super::*;
@@ -143,24 +258,24 @@ mod tests {
     /// Otherwise the test would not end.
     #[test]
     fn nobody_waits_at_the_end_for_what_takes_long() {
-        let thread = ComputeThread::start().expect("a thread");
+        let threads = ComputeThreads::start().expect("threads");
         let (release, released) = channel::<()>();
         let (begin, began) = channel();
-        let run = Arc::new(Meter::default()).runner(thread.queue());
+        let run = Arc::new(Meter::default()).runner(threads.queue());
         run(Box::new(move || {
             begin.send(()).expect("the test waits");
             let _ = released.recv();
         }));
         began.recv().expect("it begins");
-        thread.stop();
+        threads.stop();
         drop(release);
     }
 
     #[test]
     fn work_is_done_elsewhere_in_order_and_counted() {
-        let thread = ComputeThread::start().expect("a thread");
+        let threads = ComputeThreads::start().expect("threads");
         let meter = Arc::new(Meter::default());
-        let run = meter.runner(thread.queue());
+        let run = meter.runner(threads.queue());
         let (sender, results) = channel();
         for number in 0..3 {
             let sender = sender.clone();
@@ -176,22 +291,46 @@ mod tests {
             let (done, name, policy, _) = results.recv().expect("an answer");
             assert_eq!((done, name.as_deref(), policy), (number, Some("pumice-compute"), Ok(IDLE)));
         }
-        thread.stop();
+        threads.stop();
         assert!(!meter.is_under_way());
         assert!(meter.busy() > Duration::ZERO);
         assert_ne!(thread_schedule_policy(), Ok(IDLE), "this thread keeps its priority");
     }
 
+    /// As if each piece of work had been waiting for an idle processor.
+    #[test]
+    fn without_an_idle_processor_work_is_done_slowly_at_an_ordinary_priority() {
+        let threads = ComputeThreads::start().expect("threads");
+        threads.shared.starve(Duration::from_secs(1000));
+        let run = Arc::new(Meter::default()).runner(threads.queue());
+        let (sender, results) = channel();
+        let place = move || {
+            let name = std::thread::current().name().map(str::to_string);
+            (name, thread_schedule_policy())
+        };
+        for _ in 0..2 {
+            let sender = sender.clone();
+            run(Box::new(move || drop(sender.send(place()))));
+            let (name, policy) = results.recv().expect("an answer");
+            assert_eq!((name.as_deref(), policy), (Some("pumice-floor"), Ok(ORDINARY)));
+        }
+        threads.shared.starve(Duration::ZERO);
+        run(Box::new(move || drop(sender.send(place()))));
+        let (name, policy) = results.recv().expect("an answer");
+        assert_eq!((name.as_deref(), policy), (Some("pumice-compute"), Ok(IDLE)));
+        threads.stop();
+    }
+
     #[test]
     fn a_panic_costs_one_piece_of_work_and_a_thread_that_is_gone_none() {
-        let thread = ComputeThread::start().expect("a thread");
+        let threads = ComputeThreads::start().expect("threads");
         let meter = Arc::new(Meter::default());
-        let run = meter.runner(thread.queue());
+        let run = meter.runner(threads.queue());
         run(Box::new(|| panic!("on purpose")));
         let (sender, results) = channel();
         run(Box::new(move || assert_eq!(sender.send(7), Ok(()))));
         assert_eq!(results.recv(), Ok(7));
-        thread.stop();
+        threads.stop();
         let (sender, results) = channel::<u8>();
         run(Box::new(move || assert_eq!(sender.send(7), Ok(()))));
         assert!(results.recv().is_err(), "it is dropped, not kept");

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::ServiceError;
 use crate::workers::busy::{Share, measure};
-use crate::workers::compute::{ComputeQueue, ComputeThread};
+use crate::workers::compute::{ComputeQueue, ComputeThreads};
 
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;
@@ -58,7 +58,7 @@ pub struct Workers {
     workers: Vec<Worker>,
     helpers: Vec<Worker>,
     backend: IoBackend,
-    compute: ComputeThread,
+    compute: ComputeThreads,
     offload: Option<(String, Arc<dyn Offload>)>,
 }
 
@@ -72,7 +72,7 @@ impl Workers {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or_else(cores).max(1);
         let compute =
-            ComputeThread::start().map_err(|source| ServiceError::Worker { index: count, source })?;
+            ComputeThreads::start().map_err(|source| ServiceError::Worker { index: count, source })?;
         let mut workers = Workers {
             workers: Vec::with_capacity(count),
             helpers: Vec::new(),

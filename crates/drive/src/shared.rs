@@ -48,6 +48,8 @@ pub(crate) struct Shared<M> {
     codec: AtomicU16,
     /// See [`Drive::set_hurried`].
     pub(crate) hurried: AtomicBool,
+    /// There is room for data that is compressed later.
+    pub(crate) has_room: AtomicBool,
     pub(crate) dictionaries: Arc<Dictionaries>,
     pub(crate) structure: Structure,
     /// Recently read frames.
@@ -160,6 +162,7 @@ impl<M: Media> Shared<M> {
             spawner: options.spawner.clone(),
             codec: AtomicU16::new(packed(codec)),
             hurried: AtomicBool::new(false),
+            has_room: AtomicBool::new(false),
             dictionaries: Arc::default(),
             frames,
             sampler: Sampler::new(options.sample_blocks, options.entropy),

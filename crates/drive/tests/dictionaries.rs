@@ -443,3 +443,26 @@ fn a_write_waits_for_a_change_of_the_catalog_rather_than_being_refused() {
     }
     assert_sound(&drive);
 }
+
+/// There is no room for dictionaries, and settling, which would make some, does not wait for them.
+#[test]
+fn a_full_drive_that_was_never_trained_is_settled_without() {
+    let (media, drive) = new_small_drive();
+    write_pages(&drive, 0, 600);
+    let mut block = 600;
+    for count in [16, 1] {
+        while run(drive.write(block << 12, &random(block, count * BLOCK), false)).is_ok() {
+            block += count as u64;
+        }
+    }
+    run(drive.close()).expect("close");
+    drop(drive);
+    let drive = run(Drive::open(media, options(2))).expect("open");
+    assert!(drive.training_is_due() && drive.is_untrained());
+    let trained = run(drive.train()).expect("no room is no error");
+    assert_eq!(trained.ids, [], "{trained:?}");
+    assert!(trained.outcome.contains("no room"), "{trained:?}");
+    assert!(!drive.training_is_due(), "it does not train again and again");
+    assert_pages(&drive, 0, 600);
+    assert_sound(&drive);
+}

@@ -7,13 +7,17 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn record_gives_back_position_and_length(position in 0..1_u64 << 49, units in 1..4096_usize) {
+    fn record_gives_back_position_and_length(position in 0..1_u64 << 49, units in prop_oneof![1..4096_usize, Just(257)]) {
         let entry = Entry::record(position * 16, units * 16);
         prop_assert!(entry.is_valid() && entry.is_record() && !entry.is_unmapped());
         prop_assert_eq!(entry.fill_word(), None);
         prop_assert_eq!((entry.position_bytes(), entry.len_bytes()), (position * 16, units * 16));
         let settled = entry.settled();
-        prop_assert!(settled.is_settled() && !entry.is_settled() && settled != entry);
+        // An uncompressed block is put off instead.
+        let is_raw = units == 257;
+        prop_assert_eq!((settled.is_settled(), settled.is_put_off()), (!is_raw, is_raw));
+        prop_assert!(!entry.is_settled() && !entry.is_put_off() && settled != entry);
+        prop_assert_eq!((entry.is_raw(), settled.is_raw()), (is_raw, is_raw));
         prop_assert_eq!((settled.position_bytes(), settled.len_bytes()), (position * 16, units * 16));
     }
 
@@ -59,7 +63,7 @@ proptest! {
                 Some(word) => Entry::fill(word),
                 None if entry.is_record() => {
                     let again = Entry::of_blocks(entry.position_bytes(), entry.len_bytes(), entry.blocks());
-                    if entry.is_settled() { again.settled() } else { again }
+                    if entry.is_settled() || entry.is_put_off() { again.settled() } else { again }
                 }
                 None => Entry::UNMAPPED,
             };

@@ -177,7 +177,11 @@ impl<M: Media> Drive<M> {
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
             }
         }
-        drive.0.core().full_backing_patience = options.full_backing_patience_ticks;
+        {
+            let mut core = drive.0.core();
+            core.full_backing_patience = options.full_backing_patience_ticks;
+            drive.0.has_room.store(core.has_room(), std::sync::atomic::Ordering::Relaxed);
+        }
         Ok(drive)
     }
 }

@@ -99,13 +99,13 @@ struct Making<'a> {
 impl Making<'_> {
     /// Returns whether a frame of doubtful blocks is stored uncompressed for now.
     fn puts_off(&mut self, data: &[u8]) -> bool {
-        self.recipe.puts_off() && self.compressor.gains_little(data, self.recipe.dictionary_for(data))
+        self.recipe.puts_off && self.compressor.gains_little(data, self.recipe.dictionary_for(data))
     }
 
     /// Returns codec and dictionary (0: none). The data was tested and does not look incompressible.
     fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> (CodecId, u16) {
         let dictionary = self.recipe.dictionary_for(data);
-        let coded = match self.recipe.effort() {
+        let coded = match self.recipe.effort {
             Some(effort) => self.compressor.compress_structured(data, dictionary, effort, out),
             None => {
                 let id = self.compressor.compress_tested(data, dictionary, out);

@@ -14,25 +14,16 @@ pub(crate) struct Recipe {
     pub(crate) dictionaries: Arc<[Dictionary]>,
     /// Its output cannot be improved any more.
     pub(crate) settled: bool,
-    /// For zstd: frames whose data has structure are transformed before.
-    pub(crate) structured: bool,
+    /// For zstd: frames whose data has structure are transformed before. With this effort it is looked for.
+    pub(crate) effort: Option<Effort>,
+    /// Data that gains little is stored uncompressed for now.
+    pub(crate) puts_off: bool,
 }
 
 impl Recipe {
     /// Returns the dictionary for some data.
     pub(crate) fn dictionary_for(&self, data: &[u8]) -> Option<&Dictionary> {
         if self.dictionaries.is_empty() { None } else { codec::choose(&self.dictionaries, data) }
-    }
-
-    /// Returns whether data that gains little is stored uncompressed for now.
-    pub(crate) fn puts_off(&self) -> bool {
-        self.policy == Policy::Auto && !self.settled
-    }
-
-    /// Returns the effort with which structure is looked for, if it is.
-    pub(crate) fn effort(&self) -> Option<Effort> {
-        let effort = if self.settled { Effort::Settling } else { Effort::Foreground };
-        self.structured.then_some(effort)
     }
 
     /// For what the drive stores for itself. Needs nothing that would have to be read first.
@@ -42,7 +33,8 @@ impl Recipe {
             frame_blocks: 1,
             dictionaries: Arc::new([]),
             settled: false,
-            structured: false,
+            effort: None,
+            puts_off: false,
         }
     }
 }

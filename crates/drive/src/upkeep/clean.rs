@@ -328,7 +328,7 @@ impl<M: Media> Shared<M> {
         let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
         // As good as what is there: it may be settled, or need a dictionary that is not in use.
         let recipes = match is_current && !found.header.is_settled() {
-            true => vec![self.recipe()],
+            true => vec![self.kept_recipe()],
             false => self.all_recipes(),
         };
         let mut batch = Batch::take();

@@ -1,6 +1,7 @@
 //! Background work: when to clean, when to write a checkpoint, when to discard.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use layout::Head;
 use media::Media;
@@ -137,6 +138,11 @@ impl Core {
         self.segments.repackable_units() * 16 >= self.segments.segment_units() && self.room_units() < wanted
     }
 
+    /// Returns whether there is much more room than is needed: at least an eighth is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room_units() > self.limit_units() / 8 && !self.is_short()
+    }
+
     fn pace(&self) -> Pace {
         if self.writable().is_err() {
             return Pace::FREE;
@@ -252,6 +258,7 @@ impl<M: Media> Drive<M> {
                 return;
             }
             core.log.tick(&mut core.segments);
+            self.0.has_room.store(core.has_room(), Ordering::Relaxed);
             (changed, core.full_backing.due(core.ticks))
         };
         self.0.write_out_again(again);

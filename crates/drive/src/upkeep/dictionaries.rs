@@ -348,7 +348,14 @@ impl<M: Media> Shared<M> {
             _ => Arc::new([]),
         };
         let structured = matches!(policy, Policy::Auto | Policy::Zstd(_)) && self.structure.may();
-        Recipe { policy, frame_blocks: self.frame_blocks, dictionaries, settled: false, structured }
+        Recipe {
+            policy,
+            frame_blocks: self.frame_blocks,
+            dictionaries,
+            settled: false,
+            effort: structured.then_some(codec::Effort::Foreground),
+            puts_off: policy == Policy::Auto && self.has_room.load(Ordering::Relaxed),
+        }
     }
 }
 

@@ -103,7 +103,7 @@ impl<M: Media> Drive<M> {
         };
         self.0.core().writable()?;
         // The recipes ask for it.
-        if !self.0.structure.may() {
+        if self.0.codec() != Policy::None && !self.0.structure.may() && self.0.owes_structure() {
             let _right = self.0.maintenance().await;
             self.0.record_structure().await?;
         }
@@ -190,6 +190,7 @@ impl<M: Media> Shared<M> {
     ) -> Result<Made, Error> {
         let fetched = self.fetch_blocks(first, expected.len()).await?;
         let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
+        let usual = Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() };
         let (expected, pick) = (expected.to_vec(), pick.clone());
         let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
         // What was fetched is returned: its buffers and pins are released here, not whenever the other thread gets to
@@ -230,17 +231,27 @@ impl<M: Media> Shared<M> {
                     Pick::Again(_) => after as f64 * gain_min <= before as f64,
                     Pick::Needing(..) => true,
                 };
-                // What was written as large frames may be smaller as such only.
-                let sizes = match pick {
-                    Pick::Unsettled(_) => &[None, Some(GROUP_BLOCKS)][..],
-                    Pick::Again(_) | Pick::Needing(..) => &[None],
+                let strongest: Vec<&Recipe> =
+                    contents.iter().map(|(_, bytes)| strongest(&recipes, bytes)).collect();
+                // What was written as large frames may be smaller as such only, and nothing may be smaller than what
+                // is there: then it is settled as it is.
+                let ways = match pick {
+                    Pick::Unsettled(_) => &[Way::Strongest, Way::StrongestLarge, Way::Usual][..],
+                    Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
                 };
-                for frame_blocks in sizes {
+                for way in ways {
                     let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
-                    for (at, bytes) in &contents {
-                        let mut recipe = strongest(&recipes, bytes).clone();
-                        recipe.frame_blocks = frame_blocks.unwrap_or(recipe.frame_blocks);
-                        batch.add_run(&recipe, *at, bytes, None);
+                    for ((at, bytes), strongest) in contents.iter().zip(&strongest) {
+                        let large;
+                        let recipe = match way {
+                            Way::Strongest => *strongest,
+                            Way::StrongestLarge => {
+                                large = Recipe { frame_blocks: GROUP_BLOCKS, ..(*strongest).clone() };
+                                &large
+                            }
+                            Way::Usual => &usual,
+                        };
+                        batch.add_run(recipe, *at, bytes, None);
                         levels.push((batch.items.len(), batch.level));
                     }
                     let after = (batch.log_bytes - mark_bytes) as u64;
@@ -289,9 +300,25 @@ enum Stop {
 /// Returns the recipe for data that is to become small: with a dictionary if one fits and gains.
 fn strongest<'a>([with, without]: &'a [Recipe; 2], data: &[u8]) -> &'a Recipe {
     match with.dictionary_for(data) {
-        Some(dictionary) if codec::gain(dictionary, &[data], 1) > DICTIONARY_GAIN_FROM => with,
+        Some(dictionary) if codec::gain(dictionary, &frames(data, with), 1) > DICTIONARY_GAIN_FROM => with,
         _ => without,
     }
+}
+
+/// Returns data in pieces as large as a recipe's frames.
+fn frames<'a>(data: &'a [u8], recipe: &Recipe) -> Vec<&'a [u8]> {
+    data.chunks(recipe.frame_blocks as usize * BLOCK_BYTES).collect()
+}
+
+/// How a group of blocks is settled.
+#[derive(Clone, Copy)]
+enum Way {
+    /// With the best settings, in frames that are read quickly.
+    Strongest,
+    /// The same in larger frames.
+    StrongestLarge,
+    /// As it was written.
+    Usual,
 }
 
 /// Returns the units of records whose first block is in a part of adjacent blocks' entries.
@@ -320,9 +347,14 @@ impl<M: Media> Shared<M> {
         Some(block).filter(|block| *block < self.core().blocks())
     }
 
+    /// Returns how the host's blocks are compressed, for blocks that are to be small at once.
+    pub(crate) fn kept_recipe(&self) -> Recipe {
+        Recipe { puts_off: false, ..self.recipe() }
+    }
+
     /// Returns all ways to compress, for use where only the size counts.
     pub(crate) fn all_recipes(self: &Arc<Self>) -> Vec<Recipe> {
-        let usual = self.recipe();
+        let usual = self.kept_recipe();
         if self.codec() == Policy::None {
             return vec![usual];
         }
@@ -339,7 +371,7 @@ impl<M: Media> Shared<M> {
         }
         let dictionaries: Arc<[Dictionary]> = dictionaries.into();
         let [strong, _] = self.strong_recipes();
-        let usual = self.recipe();
+        let usual = self.kept_recipe();
         let of = |recipe: &Recipe, frame_blocks| Recipe {
             frame_blocks,
             dictionaries: dictionaries.clone(),
@@ -351,13 +383,14 @@ impl<M: Media> Shared<M> {
 
     /// Returns how cold blocks are compressed: those that a dictionary fits, and others.
     fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
-        let structured = self.structure.may();
+        let effort = self.structure.may().then_some(codec::Effort::Settling);
         let recipe = |(least, frame_blocks), dictionaries| {
             let level = match self.codec() {
                 Policy::Zstd(level) => level.max(least),
                 _ => least,
             };
-            Recipe { policy: Policy::Zstd(level), frame_blocks, dictionaries, settled: true, structured }
+            let policy = Policy::Zstd(level);
+            Recipe { policy, frame_blocks, dictionaries, settled: true, effort, puts_off: false }
         };
         [recipe(WITH_DICTIONARY, self.dictionaries.active()), recipe(WITHOUT_DICTIONARY, Arc::new([]))]
     }

@@ -8,13 +8,14 @@ use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::structure::STRUCTURED;
 
+/// Ticks before recording is tried again, if the backing had no room for it.
+const AGAIN_TICKS: u64 = 1000;
+
 impl<M: Media> Shared<M> {
     /// Returns whether it is to be recorded that records may be structured, and can be.
     pub(crate) fn owes_structure(&self) -> bool {
-        self.structure.is_wanted() && {
-            let core = self.core();
-            core.writable().is_ok() && !core.full_backing.is_full()
-        }
+        let core = self.core();
+        self.structure.is_wanted(core.ticks) && core.writable().is_ok() && !core.full_backing.is_full()
     }
 
     /// Records that records may be structured. The caller has the right to maintenance. While the backing is full it is
@@ -25,7 +26,10 @@ impl<M: Media> Shared<M> {
             superblock.codecs |= STRUCTURED;
             match self.write_superblock(&mut superblock).await {
                 Ok(()) => self.core().superblock = superblock,
-                Err(Error::BackingFull) => return Ok(()),
+                Err(Error::BackingFull) => {
+                    self.structure.put_off(self.core().ticks + AGAIN_TICKS);
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -62,7 +62,7 @@ impl<M: Media> Drive<M> {
     ///
     /// # Errors
     ///
-    /// Errors of the medium, or [`Error::NoSpace`]; nothing was changed then.
+    /// Errors of the medium; nothing was changed then.
     pub async fn train(&self) -> Result<Trained, Error> {
         let shared = &self.0;
         shared.core().writable()?;
@@ -82,8 +82,21 @@ impl<M: Media> Drive<M> {
         trained.sample_read = read;
         let mut keep_sample = false;
         if !bytes.is_empty() {
-            shared.forget_dictionaries(None).await?;
-            trained.ids = shared.replace_dictionaries(bytes).await?;
+            let adopted = async {
+                shared.forget_dictionaries(None).await?;
+                shared.replace_dictionaries(bytes).await
+            };
+            let adopted = match adopted.await {
+                // Settling makes room without them, and must not wait for them.
+                Err(Error::NoSpace | Error::BackingFull) => None,
+                ids => Some(ids?),
+            };
+            let Some(ids) = adopted else {
+                trained.outcome = "there is no room for new dictionaries".into();
+                shared.core().schedule.next();
+                return Ok(trained);
+            };
+            trained.ids = ids;
             if trained.ids.is_empty() {
                 trained.outcome =
                     "all places for dictionaries are taken by those that old records need; in the background they \

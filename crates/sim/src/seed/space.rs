@@ -102,6 +102,7 @@ impl<S: Subject> Run<S> {
         }
         self.flush_quietly()?;
         if self.config.changes_codec() {
+            self.put_holed_frames()?;
             // Data that is packed again now mostly becomes larger.
             let policy = self.config.draw_other_codec(&mut self.rng);
             self.run("change of codec", move |drive| async move { drive.set_codec(policy).await })?;
@@ -133,6 +134,29 @@ impl<S: Subject> Run<S> {
             )));
         }
         Ok(())
+    }
+
+    /// Writes frames to the annex, and trims parts of them: cleaning may pack what is left anew.
+    fn put_holed_frames(&mut self) -> Result<(), Stop> {
+        const FRAME: u64 = 8;
+        self.run("change of codec", |drive| async move { drive.set_codec(codec::Policy::Zstd(1)).await })?;
+        for _ in 0..self.rng.below(64) {
+            let first = self.ledger.fresh_block().next_multiple_of(FRAME);
+            if first + FRAME > self.config.annex_end_block() {
+                break;
+            }
+            let filler = [Filler::Text, Filler::Mixed][self.rng.index(2)];
+            let piece = self.ledger.draft(first, FRAME, filler);
+            match self.put(piece, false)? {
+                Ok(()) => {}
+                Err(Error::NoSpace) => break,
+                Err(error) => return Err(self.unexpected("write", &error)),
+            }
+            let (hole, count) = (self.rng.below(FRAME / 2), 1 + self.rng.below(FRAME / 2));
+            self.trim(first + hole, count, false)?;
+            self.count("space: frame with a hole");
+        }
+        self.flush_quietly()
     }
 
     /// Most bytes that the whole map takes.

@@ -210,7 +210,8 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     if !needs(&["nbdcopy"]) {
         return;
     }
-    let drive = Drive::create(&["--size", "64M", "--capacity", "24M"]);
+    // Without zstd no dictionary is trained first.
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M", "--codec", "lz4"]);
     let path = text(&drive.path());
     let server = drive.serve(&["--background-cpu", "0"]);
     let sentences: Vec<Vec<u8>> = (0..800)
@@ -225,6 +226,7 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     let answer = json(&drive, &["settle", &path, "--json"]);
     assert_eq!(answer["settle"]["state"], "finished", "{answer}");
     let before = number(&answer["compression_ratio"]);
+    assert_eq!(drive.pumice(&["set-codec", &path, "auto"]).code, Some(0));
     let answer = json(&drive, &["train", &path, "--json"]);
     assert_eq!(answer["training"]["dictionary_ids"][0], 1, "{answer}");
     let answer = json(&drive, &["settle", &path, "--json"]);
@@ -237,6 +239,25 @@ fn a_run_settles_again_what_a_dictionary_makes_smaller() {
     assert!(run.code == Some(0) && run.stdout.contains("0 B settled"), "{run:?}");
     holds(&drive, &server, &contents);
     assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
+}
+
+/// A drive that was written quickly and stopped was never trained: a run trains first.
+#[test]
+fn a_run_trains_first() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "24M"]);
+    let path = text(&drive.path());
+    let server = drive.serve(&["--background-cpu", "0"]);
+    let contents = codec::testdata::text_like(5, 3 << 20);
+    write(&drive, &server, "data", &contents);
+    assert!(server.stop().success());
+    let answer = json(&drive, &["settle", &path, "--json"]);
+    assert_eq!(answer["settle"]["state"], "finished", "{answer}");
+    let status = json(&drive, &["status", &path, "--json"]);
+    assert_eq!(status["drives"][0]["compression"]["dictionaries"][0]["id"], 1, "{status}");
     assert_eq!(drive.pumice(&["check", &path, "--deep"]).code, Some(0));
 }
 

@@ -94,7 +94,8 @@ impl RecordHeader {
         self.kind == RecordKind::Data && self.codec & SETTLED != 0
     }
 
-    /// The codec byte of a data record. With codec 0, `settled` means that compressing was put off. `blocks` must be 1, 2, 4 or 8, `codec_number` below 16.
+    /// The codec byte of a data record. With codec 0, `settled` means that compressing was put off. `blocks` must be 1, 2,
+    /// 4 or 8, `codec_number` below 16.
     pub fn data_codec(codec_number: u8, blocks: u64, settled: bool) -> u8 {
         assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
         let settled = if settled { SETTLED } else { 0 };

@@ -5,9 +5,9 @@
 //! stamped sector  0 magic | 8 place | 16 number of the write | 20 filler | 24 noise | then words that compress well
 //! ```
 //!
-//! The place is the sector's number, masked in some random data. With a periodic filler it is the sector's number within the period, and
-//! a period shorter than a sector consists of repeated stamps. Sectors without a stamp repeat one word of 8
-//! bytes: zeros, a byte, or a word that holds the number of the write.
+//! The place is the sector's number, masked in some random data. With a periodic filler it is the sector's number
+//! within the period, and a period shorter than a sector consists of repeated stamps. Sectors without a stamp repeat
+//! one word of 8 bytes: zeros, a byte, or a word that holds the number of the write.
 
 mod filler;
 

@@ -136,6 +136,10 @@ pub struct SettlingReport {
     pub after_bytes: u64,
     /// Part of the settled bytes: settled before, with other dictionaries or none.
     pub again_bytes: u64,
+    /// Logical bytes recompressed per second, over the last five minutes or since settling began; `None` if nothing was.
+    pub bytes_per_second: Option<f64>,
+    /// Estimate of the time until all data is settled, at this rate; `None` while nothing is being settled.
+    pub seconds_left: Option<f64>,
     /// The running or last run started by a user.
     pub run: Option<SettleRunReport>,
 }
@@ -160,6 +164,16 @@ pub struct SettleRunReport {
     pub before_bytes: u64,
     /// Physical bytes that they took afterwards.
     pub after_bytes: u64,
+}
+
+impl SettlingReport {
+    /// Estimates how long it will take to settle what is left.
+    pub fn estimate_by(&mut self, compression: &CompressionReport) {
+        let fresh = compression.live.iter().filter(|it| it.kind == LiveKind::Fresh);
+        let left: u64 = fresh.map(|it| it.logical_bytes).sum();
+        let works = matches!(self.state, SettlingState::Working | SettlingState::Asked);
+        self.seconds_left = self.bytes_per_second.filter(|_| works).map(|rate| left as f64 / rate);
+    }
 }
 
 impl CompressionReport {

@@ -227,6 +227,8 @@ fn what_may_be_null_has_the_type_that_is_documented() {
     if let Some(training) = &mut server.training {
         training.dictionary_ids = vec![1];
     }
+    server.settling.bytes_per_second = Some(1.0);
+    server.settling.seconds_left = Some(1.0);
     if let Some(run) = &mut server.settling.run {
         run.finished_unix_seconds = Some(1);
         run.reason = Some("x".into());

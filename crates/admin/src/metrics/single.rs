@@ -141,6 +141,9 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_settling_to_gain_bytes"
         "Estimated physical space that settling would release; absent while nothing is settled."
         = |d| d.compression.to_gain_bytes.map(|bytes| bytes as f64);
+    Gauge "pumice_settling_left_seconds"
+        "Estimated time until all data is settled, at the rate of the last five minutes; absent while nothing is being settled."
+        = |d| d.server.as_ref().and_then(|server| server.settling.seconds_left);
     Gauge "pumice_training_gain_ratio"
         "Compression gain of the dictionaries trained last, on a sample, relative to none; absent before the first training."
         = |d| d.server.as_ref().and_then(|server| server.training.as_ref()).and_then(|it| known(it.gain));

@@ -27,8 +27,6 @@ const WITH_DICTIONARY: (i8, u64) = (6, 4);
 /// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing at
 /// this size.
 const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
-/// What a dictionary has to gain at level 1 on some data. The stronger level without one makes up for less.
-const DICTIONARY_GAIN_FROM: f64 = 1.0 + 1.0 / 64.0;
 /// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are empty.
 const LEAVES_A_STEP: usize = 16;
 /// Empty leaves skipped in one critical section.
@@ -297,17 +295,9 @@ enum Stop {
     Wait,
 }
 
-/// Returns the recipe for data that is to become small: with a dictionary if one fits and gains.
+/// Returns the recipe for data that is to become small: with a dictionary if one fits.
 fn strongest<'a>([with, without]: &'a [Recipe; 2], data: &[u8]) -> &'a Recipe {
-    match with.dictionary_for(data) {
-        Some(dictionary) if codec::gain(dictionary, &frames(data, with), 1) > DICTIONARY_GAIN_FROM => with,
-        _ => without,
-    }
-}
-
-/// Returns data in pieces as large as a recipe's frames.
-fn frames<'a>(data: &'a [u8], recipe: &Recipe) -> Vec<&'a [u8]> {
-    data.chunks(recipe.frame_blocks as usize * BLOCK_BYTES).collect()
+    if with.dictionary_for(data).is_some() { with } else { without }
 }
 
 /// How a group of blocks is settled.

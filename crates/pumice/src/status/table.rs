@@ -212,6 +212,12 @@ fn compression(table: &mut Values, drive: &StatusReport) {
     let at_most = format!("at most {} % of a processor", settling.background_cpu_percent);
     table.row("settling", format!("{}, {at_most}", settling.state));
     table.row("  processor time", human::duration(settling.cpu_seconds));
+    if let Some(rate) = settling.bytes_per_second {
+        table.row("  rate", format!("{}/s", human::bytes(rate as u64)));
+    }
+    if let Some(left) = settling.seconds_left {
+        table.row("  time left", format!("about {}", human::duration(left)));
+    }
     table.bytes("settled", settling.settled_bytes);
     table.bytes("  of it again", settling.again_bytes);
     table.bytes("  before", settling.before_bytes);

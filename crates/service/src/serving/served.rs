@@ -152,7 +152,8 @@ impl ServedDrive {
             survey: self.improver.survey_report(),
             ..ServerReport::default()
         });
-        if let Some(server) = &report.server {
+        if let Some(server) = &mut report.server {
+            server.settling.estimate_by(&report.compression);
             report.compression.estimate_by(&server.settling);
         }
         self.monitor.complete(&mut report, &status);

@@ -7,6 +7,7 @@
 
 mod again;
 mod pass;
+mod rate;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -46,6 +47,7 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
 use pass::{Pass, Reason, cold_packs};
+use rate::Rate;
 
 type Answer = oneshot::Sender<Result<Trained, Error>>;
 
@@ -77,6 +79,7 @@ struct Memory {
     over: bool,
     training: Option<TrainingReport>,
     settling: SettlingReport,
+    rate: Rate,
     survey: Option<SurveyReport>,
     /// Time used on the worker.
     worker_time: Duration,
@@ -147,6 +150,7 @@ impl Improver {
         if report.run.as_ref().is_some_and(|run| run.state == RunState::Running) {
             report.state = SettlingState::Asked;
         }
+        report.bytes_per_second = memory.rate.bytes_per_second(Instant::now());
         report
     }
 }
@@ -158,6 +162,7 @@ impl Default for Memory {
             over: false,
             training: None,
             settling: SettlingReport { state: SettlingState::Resting, ..SettlingReport::default() },
+            rate: Rate::default(),
             survey: None,
             worker_time: Duration::ZERO,
         }
@@ -360,8 +365,10 @@ impl<M: Media> Shared<M> {
     }
 
     fn count(&self, step: &SettleStep, again: bool) {
-        let settling = &mut self.memory.lock().settling;
+        let mut memory = self.memory.lock();
         let bytes = step.blocks_count * BLOCK_BYTES as u64;
+        memory.rate.count(Instant::now(), bytes);
+        let settling = &mut memory.settling;
         settling.settled_bytes += bytes;
         settling.before_bytes += step.before_bytes;
         settling.after_bytes += step.after_bytes;

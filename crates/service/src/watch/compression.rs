@@ -89,7 +89,7 @@ fn dictionary_report(status: &DictionaryStatus) -> DictionaryReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use status::SettlingReport;
+    use status::{SettlingReport, SettlingState};
 
     fn composition() -> Composition {
         let share = |logical_bytes, physical_bytes| Share { logical_bytes, physical_bytes };
@@ -115,6 +115,21 @@ mod tests {
         });
         assert_eq!(report.to_gain_bytes, Some(4000));
         assert_eq!(compression_report(&[], &Composition::default(), &[]).to_gain_bytes, None);
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_fresh_data_at_the_rate_of_settling() {
+        let compression = compression_report(&[], &composition(), &[]);
+        let mut settling = SettlingReport {
+            state: SettlingState::Working,
+            bytes_per_second: Some(4000.0),
+            ..SettlingReport::default()
+        };
+        settling.estimate_by(&compression);
+        assert_eq!(settling.seconds_left, Some(10.0));
+        settling.state = SettlingState::Resting;
+        settling.estimate_by(&compression);
+        assert_eq!(settling.seconds_left, None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Threads for work that keeps a processor busy and that no request waits for: training dictionaries, recompression.
 //!
 //! Two for all drives of a server. One runs only on an idle processor (`SCHED_IDLE`) and takes what requests leave.
-//! Where that is next to nothing for long, the other does the work at the lowest ordinary priority, at one percent of
-//! a processor, so that settling never stands still. Each drive's share of both is measured, so that whoever gives
+//! Where that is next to nothing for long, the other does the work at a low ordinary priority, at one percent of a
+//! processor, so that settling never stands still. Each drive's share of both is measured, so that whoever gives
 //! them work can rest accordingly.
 
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ use drive::Compute;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 use thread_priority::{
-    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
 };
 
 use crate::upkeep::pause::rest_after;
@@ -28,6 +28,10 @@ use crate::upkeep::pause::rest_after;
 /// time slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
 const ORDINARY: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+
+/// Priority of the other thread, of 0 to 99: a nice value of 9. Of a processor that two programs want, the lowest one,
+/// 19, gets less than one percent.
+const LOW: u8 = 24;
 
 /// Share of a processor that work gets however busy the machine is. The thread that ensures it rests a little less,
 /// because the other one tries first from time to time.
@@ -93,12 +97,15 @@ pub(crate) struct ComputeThreads {
 impl ComputeThreads {
     pub(crate) fn start() -> io::Result<ComputeThreads> {
         let mut threads = ComputeThreads { shared: Arc::default(), threads: Vec::new() };
-        for (name, turn, policy) in
-            [("pumice-compute", Turn::Idle, IDLE), ("pumice-floor", Turn::Floor, ORDINARY)]
-        {
+        let low =
+            ThreadPriorityValue::try_from(LOW).map_or(ThreadPriority::Min, ThreadPriority::Crossplatform);
+        for (name, turn, priority, policy) in [
+            ("pumice-compute", Turn::Idle, ThreadPriority::Min, IDLE),
+            ("pumice-floor", Turn::Floor, low, ORDINARY),
+        ] {
             let shared = threads.shared.clone();
             let body = move || {
-                let set = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
+                let set = set_thread_priority_and_policy(thread_native_id(), priority, policy);
                 if let Err(error) = set {
                     tracing::debug!(?error, "background work has the priority of requests");
                 }
@@ -154,7 +161,8 @@ impl Shared {
             match turn {
                 Turn::Idle if took >= STARVED_FROM && used < took.mul_f64(FLOOR) => self.starve(STARVED_FOR),
                 Turn::Idle => {}
-                Turn::Floor => self.rest(rest_after(used, FLOOR_THREAD)),
+                // Waiting for the processor was rest, too.
+                Turn::Floor => self.rest((used + rest_after(used, FLOOR_THREAD)).saturating_sub(took)),
             }
         }
     }

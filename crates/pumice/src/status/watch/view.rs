@@ -161,9 +161,12 @@ fn settling(report: &StatusReport) -> String {
     let settling = &server.settling;
     let gained = settling.before_bytes.saturating_sub(settling.after_bytes);
     let run = settling.run.as_ref().filter(|run| run.state == RunState::Running);
-    let state = run.map_or(settling.state.to_string(), |run| {
+    let mut state = run.map_or(settling.state.to_string(), |run| {
         format!("asked, at {:.0} %", run.position_bytes as f64 * 100.0 / run.total_bytes.max(1) as f64)
     });
+    if let Some(left) = settling.seconds_left {
+        state = format!("{state}, {} left", human::duration(left));
+    }
     format!(
         "{state}; {} settled, {} gained; {left}",
         human::bytes(settling.settled_bytes),

@@ -17,6 +17,7 @@ NAMES = {
     "auto-settled": "Pumice `auto`, settled",
     "lz4": "Pumice `lz4`",
     "none": "Pumice `none`",
+    "direct": "raw file, direct I/O",
     "nbdkit-file": "nbdkit file",
     "nbdkit-memory": "nbdkit memory, zstd (RAM)",
     "btrfs-zstd": "btrfs zstd:1",
@@ -31,7 +32,9 @@ PARTS = [
     ("write", "128 KiB sequential write", False),
     ("read", "128 KiB sequential read", False),
     ("randread", "4 KiB random read", True),
+    ("hotread", "4 KiB read, hot set", True),
     ("randwrite", "4 KiB random overwrite", True),
+    ("hardwrite", "128 KiB write, hardly compressible", False),
 ]
 PUMICE = {"auto", "auto-settled", "lz4", "none"}
 # Smaller differences are not told as being ahead: of speed and CPU, and of space.

@@ -5,10 +5,11 @@
 # whose programs are missing is skipped with a line that names the package. 2 GiB of free disk, 4 with Ceph, and 1 GiB of
 # free memory. BENCH_MIB is how many MiB are taken of each kind of data (24).
 #
-# One turn: a new store is filled by requests of 128 KiB, read back, read in 4 KiB at random, overwritten in 4 KiB at random,
-# all at queue depth 16; before each reading the page cache (Ceph's own, too) is dropped. Flushes are part of the
-# time. CPU of the client is that of fio or nbdcopy; CPU of the server is that of its processes and of all kernel threads, which do the work of btrfs,
-# loop and write-back.
+# One turn: a new store is filled by requests of 128 KiB, read back, read in 4 KiB at random, read again and again in a hot
+# tenth of it (for BENCH_WARM_SECONDS, 10, before it is measured), overwritten in 4 KiB at random, and written with data that
+# hardly compresses, all at queue depth 16. Before the first two readings the page cache (Ceph's own, too) is dropped. Flushes
+# are part of the time. CPU of the client is that of fio or nbdcopy; CPU of the server is that of its processes and of all
+# kernel threads, which do the work of btrfs, loop and write-back.
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 usage() {
@@ -21,7 +22,7 @@ rounds=${2:-3}
 contestants=("${@:3}")
 [ -d "$corpus" ] || usage "$corpus is no folder; make it with scripts/corpus.sh"
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || usage "ROUNDS is $rounds"
-all=(auto auto-settled lz4 none nbdkit-file nbdkit-memory btrfs-zstd btrfs-lzo qcow2 zram bluestore-zstd bluestore-lz4)
+all=(auto auto-settled lz4 none direct nbdkit-file nbdkit-memory btrfs-zstd btrfs-lzo qcow2 zram bluestore-zstd bluestore-lz4)
 [ ${#contestants[@]} -gt 0 ] || contestants=("${all[@]}")
 for contestant in "${contestants[@]}"; do
     [[ " ${all[*]} " == *" $contestant "* ]] || usage "no contestant $contestant; there are ${all[*]}"
@@ -48,6 +49,8 @@ uri="nbd+unix:///?socket=$socket"
 # Longest time for one reading and one overwriting at random; who is stopped by it has read or written less than the others.
 randread_max_seconds=5
 randwrite_max_seconds=10
+# Reading of the hot set before it is measured.
+hot_warm_seconds=${BENCH_WARM_SECONDS:-10}
 # In memory: dropping the page cache must not make the client read a disk.
 mkdir "$dir/memory"
 mount -t tmpfs tmpfs "$dir/memory"
@@ -68,7 +71,7 @@ lacks() {
             grep -qw btrfs /proc/filesystems || modprobe btrfs 2>/dev/null || echo "the kernel has no btrfs"
             ;;
         nbdkit-memory) nbdkit memory --dump-plugin | grep -qx zstd=yes || echo "nbdkit was built without zstd" ;;
-        qcow2) command -v qemu-storage-daemon >/dev/null || echo "no qemu-storage-daemon (package qemu-system-common)" ;;
+        qcow2 | direct) command -v qemu-storage-daemon >/dev/null || echo "no qemu-storage-daemon (package qemu-system-common)" ;;
         zram)
             [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || echo "the kernel has no zram"
             [ -r /sys/class/zram-control/hot_add ] || echo "no zram device can be had"
@@ -102,6 +105,10 @@ start() {
         auto-settled | auto | lz4 | none)
             "$program" create "$dir/drive" --size $((2 * bytes)) --capacity "$bytes" --codec "${1%-settled}" >/dev/null
             serve "$dir/drive" "$socket"
+            ;;
+        direct)
+            truncate -s "$bytes" "$dir/raw"
+            qemu_nbd file --blockdev "driver=file,node-name=file,filename=$dir/raw,cache.direct=on,aio=native"
             ;;
         nbdkit-file)
             truncate -s "$bytes" "$dir/raw"
@@ -165,7 +172,7 @@ cold() {
 physical() {
     case $1 in
         auto-settled | auto | lz4 | none) "$program" status "$dir/drive" --json | jq '.drives[0].physical_used_bytes' ;;
-        nbdkit-file) du -B1 "$dir/raw" | cut -f1 ;;
+        direct | nbdkit-file) du -B1 "$dir/raw" | cut -f1 ;;
         nbdkit-memory) awk '/^VmRSS/ { print $2 * 1024 }' "/proc/${pids[0]}/status" ;;
         btrfs-*)
             sync -f "$mounted/raw"
@@ -319,6 +326,16 @@ random() {
     measure "$1" job "$socket" --rw="$1" --bs=4k --size="$bytes" --number_ios="$2" --runtime="$3" --norandommap --end_fsync=1 \
         --refill_buffers --buffer_compress_percentage=60 --buffer_compress_chunk=4096
 }
+# Reads of a hot set: a tenth of the data, some of it far more often than the rest, again and again until caches know it.
+hot() {
+    local reads=(--rw=randread --bs=4k --size=$((bytes / 10)) --norandommap --random_distribution=zipf:1.1 --time_based)
+    job "$socket" "${reads[@]}" --runtime=$hot_warm_seconds >"$dir/out" 2>"$dir/err" || true
+    measure hotread job "$socket" "${reads[@]}" --runtime=$randread_max_seconds
+}
+# Writes of data that compresses next to nothing: fio's own, of which 5 % can be saved.
+hard() {
+    measure hardwrite job "$socket" --rw=write --bs=128k --size="$bytes" --end_fsync=1 --refill_buffers
+}
 turn() {
     start "$contestant"
     warm_memory
@@ -329,9 +346,11 @@ turn() {
     measure read copy --no-extents "$uri" null:
     cold "$contestant"
     random randread $((blocks / 2)) $randread_max_seconds
+    hot
     random randwrite $((blocks / 4)) $randwrite_max_seconds
     note overwritten $(($(physical "$contestant") - empty))
     note reclaimable "$(reclaimable "$contestant")"
+    hard
     stop "$contestant"
 }
 

@@ -15,7 +15,7 @@ const REPEATS_FROM_BYTES: usize = 512;
 const REPEATS_WORDS: usize = 8;
 const REPEATS_MIN: usize = 3;
 /// Saving less than one byte in so many is little.
-const LITTLE: usize = 10;
+const LITTLE: usize = 8;
 
 /// Compression state of one thread. It allocates nothing after the first call.
 pub struct Compressor {
@@ -135,12 +135,12 @@ impl Compressor {
     }
 
     /// Returns whether compression of a frame of [`Kind::Doubtful`](crate::Kind::Doubtful) blocks by zstd would
-    /// probably save less than a tenth, judged by a part of it. Data with a structure that can be seen gains more.
+    /// probably save less than an eighth, judged by a part of it, with the structure that can be seen in it.
     /// False for short data, which is compressed as quickly as judged.
     pub fn gains_little(&mut self, input: &[u8], dictionary: Option<&Dictionary>) -> bool {
         let Engine::Zstd(encoder) = &mut self.engine else { return false };
         let part_bytes = input.len() / JUDGED_PART;
-        if part_bytes < JUDGED_BYTES_MIN || repeats_in_steps(input) || structure::is_seen(input) {
+        if part_bytes < JUDGED_BYTES_MIN || repeats_in_steps(input) {
             return false;
         }
         let part = &input[input.len() / 2..][..part_bytes];
@@ -148,7 +148,8 @@ impl Compressor {
         if self.scratch.len() < part_bytes {
             self.scratch.resize(part_bytes, 0);
         }
-        encoder.compress(part, dictionary, &mut self.scratch[..most]).is_none()
+        let scratch = &mut self.scratch[..most];
+        self.structure.compress(encoder, part, dictionary, Effort::Foreground, scratch).is_none()
     }
 
     /// As [`Compressor::compress_tested`]. With a policy of zstd it also uses [`CodecId::Structured`] where that is

@@ -20,8 +20,3 @@ mod x86;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
-
-/// Returns whether a look at data shows structure that may be of use.
-pub(crate) fn is_seen(data: &[u8]) -> bool {
-    !matches!(choice::quick(data), choice::Choice::Plain)
-}

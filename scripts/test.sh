@@ -28,7 +28,8 @@ simulator=("$cargo" run --release --locked -q -p sim --features planted-bugs --)
 
 # Those found within a few seeds; make planted looks for all.
 step "simulator, planted mistakes"
-for bug in skip-flush zero-share-frame unbounded-cleaning lost-packs-accepted reserve-forgotten codec-unrecorded; do
+for bug in skip-flush zero-share-frame unbounded-cleaning lost-packs-accepted reserve-forgotten \
+    codec-unrecorded stale-block; do
     "${simulator[@]}" --bug "$bug" --seeds 100
 done
 

@@ -52,6 +52,7 @@ pub fn render(server: &Monitored) -> String {
     latencies(&mut out, drives);
     labelled::events(&mut out, all);
     offload(&mut out, drives);
+    read_cache(&mut out, drives);
     clients(&mut out, &server.clients);
     out.into_text()
 }
@@ -77,6 +78,16 @@ fn clients(out: &mut Exposition, clients: &ClientCounts) {
     for (reason, count) in &clients.refused {
         out.sample(&[("reason", reason)], *count as f64);
     }
+}
+
+/// One cache for all drives: reported once.
+fn read_cache(out: &mut Exposition, drives: &Drives<'_>) {
+    let mut served = drives.iter().filter_map(|(drive, _)| drive.server.as_ref());
+    let Some(cache) = served.find_map(|server| server.read_cache.as_ref()) else { return };
+    out.family("pumice_read_cache_memory_bytes", Type::Gauge, "Memory used by the read cache of the server.");
+    out.sample(&[], cache.used_bytes as f64);
+    out.family("pumice_read_cache_size_bytes", Type::Gauge, "Memory limit of the read cache of the server.");
+    out.sample(&[], cache.size_bytes as f64);
 }
 
 /// One device for all drives: reported once.

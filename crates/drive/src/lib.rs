@@ -34,6 +34,7 @@ pub use options::{
 };
 pub use planted::{Planted, PlantedBug};
 pub use shared::Drive;
+pub use state::read_cache::ReadCache;
 pub use state::recovered::Recovered;
 pub use state::tally::{Share, Written};
 pub use upkeep::recompress::{Settle, SettleStep};

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::planted::Planted;
+use crate::state::read_cache::ReadCache;
 
 /// Runs a future to completion in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
@@ -73,6 +74,8 @@ pub struct OpenOptions {
     /// If the backing has no room: how many ticks a request for durability waits before it is refused. Changes are
     /// refused at once. 0 (the default) if nobody calls [`Drive::tick`](crate::Drive::tick).
     pub full_backing_patience_ticks: u64,
+    /// Cache of decompressed blocks, which drives may share. `None` (the default): there is none.
+    pub read_cache: Option<Arc<ReadCache>>,
     /// Background runner.
     pub spawner: Spawner,
     /// Runner for work that keeps a processor busy.
@@ -111,6 +114,7 @@ impl OpenOptions {
             recovery_bytes_max: media::available_memory_bytes().map_or(u64::MAX, |bytes| bytes / 2),
             offload: None,
             full_backing_patience_ticks: 0,
+            read_cache: None,
             spawner,
             clock: None,
             planted: Planted::default(),

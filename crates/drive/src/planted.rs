@@ -18,6 +18,8 @@ pub enum PlantedBug {
     DropTrim,
     /// A cached frame is found by its block, whatever its record is by now.
     StaleFrame,
+    /// A block in the read cache is found by its record's place, whichever filling of the segment that is in.
+    StaleBlock,
     /// Each block of a frame counts a share of its length as live, rounded down: blocks with a share of 0 keep no
     /// segment.
     ZeroShareFrame,

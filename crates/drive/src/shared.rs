@@ -19,6 +19,7 @@ use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
 use crate::state::policy::{policy_numbers, policy_of};
+use crate::state::read_cache::CachedBlocks;
 use crate::state::sample::Sampler;
 use crate::state::structure::Structure;
 use crate::wait::wait_until;
@@ -54,6 +55,8 @@ pub(crate) struct Shared<M> {
     pub(crate) structure: Structure,
     /// Recently read frames.
     pub(crate) frames: Frames,
+    /// Blocks read at random.
+    pub(crate) cached: CachedBlocks,
     pub(crate) sampler: Sampler,
     pub(crate) compute: Compute,
     /// See [`OpenOptions::dictionary_gain_min`].
@@ -165,6 +168,10 @@ impl<M: Media> Shared<M> {
             has_room: AtomicBool::new(false),
             dictionaries: Arc::default(),
             frames,
+            cached: CachedBlocks::new(
+                options.read_cache.clone(),
+                options.planted.has(PlantedBug::StaleBlock),
+            ),
             sampler: Sampler::new(options.sample_blocks, options.entropy),
             compute: options.compute.clone(),
             dictionary_gain_min: options.dictionary_gain_min,

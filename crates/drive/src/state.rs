@@ -17,6 +17,7 @@ pub(crate) mod map_wish;
 pub(crate) mod node;
 pub(crate) mod pins;
 pub(crate) mod policy;
+pub(crate) mod read_cache;
 pub(crate) mod recipe;
 pub(crate) mod recovered;
 pub(crate) mod rows;

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use drive::ReadCache;
 use service::Workers;
 
 use crate::config::{self, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, Source, TlsFiles};
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let config = source.load()?;
     let mut privileges = Privileges::new(&config.server)?;
     privileges.restrict_thread(&config)?;
-    let ServerOptions { log_format, offload, threads, io, .. } = config.server.options.clone();
+    let ServerOptions { log_format, offload, threads, io, read_cache, .. } = config.server.options.clone();
     logging::start(log_format.unwrap_or_default().0);
     let mut nbd_config = config.server.nbd_config()?;
     let offload = offload.unwrap_or_default().0;
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         inherited::keep_from_programs();
         service::before_commands(inherited::keep_from_programs);
     }
+    workers.set_read_cache(ReadCache::new(read_cache.unwrap_or_default().0.0));
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
     let workers = Arc::new(workers);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

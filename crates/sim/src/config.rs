@@ -4,7 +4,10 @@ mod faults;
 mod style;
 mod zones;
 
+use std::sync::Arc;
+
 use codec::Policy;
+use drive::ReadCache;
 use media::SimRng;
 
 use crate::content::{Filler, SECTOR_BYTES};
@@ -50,6 +53,8 @@ pub struct Config {
     pub codec: Policy,
     /// Memory for map nodes, in bytes.
     pub map_budget_bytes: u64,
+    /// Cache of decompressed blocks, if there is one: the same for all lives and branches, which must not mix.
+    pub read_cache: Option<Arc<ReadCache>>,
     /// Bytes of log between checkpoints.
     pub checkpoint_bytes: u64,
     /// True if the write cache is on. If not, every write is durable before it is acknowledged.
@@ -125,6 +130,7 @@ impl Config {
             logical_bytes,
             codec: style.draw_codec(rng),
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
+            read_cache: None,
             checkpoint_bytes: (256 << 10) << rng.below(if style == Style::Rounds { 4 } else { 9 }),
             write_cache: rng.chance(7, 8),
             clients: if style == Style::Rounds { 2 + rng.below(6) } else { 1 + rng.below(6) } as u32,
@@ -233,6 +239,16 @@ impl Config {
             self.trouble.full_on_overwrite_ppm = 1000 << rng.below(7);
             // A bad copy excuses no error, so this fault must not hide its effects.
             self.trouble.bad_copy = None;
+        }
+    }
+
+    /// Gives half of the seeds a read cache, and all in which records soon take the place of others: a tiny one, or
+    /// one so large that nothing is pushed out. Drawn from a separate generator.
+    pub fn draw_read_cache(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xcac4_eb10_cac4_eb10;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.style == Style::Rounds || rng.chance(1, 2) {
+            self.read_cache = ReadCache::new([256 << 10, 16 << 20][rng.index(2)]);
         }
     }
 

@@ -24,6 +24,7 @@ pub mod executor;
 mod extents;
 pub mod full;
 pub mod groups;
+pub mod hot;
 mod impatient;
 mod later;
 pub mod ledger;

@@ -25,6 +25,7 @@ use crate::client::client;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
 use crate::groups::weaver;
+use crate::hot::reader;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::log_numbers::read_log_numbers;
 use crate::maintenance::maintenance;
@@ -114,6 +115,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     config.draw_lessons(seed);
     config.draw_maintainers(seed);
     config.draw_full_on_overwrite(seed);
+    config.draw_read_cache(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -331,6 +333,10 @@ impl<S: Subject> Run<S> {
                 }
                 _ => self.executor.spawn(client(world, rng)),
             }
+        }
+        if self.config.read_cache.is_some() {
+            self.count("life: hot blocks are read from a cache");
+            self.executor.spawn(reader(world.clone(), self.rng.fork()));
         }
         if self.config.is_served() {
             self.count("life: hosts come over NBD");

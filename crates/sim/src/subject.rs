@@ -194,6 +194,7 @@ impl Subject for Drive<Backing> {
         options.compute = compute;
         options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
+        options.read_cache = config.read_cache.clone();
         options.read_only = opening.read_only || opening.rescue;
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
@@ -365,6 +366,7 @@ impl Subject for Drive<Backing> {
             ("drive: map nodes loaded", status.map_loads_count),
             ("drive: map nodes evicted", status.map_evictions_count),
             ("drive: reads out of kept frames", status.frame_hits_count),
+            ("drive: blocks out of the read cache", status.read_cache_hits_count),
         ]
     }
 

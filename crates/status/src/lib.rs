@@ -29,7 +29,8 @@ pub use report::{
     TimeToFull, WearReport,
 };
 pub use server::{
-    BucketReport, KindReport, LatencyReport, OffloadReport, RequestReport, ScrubReport, ServerReport,
+    BucketReport, KindReport, LatencyReport, OffloadReport, ReadCacheReport, RequestReport, ScrubReport,
+    ServerReport,
 };
 pub use states::{
     BackingKind, DriveState, EventKind, IoBackend, LiveKind, NoTime, RunState, SampleSource, ScrubState,

@@ -37,6 +37,8 @@ pub struct ServerReport {
     pub survey: Option<SurveyReport>,
     /// The device that compresses, if there is one.
     pub offload: Option<OffloadReport>,
+    /// The cache of decompressed blocks, if there is one.
+    pub read_cache: Option<ReadCacheReport>,
 }
 
 /// A scrub: all records of a served drive are read and verified.
@@ -118,6 +120,21 @@ pub struct RequestReport {
     pub errors_count: u64,
     /// Part of the errors: refused for lack of physical space.
     pub no_space_count: u64,
+}
+
+/// The cache of decompressed blocks that all drives of a server share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ReadCacheReport {
+    /// Most memory.
+    pub size_bytes: u64,
+    /// Memory in use, by blocks of all drives.
+    pub used_bytes: u64,
+    /// Blocks of this drive read from it since the drive was opened.
+    pub hits_count: u64,
+    /// Blocks of this drive looked for in vain. Reads of 128 KiB or more do not look.
+    pub misses_count: u64,
 }
 
 /// The device that compresses for all drives of a server. The numbers are sums over the drives since the server was

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use status::{
     BucketReport, CopyReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport,
-    KindReport, LatencyReport, LiveReport, OffloadReport, RecentEvent, ScrubReport, ServerReport,
-    SettleRunReport, SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport,
+    KindReport, LatencyReport, LiveReport, OffloadReport, ReadCacheReport, RecentEvent, ScrubReport,
+    ServerReport, SettleRunReport, SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport,
     TrainingReport, Warning,
 };
 
@@ -43,6 +43,7 @@ fn sample() -> StatusReport {
         events,
         scrub: Some(scrub),
         offload: Some(OffloadReport::default()),
+        read_cache: Some(ReadCacheReport::default()),
         training: Some(TrainingReport { dictionary_ids: vec![1], ..TrainingReport::default() }),
         settling,
         survey: Some(SurveyReport { live: vec![SurveyedReport::default()], ..SurveyReport::default() }),
@@ -156,6 +157,7 @@ fn every_key_is_documented_with_its_type() {
                     "server.settling.run",
                     "server.survey",
                     "server.offload",
+                    "server.read_cache",
                 ]
                 .contains(&&**key) => {}
             Some(documented) if documented != kind => {

@@ -1,6 +1,6 @@
 //! Metrics with one value per drive.
 
-use status::{ServerReport, StatusReport};
+use status::{ReadCacheReport, ServerReport, StatusReport};
 
 use crate::exposition::Type;
 
@@ -15,6 +15,10 @@ macro_rules! singles {
 
 fn server(drive: &StatusReport, value: impl FnOnce(&ServerReport) -> u64) -> Option<f64> {
     drive.server.as_ref().map(|server| value(server) as f64)
+}
+
+fn read_cache(drive: &StatusReport, value: impl FnOnce(&ReadCacheReport) -> u64) -> Option<f64> {
+    drive.server.as_ref()?.read_cache.as_ref().map(|cache| value(cache) as f64)
 }
 
 /// An unknown ratio is 0 in the report.
@@ -107,6 +111,10 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(d.map_cache.loads_count as f64);
     Counter "pumice_map_cache_evictions_total" "Map nodes dropped from memory."
         = |d| Some(d.map_cache.evictions_count as f64);
+    Counter "pumice_read_cache_hits_total" "Blocks read from the read cache, since the drive was opened."
+        = |d| read_cache(d, |cache| cache.hits_count);
+    Counter "pumice_read_cache_misses_total" "Blocks that the read cache did not have, since the drive was opened."
+        = |d| read_cache(d, |cache| cache.misses_count);
     Counter "pumice_backing_read_errors_total" "Failed reads of the backing."
         = |d| Some(d.errors.read_errors_count as f64);
     Counter "pumice_backing_write_errors_total" "Failed writes to the backing."

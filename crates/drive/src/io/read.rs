@@ -10,10 +10,22 @@ use crate::medium::plan::{Part, Plan, Source};
 use crate::shared::{Drive, Shared};
 use crate::state::batch::Seen;
 use crate::state::frame_cache::{Found, Key};
+use crate::state::read_cache::LARGE_READ_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A read is done in spans of this size, so that its buffers stay bounded.
 const SPAN_BYTES: u64 = 512 * 1024;
+
+/// What a read has to do with the read cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caching {
+    /// Nothing: a stream, or work of the drive itself.
+    Bypass,
+    /// It looks there: what it reads is about to be replaced.
+    Look,
+    /// It looks there, and leaves what it reads there.
+    Keep,
+}
 
 impl<M: Media> Drive<M> {
     /// Fills `buf` from `offset`.
@@ -21,11 +33,15 @@ impl<M: Media> Drive<M> {
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check_range(offset, buf.len() as u64)?;
         Shared::<M>::count(&self.0.host_read_bytes, buf.len() as u64);
+        let caching = match self.0.cached.is_on() && buf.len() < LARGE_READ_BYTES {
+            true => Caching::Keep,
+            false => Caching::Bypass,
+        };
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
             let span = ((at / SPAN_BYTES + 1) * SPAN_BYTES - at).min((buf.len() - done) as u64) as usize;
-            self.0.read_span(at, &mut buf[done..done + span]).await?;
+            self.0.read_part(at, &mut buf[done..done + span], caching).await?;
             done += span;
         }
         Ok(())
@@ -51,24 +67,36 @@ impl<M: Media> Shared<M> {
             Seen { block, entry: *entry, generation }
         };
         let seen = (first..).zip(&plan.entries).zip(&plan.sources).map(seen).collect();
-        self.carry_out(first * BLOCK, bytes, plan).await?;
+        self.carry_out(first * BLOCK, bytes, plan, Caching::Look).await?;
         Ok(seen)
     }
 
+    /// Reads for the drive's own purposes, from the medium.
     pub(crate) async fn read_span(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.read_part(offset, buf, Caching::Bypass).await
+    }
+
+    async fn read_part(&self, offset: u64, buf: &mut [u8], caching: Caching) -> Result<(), Error> {
         let first = offset / BLOCK;
         let count = (offset + buf.len() as u64).div_ceil(BLOCK) - first;
         let plan = self.plan(first, count as usize).await?;
-        self.carry_out(offset, buf, plan).await
+        self.carry_out(offset, buf, plan, caching).await
     }
 
     /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
-    async fn carry_out(&self, offset: u64, buf: &mut [u8], mut plan: Plan) -> Result<(), Error> {
-        self.take_kept(offset, buf, &mut plan);
+    async fn carry_out(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        mut plan: Plan,
+        caching: Caching,
+    ) -> Result<(), Error> {
+        self.take_kept(offset, buf, &mut plan, caching);
         let runs = self.fetch_runs(&plan, usize::MAX).await?;
-        let filled = plan.fill(&runs, offset, buf, |part, record, fetch, out| match fetch.keep {
-            true => self.decode_and_keep(part, record, fetch, out),
-            false => decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out),
+        let filled = plan.fill(&runs, offset, buf, |part, record, fetch, out| match (fetch.keep, caching) {
+            (true, _) => self.decode_and_keep(part, record, fetch, out, caching),
+            (false, Caching::Keep) => self.decode_and_cache(part, record, fetch, out),
+            (false, _) => decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out),
         });
         if filled.is_err() {
             Self::count(&self.corrupt_records, 1);
@@ -76,14 +104,21 @@ impl<M: Media> Shared<M> {
         filled
     }
 
-    /// Fills what comes from recently read frames, and marks frames that were wanted before as worth keeping.
-    fn take_kept(&self, offset: u64, buf: &mut [u8], plan: &mut Plan) {
+    /// Fills what comes from the read cache or from recently read frames, and marks frames that were wanted before as worth keeping.
+    fn take_kept(&self, offset: u64, buf: &mut [u8], plan: &mut Plan, caching: Caching) {
         let mut next = offset / BLOCK;
         while let Some(part) = plan.part_at(next, offset, buf.len()) {
             next = part.next;
             let (Source::Memory(_, fetch) | Source::Media(fetch)) = &mut plan.sources[part.source] else {
                 continue;
             };
+            if caching != Caching::Bypass {
+                let (first, skip) = part.first_block(fetch.entry);
+                if self.cached.read(fetch.record(), first, skip, &mut buf[part.range.clone()]) {
+                    plan.sources[part.source] = Source::Done;
+                    continue;
+                }
+            }
             let bytes = fetch.entry.blocks() as usize * BLOCK_BYTES;
             if !fetch.entry.is_frame() || part.range.len() == bytes {
                 continue;
@@ -103,17 +138,62 @@ impl<M: Media> Shared<M> {
         record: &[u8],
         fetch: &Fetch,
         out: &mut [u8],
+        caching: Caching,
     ) -> Result<(), Error> {
         let key = fetch.key(part.block);
         let mut contents = self.frames.room(&key);
         decode_data(&self.dictionaries, part.block, record, fetch, 0, &mut contents)?;
         out.copy_from_slice(&contents[part.skip..part.skip + out.len()]);
+        if caching == Caching::Keep {
+            let (first, skip) = part.first_block(fetch.entry);
+            let from = part.skip - skip;
+            let to = (part.skip + out.len()).next_multiple_of(BLOCK_BYTES);
+            self.cached.keep(fetch.record(), first, &contents[from..to]);
+        }
         self.frames.keep(key, contents);
+        Ok(())
+    }
+
+    /// Like [`decode_data`], for whole blocks, which go to the read cache: those that were asked for.
+    fn decode_and_cache(
+        &self,
+        part: &Part,
+        record: &[u8],
+        fetch: &Fetch,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let decode =
+            |skip, out: &mut [u8]| decode_data(&self.dictionaries, part.block, record, fetch, skip, out);
+        let (first, skip) = part.first_block(fetch.entry);
+        let from = part.skip - skip;
+        let bytes = (skip + out.len()).next_multiple_of(BLOCK_BYTES);
+        if bytes == out.len() {
+            decode(from, out)?;
+            self.cached.keep(fetch.record(), first, out);
+            return Ok(());
+        }
+        let mut whole = vec![0; bytes];
+        decode(from, &mut whole)?;
+        out.copy_from_slice(&whole[skip..skip + out.len()]);
+        self.cached.keep(fetch.record(), first, &whole);
         Ok(())
     }
 }
 
+impl Part {
+    /// The first block of which the part needs something, and the bytes of it before that.
+    fn first_block(&self, entry: Entry) -> (u64, usize) {
+        let block = entry.first_block(self.block) + (self.skip / BLOCK_BYTES) as u64;
+        (block, self.skip % BLOCK_BYTES)
+    }
+}
+
 impl Fetch {
+    /// Identity of the record.
+    fn record(&self) -> (Entry, u32) {
+        (self.entry, self.generation)
+    }
+
     /// Returns the key under which the frame with a block is kept.
     fn key(&self, block: u64) -> Key {
         Key { entry: self.entry, generation: self.generation, first: self.entry.first_block(block) }

@@ -112,6 +112,10 @@ pub struct Status {
     pub map_budget_bytes: u64,
     /// Reads of a part of a cached frame since the drive was opened.
     pub frame_hits_count: u64,
+    /// Blocks read from the read cache since the drive was opened.
+    pub read_cache_hits_count: u64,
+    /// Blocks looked for there in vain.
+    pub read_cache_misses_count: u64,
     pub map_dirty_bytes: u64,
     pub map_hits_count: u64,
     pub map_loads_count: u64,
@@ -166,6 +170,7 @@ impl<M: Media> Drive<M> {
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
         let room = limit.saturating_sub(live);
         let free = free_segments.min(room);
+        let (read_cache_hits_count, read_cache_misses_count) = self.0.cached.counts();
         Status {
             uuid: core.superblock.uuid,
             state: core.state(),
@@ -203,6 +208,8 @@ impl<M: Media> Drive<M> {
             map_memory_bytes: core.map.memory_bytes(),
             map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),
             frame_hits_count: self.0.frames.hits_count(),
+            read_cache_hits_count,
+            read_cache_misses_count,
             map_dirty_bytes: core.map.dirty_bytes(),
             map_hits_count: core.map.hits_count,
             map_loads_count: core.map.loads_count,

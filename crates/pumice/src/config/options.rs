@@ -7,8 +7,8 @@ use service::{MonitorSettings, OpenSettings, ThrottleSettings};
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, Client, CommandText, Connections, DirectIo,
-    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, RequestMemory, Sandbox, Seconds, Threads,
-    ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
+    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, ReadCacheSize, RequestMemory, Sandbox,
+    Seconds, Threads, ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -104,6 +104,9 @@ options! {
         /// Memory for request data of all NBD connections [default: 256M]
         #[arg(long, value_name = "SIZE")]
         request_memory: RequestMemory,
+        /// Memory for a cache of decompressed blocks, shared by all drives; 0 disables it [default: 64M]
+        #[arg(long, value_name = "SIZE")]
+        read_cache: ReadCacheSize,
         /// User that a server started by root runs as, once sockets and drives are open; root: stay root [default: pumice, or nobody]
         #[arg(long, value_name = "NAME", env = "PUMICE_USER")]
         user: UserName,

@@ -41,6 +41,7 @@ handshake-timeout = 20
 stall-timeout = 21
 idle-timeout = 604800
 request-memory = "1G"
+read-cache = 0
 [server.tls]
 cert = "/etc/pumice/cert.pem"
 key = "/etc/pumice/key.pem"
@@ -97,6 +98,7 @@ fn every_key_is_understood() {
                 stall_timeout: Some(Seconds(Some(21))),
                 idle_timeout: Some(Seconds(Some(604_800))),
                 request_memory: Some(RequestMemory(Size(1 << 30))),
+                read_cache: Some(ReadCacheSize(Size(0))),
                 ..config.server.options.clone()
             },
         }

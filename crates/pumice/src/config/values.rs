@@ -19,6 +19,8 @@ pub(crate) use super::in_file::InFile;
 /// Lower limit of `map-cache`: four map nodes and the changes above them.
 const MAP_CACHE_MIN: Size = Size(64 << 10);
 /// Lower limit of `throttle-floor`: one block per second.
+/// Less than any machine's memory, and its blocks can be counted.
+const READ_CACHE_MAX: Size = Size(1 << 40);
 const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
 /// Limits of `request-memory`.
 const REQUEST_MEMORY_MIN: Size = Size(*nbd::TOTAL_BUFFER_BYTES.start() as u64);
@@ -245,6 +247,7 @@ macro_rules! size_value {
 }
 
 size_value!(MapCache, MAP_CACHE_MIN, Size(u64::MAX), drive::DEFAULT_MAP_BUDGET_BYTES);
+size_value!(ReadCacheSize, Size(0), READ_CACHE_MAX, drive::ReadCache::DEFAULT_BYTES);
 size_value!(ThrottleFloor, THROTTLE_FLOOR_MIN, Size(u64::MAX), service::DEFAULT_FLOOR_BYTES_PER_SECOND);
 size_value!(
     RequestMemory,

@@ -54,13 +54,20 @@ struct Needs {
     caches_bytes: u64,
     /// `request-memory`, in bytes.
     requests_bytes: u64,
+    /// `read-cache`, in bytes.
+    read_cache_bytes: u64,
 }
 
 impl Needs {
-    /// Drives with map caches of these sizes, and the default of `request-memory`.
+    /// Drives with map caches of these sizes, and the defaults of `request-memory` and `read-cache`.
     fn of_drives(drives: u64, cache_bytes: u64) -> Needs {
         let requests_bytes = nbd::ServerConfig::default().total_buffer_bytes_max as u64;
-        Needs { drives, caches_bytes: drives.saturating_mul(cache_bytes), requests_bytes }
+        Needs {
+            drives,
+            caches_bytes: drives.saturating_mul(cache_bytes),
+            requests_bytes,
+            read_cache_bytes: drive::ReadCache::DEFAULT_BYTES,
+        }
     }
 
     /// The configured server, or one with this drive alone if it is in no configuration.
@@ -78,6 +85,7 @@ impl Needs {
                     drives: config.drives.len() as u64,
                     caches_bytes: caches.fold(0, u64::saturating_add),
                     requests_bytes: config.server.options.request_memory.clone().unwrap_or_default().0.0,
+                    read_cache_bytes: config.server.options.read_cache.clone().unwrap_or_default().0.0,
                 }
             }
         }
@@ -85,10 +93,16 @@ impl Needs {
 
     /// Memory that the server takes at most, in bytes.
     fn bytes(&self) -> u64 {
-        let Needs { drives, caches_bytes, requests_bytes } = *self;
+        let Needs { drives, caches_bytes, requests_bytes, read_cache_bytes } = *self;
         // Dirty nodes may exceed the budget by a quarter.
-        let parts =
-            [caches_bytes, caches_bytes / 4, drives * PACKS_BYTES, requests_bytes, SPARE_BUFFERS_BYTES];
+        let parts = [
+            caches_bytes,
+            caches_bytes / 4,
+            drives * PACKS_BYTES,
+            requests_bytes,
+            read_cache_bytes,
+            SPARE_BUFFERS_BYTES,
+        ];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 }
@@ -133,9 +147,10 @@ fn memory(patient: &Patient) -> Finding {
         None => "a server with this drive".to_string(),
     };
     let found = format!(
-        "{server} takes up to {} (map cache {}, request-memory {}), the {whose} has {}, {} available",
+        "{server} takes up to {} (map cache {}, read cache {}, request-memory {}), the {whose} has {}, {} available",
         human::bytes(need),
         human::bytes(needs.caches_bytes),
+        human::bytes(needs.read_cache_bytes),
         human::bytes(needs.requests_bytes),
         human::bytes(total),
         human::bytes(available)
@@ -144,7 +159,7 @@ fn memory(patient: &Patient) -> Finding {
         Finding::fail(
             check,
             found,
-            "give it more memory (MemoryMax= and MemoryHigh= of a unit), or --map-cache or --request-memory less",
+            "give it more memory (MemoryMax= and MemoryHigh= of a unit), or --map-cache, --read-cache or --request-memory less",
         )
     } else if need > available {
         Finding::warn(check, found, "other processes use memory: it may be killed when memory runs out")
@@ -281,8 +296,8 @@ mod tests {
         let page = project("docs/service.md").replace('\n', " ");
         let per_server = (need(0) >> 20, (need(1) - need(0)) >> 20);
         let said = format!(
-            "`MemoryMax={limit}` is for some twelve drives with the default `map-cache`: {} MiB for requests and buffers \
-             of the server, {} MiB a drive, and a fifth",
+            "`MemoryMax={limit}` is for some twelve drives with the default `map-cache`: {} MiB for requests, buffers \
+             and the read cache of the server, {} MiB a drive, and a fifth",
             per_server.0, per_server.1
         );
         assert!(page.contains(&said), "expected in docs/service.md: {said}");

@@ -113,6 +113,16 @@ fn serving(table: &mut Values, server: &ServerReport) {
         table.count("  jobs in software", offload.software_jobs_count);
         table.bytes("  bytes in software", offload.software_input_bytes);
     }
+    if let Some(cache) = &server.read_cache {
+        table.row(
+            "read cache of all drives",
+            format!("{} of {}", human::bytes(cache.used_bytes), human::bytes(cache.size_bytes)),
+        );
+        let asked = cache.hits_count + cache.misses_count;
+        if asked > 0 {
+            table.row("  hits", format!("{:.2} %", 100.0 * cache.hits_count as f64 / asked as f64));
+        }
+    }
     let requests = &server.requests;
     table.count("requests in flight", requests.in_flight_count);
     table.count("reads", requests.reads_count);

@@ -331,14 +331,14 @@ fn memory_of_a_configured_server() {
         verdict(&serde_json::from_str(&run.stdout).expect("JSON"), "memory")
     };
     config("256M", "/srv/other");
-    // 1.5 GiB and a quarter, 84 MiB, 256 MiB, 256 MiB.
+    // 1.5 GiB and a quarter, 84 MiB, 256 MiB, 256 MiB, 64 MiB.
     assert_verdict(
         &check(&drive.path()),
         "ok",
-        &["configured server (2 drives)", "2.46 GiB", "unit", "4.00 GiB"],
+        &["configured server (2 drives)", "2.52 GiB", "unit", "4.00 GiB"],
     );
     config("2G", "/srv/other");
-    assert_verdict(&check(&drive.path()), "fail", &["4.21 GiB", "request-memory 2.00 GiB", "MemoryMax="]);
+    assert_verdict(&check(&drive.path()), "fail", &["4.27 GiB", "request-memory 2.00 GiB", "MemoryMax="]);
     // Without a unit, the server is started from here.
     machine.put("proc/self/cgroup", "0::/shell");
     machine.put("sys/fs/cgroup/shell/memory.max", "3221225472");

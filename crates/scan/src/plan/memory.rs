@@ -8,6 +8,8 @@ use space::{LOG_RECORDS_MAX, PACK_HARD_BYTES, UNWRITTEN_MAX_BYTES};
 const SEGMENT_BYTES: u64 = 32 + 44;
 /// Three open and sixteen spare pack buffers.
 const PACK_BUFFERS_BYTES: u64 = 19 * PACK_HARD_BYTES as u64;
+/// Read cache (`--read-cache`), by default.
+const READ_CACHE_BYTES: u64 = drive::ReadCache::DEFAULT_BYTES;
 /// I/O buffers kept for reuse: 16 MiB in each of 16 shards.
 const IO_BUFFERS_BYTES: u64 = 16 * (16 << 20);
 /// Request data of all NBD connections together.
@@ -26,7 +28,7 @@ pub struct HostMemory {
     pub map_cache_bytes: u64,
     /// Table of segments.
     pub segments_bytes: u64,
-    /// Pack and I/O buffers.
+    /// Pack and I/O buffers, and the read cache.
     pub buffers_bytes: u64,
     /// Requests of NBD clients.
     pub nbd_bytes: u64,
@@ -46,7 +48,7 @@ impl HostMemory {
             * NODE_MEMORY_BYTES;
         let map_cache_bytes = map_cache_bytes + map_cache_bytes / 4 + map_cache_bytes / 16 + upper;
         let segments_bytes = u64::from(geometry.segments()) * SEGMENT_BYTES;
-        let buffers_bytes = PACK_BUFFERS_BYTES + UNWRITTEN_MAX_BYTES + IO_BUFFERS_BYTES;
+        let buffers_bytes = PACK_BUFFERS_BYTES + UNWRITTEN_MAX_BYTES + IO_BUFFERS_BYTES + READ_CACHE_BYTES;
         let leaves = logical_bytes.div_ceil((NODE_ENTRIES * layout::BLOCK_BYTES) as u64);
         HostMemory {
             total_max_bytes: map_cache_bytes + segments_bytes + buffers_bytes + NBD_BYTES,

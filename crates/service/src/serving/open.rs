@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::{Compute, Drive, OpenOptions, Spawner};
+use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use media::{AnyMedia, Direct, FileMedia, MediaError};
 use offload::Offload;
 use rand::TryRngCore;
@@ -76,6 +76,7 @@ const FULL_BACKING_PATIENCE_TICKS: u64 = 1000;
 pub(crate) struct Helpers {
     pub(crate) compute: Compute,
     pub(crate) offload: Option<Arc<dyn Offload>>,
+    pub(crate) read_cache: Option<Arc<ReadCache>>,
 }
 
 /// Opens the backing at `path`, locked, and the drive on it. With helpers, long work is passed to them. Otherwise the
@@ -96,6 +97,7 @@ pub(crate) async fn open(
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;
+        options.read_cache = helpers.read_cache;
         options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
     let opened = Drive::open(media.clone(), options).await;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::Trained;
+use drive::{ReadCache, Trained};
 use media::{Allocation, AnyMedia};
 use offload::Offload;
-use status::{IoBackend, ServerReport, StatusReport, shown};
+use status::{IoBackend, ReadCacheReport, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
 use crate::error::ServiceError;
@@ -37,6 +37,8 @@ pub struct ServedDrive {
     backend: IoBackend,
     /// Compression device, with its name.
     offload: Option<(String, Arc<dyn Offload>)>,
+    /// Of all drives.
+    read_cache: Option<Arc<ReadCache>>,
     threads: usize,
     monitor: Monitor,
     opened: Instant,
@@ -65,7 +67,11 @@ impl ServedDrive {
         let meter = Arc::new(Meter::default());
         let (drive, media, keep_allocated) = {
             let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
-            let helpers = Helpers { compute: meter.runner(workers.compute()), offload: workers.offload() };
+            let helpers = Helpers {
+                compute: meter.runner(workers.compute()),
+                offload: workers.offload(),
+                read_cache: workers.read_cache(),
+            };
             let opening = workers.spawn_on(index, async move {
                 let (drive, media) = open(&path, &settings, spawner, Some(helpers)).await?;
                 let keep_allocated = keeps_allocated(&media).await;
@@ -103,6 +109,7 @@ impl ServedDrive {
             media,
             backend: workers.backend(),
             offload: workers.offload_named(),
+            read_cache: workers.read_cache(),
             threads: workers.count(),
             monitor,
             opened: Instant::now(),
@@ -147,6 +154,12 @@ impl ServedDrive {
             requests: self.gate.requests.report(),
             scrub: self.scrubber.report(),
             offload: self.offload.as_ref().map(|(name, offload)| offload_report(name, offload.statistics())),
+            read_cache: self.read_cache.as_ref().map(|cache| ReadCacheReport {
+                size_bytes: cache.size_bytes(),
+                used_bytes: cache.used_bytes(),
+                hits_count: status.read_cache_hits_count,
+                misses_count: status.read_cache_misses_count,
+            }),
             training: self.improver.training_report(),
             settling: self.improver.settling_report(),
             survey: self.improver.survey_report(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
-use drive::Spawner;
+use drive::{ReadCache, Spawner};
 use media::{UringGuard, UringReactor};
 use offload::Offload;
 use status::IoBackend;
@@ -60,6 +60,7 @@ pub struct Workers {
     backend: IoBackend,
     compute: ComputeThreads,
     offload: Option<(String, Arc<dyn Offload>)>,
+    read_cache: Option<Arc<ReadCache>>,
 }
 
 impl Workers {
@@ -79,6 +80,7 @@ impl Workers {
             backend: IoBackend::Plain,
             compute,
             offload: None,
+            read_cache: None,
         };
         let mut choice = io;
         for index in 0..count {
@@ -119,6 +121,16 @@ impl Workers {
     /// Returns the compression device with its name in the status.
     pub(crate) fn offload_named(&self) -> Option<(String, Arc<dyn Offload>)> {
         self.offload.clone()
+    }
+
+    /// Sets the cache of decompressed blocks of all drives opened from now on.
+    pub fn set_read_cache(&mut self, cache: Option<Arc<ReadCache>>) {
+        self.read_cache = cache;
+    }
+
+    /// Returns the cache of decompressed blocks, if there is one.
+    pub(crate) fn read_cache(&self) -> Option<Arc<ReadCache>> {
+        self.read_cache.clone()
     }
 
     /// Number of threads.

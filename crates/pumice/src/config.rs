@@ -15,7 +15,7 @@ use nbd::{Access, Address};
 
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
-pub(crate) use values::{Offload, parse_unix_socket};
+pub(crate) use values::{Offload, one_of, parse_unix_socket};
 
 /// Default path of the configuration file.
 pub(crate) const DEFAULT_PATH: &str = "/etc/pumice/pumice.toml";

@@ -1,11 +1,15 @@
-//! `pumice list`: one line per drive of the servers on this machine.
+//! `pumice list`: one line per drive that is served or attached on this machine.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use attach::bridge::State;
+use attach::client::{self, Attachment};
 use report::Table;
 use serde_json::{Value, json};
-use service::find_drives;
+use service::{find_drives, mounts};
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::human;
@@ -14,15 +18,24 @@ use crate::status::out_of_space;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "-";
-const COLUMNS: [&str; 6] = ["PATH", "NBD", "CAPACITY", "USED", "RATIO", "STATE"];
+const COLUMNS: [&str; 8] = ["PATH", "NBD", "DEVICE", "CAPACITY", "USED", "RATIO", "MOUNTED", "STATE"];
+
+/// A drive that is served, attached, or both.
+struct Row {
+    /// As if it were down, if it is attached and not served.
+    drive: StatusReport,
+    attachment: Option<Attachment>,
+    /// Where its device is mounted.
+    mounted: Vec<PathBuf>,
+}
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; CAPACITY: logical capacity; USED: \
-    physical space in use, of what data may use; RATIO: compression ratio; STATE: online, read-only, poisoned, closed, or down: \
-    its server could not open it. `pumice status PATH` shows more of a drive.\n\n\
-    Example: pumice list --json | jq -r '.drives[].nbd_uris[]'"
-)]
+#[command(after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block \
+    device node, and how it is made; CAPACITY: logical capacity; USED: \
+    physical space in use, of what data may use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: \
+    online, read-only, poisoned, closed, or down: its server could not open it; of an attached drive without a server: waiting \
+    for it, or failed. `pumice status PATH` shows more of a drive.\n\n\
+    Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
 pub(crate) struct Args {
     /// Omit the header line
     #[arg(long, conflicts_with = "json")]
@@ -33,32 +46,62 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut drives = find_drives(None);
-    drives.sort_by(|a, b| a.path.cmp(&b.path));
+    let rows = rows(find_drives(None), client::all());
     if args.json {
-        return print_json(&json!({ "drives": drives.iter().map(document).collect::<Vec<Value>>() }));
+        return print_json(&json!({ "drives": rows.iter().map(document).collect::<Vec<Value>>() }));
     }
-    if drives.is_empty() {
+    if rows.is_empty() {
         crate::usage::complain("no drive is being served");
         return Ok(());
     }
-    write!(std::io::stdout(), "{}", render(&drives, !args.no_header))?;
+    write!(std::io::stdout(), "{}", render(&rows, !args.no_header))?;
     Ok(())
 }
 
-fn render(drives: &[StatusReport], header: bool) -> String {
+/// Joins drives with their attachments, in the order of their paths.
+fn rows(drives: Vec<StatusReport>, mut attachments: Vec<Attachment>) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for drive in drives {
+        let at = attachments.iter().position(|it| it.record.path == drive.path);
+        let attachment = at.map(|at| attachments.remove(at));
+        rows.push(Row { drive, attachment, mounted: Vec::new() });
+    }
+    for attachment in attachments {
+        let (path, state) = (attachment.record.path.clone(), DriveState::Down);
+        let state_reason = attachment.status.reason.clone();
+        let drive = StatusReport { path, state, state_reason, ..StatusReport::default() };
+        rows.push(Row { drive, attachment: Some(attachment), mounted: Vec::new() });
+    }
+    for row in &mut rows {
+        row.mounted = row.attachment.as_ref().map(mounted).unwrap_or_default();
+    }
+    rows.sort_by(|a, b| a.drive.path.cmp(&b.drive.path));
+    rows
+}
+
+/// Returns where the device of an attachment is mounted.
+fn mounted(attachment: &Attachment) -> Vec<PathBuf> {
+    let node = attachment.record.node.as_deref();
+    let Some(found) = node.and_then(|node| std::fs::metadata(node).ok()) else { return Vec::new() };
+    let number = format!("{}:{}", rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let of_it = mounts(Path::new("/")).into_iter().filter(|mount| mount.device == number);
+    of_it.map(|mount| mount.point).collect()
+}
+
+fn render(rows: &[Row], header: bool) -> String {
     let mut table = Table::new::<String>([]);
     if header {
         table.row(COLUMNS);
     }
-    for drive in drives {
-        table.row(cells(drive));
+    for row in rows {
+        table.row(cells(row));
     }
     table.to_indented_text(0)
 }
 
 /// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing is known.
-fn document(drive: &StatusReport) -> Value {
+fn document(row: &Row) -> Value {
+    let drive = &row.drive;
     let is_known = drive.state != DriveState::Down;
     let bytes = |bytes: u64| is_known.then_some(bytes);
     let share = |share: f64| is_known.then_some(share);
@@ -73,6 +116,14 @@ fn document(drive: &StatusReport) -> Value {
         "compression_ratio": share(drive.compression_ratio),
         "out_of_space": is_known.then_some(drive.out_of_space),
         "backing_full": is_known.then_some(drive.backing_full),
+        "attachment": row.attachment.as_ref().map(|attachment| json!({
+            "device": attachment.record.node.as_deref().map(path_text),
+            "by": attachment.record.way,
+            "size_bytes": attachment.status.size_bytes,
+            "state": attachment.status.state,
+            "state_reason": attachment.status.reason,
+            "mounted": row.mounted.iter().map(|point| path_text(point)).collect::<Vec<_>>(),
+        })),
     })
 }
 
@@ -80,29 +131,51 @@ fn nbd_uris(drive: &StatusReport) -> &[String] {
     drive.server.as_ref().map(|server| server.nbd_uris.as_slice()).unwrap_or_default()
 }
 
-fn cells(drive: &StatusReport) -> [String; 6] {
+/// Returns the device and how it is made.
+fn device(attachment: Option<&Attachment>) -> String {
+    let record = attachment.map(|attachment| &attachment.record);
+    match record.map(|record| (&record.node, record.way)) {
+        Some((Some(node), Some(way))) => format!("{} ({way})", shown(node)),
+        _ => NONE.to_string(),
+    }
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let Row { drive, attachment, mounted } = row;
     let path = shown(&drive.path).to_string();
+    let device = device(attachment.as_ref());
+    let mounted: Vec<String> = mounted.iter().map(|point| shown(point).to_string()).collect();
+    let mounted = if mounted.is_empty() { NONE.to_string() } else { mounted.join(",") };
+    let none = || NONE.to_string();
     if drive.state == DriveState::Down {
-        let none = || NONE.to_string();
-        return [path, none(), none(), none(), none(), drive.state.to_string()];
+        let state = match attachment.as_ref().map(|attachment| attachment.status.state) {
+            Some(State::Waiting) => "waiting for the server".to_string(),
+            Some(State::Failed) => "failed".to_string(),
+            Some(State::Attached) | None => drive.state.to_string(),
+        };
+        return [path, none(), device, none(), none(), none(), mounted, state];
     }
     let nbd = match nbd_uris(drive) {
-        [] => NONE.to_string(),
+        [] => none(),
         [only] => only.clone(),
         [first, more @ ..] => format!("{first} +{}", more.len()),
     };
     let ratio = match drive.compression_ratio {
-        0.0 => NONE.to_string(),
+        0.0 => none(),
         ratio => format!("{ratio:.2}:1"),
     };
+    let is_failed = attachment.as_ref().is_some_and(|attachment| attachment.status.state == State::Failed);
+    let failed = if is_failed { ", its device failed" } else { "" };
     let full = out_of_space(drive);
     [
         path,
         nbd,
+        device,
         human::bytes(drive.logical_capacity_bytes),
         format!("{:.1} %", 100.0 * drive.physical_used_ratio),
         ratio,
-        format!("{}{full}", drive.state),
+        mounted,
+        format!("{}{full}{failed}", drive.state),
     ]
 }
 
@@ -130,15 +203,19 @@ mod tests {
             served("/srv/longer", &["nbd://h:1/x", "nbd://h:2/x"], DriveState::ReadOnly),
             served("/srv/down", &[], DriveState::Down),
         ];
+        let drives = rows(drives.to_vec(), Vec::new());
         let text = render(&drives, true);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");
-        assert_eq!(words(lines[0]), "PATH NBD CAPACITY USED RATIO STATE");
-        assert_eq!(words(lines[1]), "/srv/a nbd+unix:///?socket=/srv/a.nbd 3.00 GiB 12.5 % 2.50:1 online");
-        assert_eq!(words(lines[2]), "/srv/longer nbd://h:1/x +1 3.00 GiB 12.5 % 2.50:1 read-only");
-        assert_eq!(words(lines[3]), "/srv/down - - - - down");
-        for (line, state) in lines.iter().zip(["STATE", "online", "read-only", "down"]) {
+        assert_eq!(words(lines[0]), "PATH NBD DEVICE CAPACITY USED RATIO MOUNTED STATE");
+        assert_eq!(
+            words(lines[1]),
+            "/srv/a nbd+unix:///?socket=/srv/a.nbd - 3.00 GiB 12.5 % 2.50:1 - online"
+        );
+        assert_eq!(words(lines[2]), "/srv/down - - - - - - down");
+        assert_eq!(words(lines[3]), "/srv/longer nbd://h:1/x +1 - 3.00 GiB 12.5 % 2.50:1 - read-only");
+        for (line, state) in lines.iter().zip(["STATE", "online", "down", "read-only"]) {
             assert_eq!(line.rfind(state), lines[0].find("STATE"), "{text}");
         }
         assert_eq!(render(&drives, false).lines().count(), 3);

@@ -5,12 +5,14 @@
 
 mod account;
 mod alone;
+mod attach;
 mod capacity;
 mod check;
 mod completions;
 mod config;
 mod create;
 mod demo;
+mod detach;
 mod doctor;
 mod free_space;
 #[cfg(test)]
@@ -62,9 +64,16 @@ enum Command {
     Create(create::Args),
     /// Serve drives over NBD until stopped
     Serve(Box<serve::Args>),
+    /// Attach a drive as a block device
+    Attach(Box<attach::Args>),
+    /// Detach a drive from its block device
+    Detach(detach::Args),
+    /// Process behind an attached drive
+    #[command(hide = true)]
+    Bridge(attach::BridgeArgs),
     /// Show drive status: space, compression ratio, wear, errors
     Status(status::Args),
-    /// List served drives: path, NBD address, capacity, space in use, ratio, state
+    /// List served and attached drives: path, NBD address, block device, capacity, space in use, ratio, state
     List(list::Args),
     /// Show capacity in one line per drive, for scripts
     Capacity(capacity::Args),
@@ -114,6 +123,9 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
     let done = match cli.command {
         Command::Create(args) => create::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::Detach(args) => detach::run(&args),
+        Command::Bridge(args) => attach::run_bridge(&args),
         Command::Status(args) => status::run(&args),
         Command::List(args) => list::run(&args),
         Command::Capacity(args) => capacity::run(&args),

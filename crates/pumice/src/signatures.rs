@@ -4,9 +4,9 @@ use anyhow::{Context, Result};
 use media::{IoBuf, Media, PAGE_BYTES};
 
 /// Bytes examined at the beginning. Labels, superblocks and tables of all common formats begin there.
-const HEAD_BYTES: u64 = 1 << 20;
+pub(crate) const HEAD_BYTES: u64 = 1 << 20;
 /// Bytes examined at the end: backup partition tables, RAID superblocks, ZFS labels.
-const TAIL_BYTES: u64 = 64 << 10;
+pub(crate) const TAIL_BYTES: u64 = 64 << 10;
 
 /// Signatures of known formats: offset, bytes, name of the format.
 const SIGNATURES: &[(usize, &[u8], &str)] = &[
@@ -34,12 +34,17 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
 pub(crate) async fn find<M: Media>(media: &M) -> Result<Option<&'static str>> {
     let size = media.size_bytes();
     let head = read(media, 0, HEAD_BYTES.min(size)).await?;
-    if let Some(known) = recognize(&head) {
-        return Ok(Some(known));
-    }
     let tail = read(media, size - TAIL_BYTES.min(size), TAIL_BYTES.min(size)).await?;
+    Ok(in_bytes(&head, &tail))
+}
+
+/// Returns the likely contents of what begins with `head` and ends with `tail`; `None` if both are blank.
+pub(crate) fn in_bytes(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    Ok(if blank(&head) && blank(&tail) { None } else { Some("data") })
+    match recognize(head) {
+        None if blank(head) && blank(tail) => None,
+        known => Some(known.unwrap_or("data")),
+    }
 }
 
 async fn read<M: Media>(media: &M, offset: u64, len: u64) -> Result<IoBuf> {

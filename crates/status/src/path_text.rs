@@ -68,16 +68,18 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// For `#[serde(with)]`: [`path_text`] and [`parse_path`].
-pub(crate) mod as_text {
+pub mod as_text {
     use std::path::{Path, PathBuf};
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    /// Writes a path.
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&super::path_text(path))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    /// Reads a path.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
         Ok(super::parse_path(&String::deserialize(deserializer)?))
     }
 }

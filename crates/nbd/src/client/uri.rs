@@ -1,6 +1,6 @@
 //! URIs of exports, as defined in the NBD project's `doc/uri.md`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -78,6 +78,19 @@ impl ExportUri {
             false => None,
         };
         Ok(ExportUri { address, name, tls_name })
+    }
+
+    /// Path of the Unix socket, if the URI has one.
+    pub fn unix_socket(&self) -> Option<&Path> {
+        match &self.address {
+            UriAddress::Unix(path) => Some(path),
+            UriAddress::Tcp(_) => None,
+        }
+    }
+
+    /// Name of the export.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns true if the URI asks for TLS.

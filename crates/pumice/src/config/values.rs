@@ -38,7 +38,7 @@ fn message_of<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String
 }
 
 /// Parser for an option with a fixed set of words, which shells can complete.
-pub(super) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub(crate) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err = String> + Clone + Send + Sync + 'static,
 {

@@ -8,12 +8,11 @@ use std::process::Command;
 use std::sync::PoisonError;
 
 use super::filesystems::ONE;
-use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, Run, Server, in_time, needs, sample};
-use crate::disk::Disk;
+use crate::common::server::wait_until;
+use crate::common::{Drive, Outcome, Run, Server, in_time, needs, sample, succeed};
 
 /// Commands that are not run here, with what the test does in their place.
-const NOT_RUN: [(&str, Instead); 16] = [
+const NOT_RUN: [(&str, Instead); 14] = [
     // The program is that of the tests.
     ("make build", Instead::Nothing),
     ("make build && make install PREFIX=/usr", Instead::Nothing),
@@ -23,25 +22,17 @@ const NOT_RUN: [(&str, Instead); 16] = [
     ("systemctl daemon-reload", Instead::Nothing),
     ("systemctl enable --now pumice", Instead::Serve),
     ("journalctl -u pumice", Instead::Nothing),
-    // The next command runs the script of the unit.
-    ("systemctl start pumice-attach", Instead::Nothing),
+    // The next command is that of the unit.
+    ("systemctl enable --now pumice-attach@var-lib-pumice-drive.service", Instead::Nothing),
     ("systemctl start srv-data.mount", Instead::Mount),
     // /etc/fstab stays as it is.
-    ("mount /srv/data", Instead::Mount),
     ("systemctl enable --now fstrim.timer", Instead::Nothing),
     ("systemctl reload prometheus", Instead::CheckPrometheus),
-    ("systemctl stop srv-data.mount", Instead::Unmount),
-    ("systemctl restart pumice-attach", Instead::AttachAgain),
-    ("systemctl stop srv-data.mount; systemctl restart pumice-attach", Instead::AttachAgain),
-    (
-        "systemctl stop srv-data.mount && systemctl stop pumice-attach && systemctl restart pumice && \
-         systemctl start srv-data.mount",
-        Instead::Restart,
-    ),
-    ("systemctl stop pumice-attach", Instead::Nothing),
+    ("systemctl restart pumice", Instead::Restart),
+    ("systemctl stop srv-data.mount", Instead::Nothing),
+    ("systemctl disable --now pumice-attach@var-lib-pumice-drive.service", Instead::Nothing),
+    ("systemctl disable --now pumice", Instead::Nothing),
 ];
-/// The last command; nothing is left to stop by then.
-const LAST: &str = "systemctl disable --now pumice";
 /// Commands whose output must contain the lines shown.
 const SAME_OUTPUT: [&str; 5] = [
     "pumice plan --ratio",
@@ -58,8 +49,6 @@ enum Instead {
     Nothing,
     Serve,
     Mount,
-    Unmount,
-    AttachAgain,
     Restart,
     CheckPrometheus,
 }
@@ -132,7 +121,7 @@ struct Machine {
 impl Machine {
     fn new() -> Outcome<Machine> {
         let drive = Drive::create(&["--size", "32M"]);
-        for folder in ["run/pumice", "etc/prometheus", "usr/local/sbin", "var/lib", "srv/old-data"] {
+        for folder in ["run/pumice", "etc/prometheus", "var/lib", "srv/old-data"] {
             fs::create_dir_all(drive.folder().join(folder))?;
         }
         fs::write(drive.file("srv/old-data/data"), sample(7, 4 << 20))?;
@@ -148,15 +137,9 @@ impl Machine {
     /// Replaces the places of the page.
     fn here(&self, page: &str) -> String {
         let mut text = page.replace("/dev/loop0", &self.device).replace("127.0.0.1:9841", &self.http);
-        for place in [
-            "/srv/",
-            "/var/lib/pumice",
-            "/etc/",
-            "/run/pumice",
-            "/usr/local/sbin/",
-            "/usr/share/doc/pumice",
-            "scan.json",
-        ] {
+        for place in
+            ["/srv/", "/var/lib/pumice", "/etc/", "/run/pumice", "/usr/share/doc/pumice", "scan.json"]
+        {
             let separator = if place.starts_with('/') { "" } else { "/" };
             text = text.replace(place, &format!("{}{separator}{place}", self.drive.folder().display()));
         }
@@ -169,8 +152,7 @@ impl Machine {
     fn shell(&self, commands: &str) -> Run {
         let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let path = format!(
-            "PATH={}:{}:{}:/usr/local/sbin:/usr/sbin:/sbin",
-            self.drive.file("usr/local/sbin"),
+            "PATH={}:{}:/usr/local/sbin:/usr/sbin:/sbin",
             self.drive.file("usr/bin"),
             std::env::var("PATH").unwrap_or_default()
         );
@@ -222,8 +204,13 @@ impl Machine {
     }
 
     fn attach(&mut self) {
-        let printed = self.succeed("pumice-loop attach");
+        let printed = self.succeed("pumice attach --by loop /var/lib/pumice/drive");
         self.device = printed.trim().to_string();
+    }
+
+    fn detach(&self) {
+        self.unmount();
+        self.succeed("pumice detach /var/lib/pumice/drive");
     }
 
     fn instead(&mut self, what: Instead) {
@@ -231,19 +218,11 @@ impl Machine {
             Instead::Nothing => {}
             Instead::Serve => self.serve(),
             Instead::Mount => self.mount(),
-            Instead::Unmount => self.unmount(),
-            Instead::AttachAgain => {
-                self.unmount();
-                self.succeed("pumice-loop detach");
-                self.attach();
-            }
+            // Under the mounted file system.
             Instead::Restart => {
-                self.unmount();
-                self.succeed("pumice-loop detach");
                 self.stop();
                 self.serve();
-                self.attach();
-                self.mount();
+                self.succeed("ls -lR /srv/data");
             }
             Instead::CheckPrometheus if needs(&["promtool"]) => {
                 self.succeed("promtool check config /etc/prometheus/prometheus.yml");
@@ -260,8 +239,6 @@ impl Machine {
             fs::write(self.drive.file("etc/pumice/pumice.toml"), text)?;
         } else if text.contains("scrape_configs:") {
             fs::write(self.drive.file("etc/prometheus/prometheus.yml"), text)?;
-        } else if text.starts_with("#!/bin/sh") {
-            fs::write(self.drive.file("usr/local/sbin/pumice-loop"), text)?;
         } else if text.starts_with("UUID=") {
             let (_, options) = text.split_once(' ').ok_or("a line of fstab")?;
             fs::write(self.drive.file("etc/fstab"), format!("UUID={} {options}", self.uuid))?;
@@ -272,22 +249,17 @@ impl Machine {
     /// Runs a command and compares its output with the page.
     fn run(&mut self, shown: &Shown) -> Outcome {
         let command = &shown.command;
-        if command == "pumice-loop attach" {
+        if command.starts_with("pumice attach") {
             self.attach();
             return Ok(());
         }
         if command.starts_with("pumice check") {
             // "While the drive is not served".
-            self.unmount();
-            self.succeed("pumice-loop detach");
+            self.detach();
             self.stop();
         }
         let before = command.starts_with("rm -r").then(|| self.available());
-        let run = match command.starts_with("e2fsck -f /dev") {
-            // Without -p it refuses to run where there is no terminal.
-            true => self.shell(&self.here(&format!("script -qec '{command}' /dev/null"))),
-            false => self.shell(&self.here(command)),
-        };
+        let run = self.shell(&self.here(command));
         // What this machine lacks is no mistake of the page.
         let may_fail = command.starts_with("pumice doctor");
         assert!(run.code == Some(0) || (may_fail && run.code == Some(1)), "{command}: {run:?}");
@@ -338,8 +310,8 @@ impl Drop for Machine {
     fn drop(&mut self) {
         // After a failure only. The server ends last.
         in_time("umount", &["--lazy".to_string(), self.drive.file("srv/data")]);
-        if Path::new(&self.drive.file("run/pumice-drive.raw.pid")).exists() {
-            self.shell("timeout 30 pumice-loop detach");
+        if self.drive.folder().join("run-attach").exists() {
+            self.shell(&self.here("pumice detach --force /var/lib/pumice/drive"));
         }
     }
 }
@@ -349,12 +321,11 @@ fn page(name: &str) -> Outcome<String> {
 }
 
 fn usable() -> bool {
-    if let Some(why) = Disk::missing() {
-        eprintln!("skipped: {why}");
+    if !super::attach::usable() {
         return false;
     }
     let clients = ["nbdinfo", "curl", "make", "runuser"];
-    let disks = ["lsblk", "blkid", "findmnt", "fstrim", "mkfs.ext4", "e2fsck", "resize2fs", "script"];
+    let disks = ["lsblk", "blkid", "findmnt", "fstrim", "mkfs.ext4", "resize2fs"];
     needs(&clients) && needs(&disks)
 }
 
@@ -368,8 +339,7 @@ fn the_tutorial_is_true() -> Outcome {
     let mut machine = Machine::new()?;
     let mut not_run = BTreeSet::new();
     for block in blocks(&page) {
-        let is_script = block.text.starts_with("#!/bin/sh");
-        if is_script || !["sh", "console"].contains(&block.language.as_str()) {
+        if !["sh", "console"].contains(&block.language.as_str()) {
             machine.write(&block)?;
             continue;
         }
@@ -383,7 +353,6 @@ fn the_tutorial_is_true() -> Outcome {
                         machine.instead(*instead);
                     }
                 }
-                None if shown.command == LAST => {}
                 None => machine.run(&shown)?,
             }
         }
@@ -396,30 +365,26 @@ fn the_tutorial_is_true() -> Outcome {
 
 #[test]
 fn the_readme_makes_a_block_device() -> Outcome {
-    if let Some(why) = Disk::missing() {
-        eprintln!("skipped: {why}");
+    if !usable() {
         return Ok(());
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let page = page("README.md")?;
-    let block = blocks(&page).into_iter().find(|block| block.text.starts_with("touch /run/drive.raw"));
-    let commands = block.ok_or("the block with losetup")?.text;
-    let drive = Drive::create(&["--size", "64M", "--capacity", "96M"]);
-    let server = drive.serve(&[]);
-    let raw = drive.file("drive.raw");
-    let commands =
-        commands.replace("/run/drive.raw", &raw).replace("/srv/drive.nbd", &text(&server.socket()));
-    let (out, pid) = (drive.file("out"), drive.file("pid"));
-    // The daemon goes on when the commands have ended, and must not hold the pipes of this test.
-    let run = in_time("sh", &["-c", &format!("exec > {out} 2>&1\n{commands}\necho $! > {pid}")]);
-    let device = fs::read_to_string(&out)?.lines().last().unwrap_or_default().to_string();
-    let size = in_time("blockdev", &["--getsize64", &device]);
-    in_time("losetup", &["--detach", &device]);
-    in_time("sh", &["-c", &format!("kill $(cat {pid})")]);
-    wait_until("the end of the export", || fs::metadata(&raw).is_ok_and(|file| file.len() == 0));
+    let block = blocks(&page).into_iter().find(|block| block.text.starts_with("pumice attach"));
+    let machine = Machine::new()?;
+    let drive = machine.drive.file("srv/drive");
+    let commands: Vec<String> =
+        block.ok_or("the block with attach")?.commands().into_iter().map(|it| it.command).collect();
+    assert_eq!(commands, ["pumice attach /srv/drive --mkfs ext4", "mount /dev/loop0 /mnt"]);
+    let run = machine.drive.pumice(&["create", &drive, "--size", "64M", "--capacity", "96M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(device.starts_with("/dev/loop"), "{device}");
-    assert_eq!(size.stdout.trim(), (96 << 20).to_string(), "{size:?}");
-    assert!(server.stop().success());
+    let run = machine.drive.pumice(&["attach", &drive, "--mkfs", "ext4", "--by", "loop"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let (device, point) = (run.stdout.trim().to_string(), machine.drive.file("srv/data"));
+    fs::create_dir_all(&point)?;
+    succeed("mount", &[&device, &point]);
+    machine.unmount();
+    let run = machine.drive.pumice(&["detach", &device]);
+    assert_eq!(run.code, Some(0), "{run:?}");
     Ok(())
 }

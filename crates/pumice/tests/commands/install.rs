@@ -173,6 +173,7 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/share/zsh/site-functions/_pumice",
         "opt/x/share/fish/vendor_completions.d/pumice.fish",
         "opt/x/lib/systemd/system/pumice.service",
+        "opt/x/lib/systemd/system/pumice-attach@.service",
         "opt/x/lib/sysusers.d/pumice.conf",
         "opt/x/share/doc/pumice/examples/pumice.toml",
         "opt/x/share/doc/pumice/examples/prometheus/pumice.rules.yml",

@@ -23,16 +23,18 @@ fn a_line_for_each_drive_of_the_servers() {
     let (first, missing) = (text(&drive.path()), drive.file("missing"));
     let socket = |path: &str| format!("nbd+unix:///?socket={path}.nbd");
     assert_eq!(words.len(), 4, "{list:?}");
-    assert_eq!(words[0], ["PATH", "NBD", "CAPACITY", "USED", "RATIO", "STATE"]);
+    assert_eq!(words[0], ["PATH", "NBD", "DEVICE", "CAPACITY", "USED", "RATIO", "MOUNTED", "STATE"]);
     assert_eq!(
         words[1],
-        [&second, &socket(&second), "32.00", "MiB", "0.0", "%", "-", "online"].map(|word: &str| word)
+        [&second, &socket(&second), "-", "32.00", "MiB", "0.0", "%", "-", "-", "online"]
+            .map(|word: &str| word)
     );
     assert_eq!(
         words[2],
-        [&first, &socket(&first), "128.00", "MiB", "0.0", "%", "-", "online"].map(|word: &str| word)
+        [&first, &socket(&first), "-", "128.00", "MiB", "0.0", "%", "-", "-", "online"]
+            .map(|word: &str| word)
     );
-    assert_eq!(words[3], [&missing, "-", "-", "-", "-", "down"].map(|word: &str| word));
+    assert_eq!(words[3], [&missing, "-", "-", "-", "-", "-", "-", "down"].map(|word: &str| word));
     let lines: Vec<&str> = list.stdout.lines().collect();
     let state = lines[0].find("STATE");
     assert!(lines[1..3].iter().all(|line| line.rfind("online") == state), "{list:?}");

@@ -1,0 +1,165 @@
+//! Bridges as `attach`, `detach` and `list` see them.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
+use crate::error::AttachError;
+use crate::node::clear_stale;
+use crate::place::{self, Record};
+use crate::server::stop_served;
+
+/// Time for a bridge to accept a request.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// Time for a bridge to say how it is.
+const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a bridge to detach: flushing, closing, the end of the server.
+const DETACH_PATIENCE: Duration = Duration::from_secs(300);
+
+/// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything, and waits for that.
+pub struct NewBridge {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// What it has made.
+    pub record: Record,
+}
+
+/// An attachment on this machine.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// What is known of it.
+    pub record: Record,
+    /// How it is now.
+    pub status: Status,
+    folder: PathBuf,
+    is_alive: bool,
+}
+
+/// Starts a bridge by `command` and waits until the node is there.
+///
+/// # Errors
+/// The reason why there is none. Nothing is left behind.
+pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError> {
+    let folder = place::folder(path);
+    let at_folder = |source| AttachError::system(folder.display(), source);
+    place::make(&folder).map_err(at_folder)?;
+    let log =
+        File::options().create(true).append(true).open(place::bridge_log(&folder)).map_err(at_folder)?;
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
+    let mut child = child.map_err(|source| AttachError::system("cannot start the bridge", source))?;
+    let input = child.stdin.take();
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(at_folder)?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Report::Ready(record)) => Ok(NewBridge { child, input, record }),
+        failed => {
+            drop(input);
+            let status = child.wait().map_err(at_folder)?;
+            Err(AttachError::Refused(match failed {
+                Ok(Report::Failed(reason)) => reason,
+                _ => format!("the bridge ended ({status})"),
+            }))
+        }
+    }
+}
+
+impl NewBridge {
+    /// Leaves the bridge to itself.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn keep(mut self) -> Result<(), AttachError> {
+        let kept = self.input.take().map(|mut input| writeln!(input, "{KEEP}"));
+        match kept {
+            Some(Ok(())) => Ok(()),
+            _ => Err(AttachError::Refused("the bridge has ended".to_string())),
+        }
+    }
+}
+
+impl Drop for NewBridge {
+    fn drop(&mut self) {
+        if self.input.take().is_some() {
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Returns all attachments, in the order of their drives' paths.
+pub fn all() -> Vec<Attachment> {
+    let of = |(folder, record): (PathBuf, Record)| {
+        let is_alive = matches!(place::lock(&folder), Ok(None));
+        let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
+        let failed = |reason: String| Status { state: State::Failed, reason: Some(reason), size_bytes };
+        let status = if !is_alive {
+            failed("its bridge process has ended; `pumice detach` removes what is left".to_string())
+        } else {
+            match ask(&folder, &Request::Status, STATUS_PATIENCE) {
+                Ok(Answer::Status(status)) => status,
+                Ok(_) => failed("its bridge process gives a wrong answer".to_string()),
+                Err(error) => failed(format!("its bridge process does not answer: {error}")),
+            }
+        };
+        Attachment { record, status, folder, is_alive }
+    };
+    place::all().into_iter().map(of).collect()
+}
+
+/// Returns the attachment with this node or drive.
+pub fn find(path: &Path) -> Option<Attachment> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let identity = |path: &Path| {
+        let found = fs::metadata(path).ok()?;
+        Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
+    };
+    let wanted = identity(path);
+    let is_it = |other: &Path| *other == *absolute || (wanted.is_some() && identity(other) == wanted);
+    all().into_iter().find(|it| it.record.node.as_deref().is_some_and(is_it) || is_it(&it.record.path))
+}
+
+impl Attachment {
+    /// Detaches the drive. The caller has checked that nothing is mounted. With `force`, what cannot be flushed is lost.
+    ///
+    /// # Errors
+    /// If it is in use, or cannot be flushed.
+    pub fn detach(&self, force: bool) -> Result<(), AttachError> {
+        if !self.is_alive {
+            return self.clear();
+        }
+        match ask(&self.folder, &Request::Detach { force }, DETACH_PATIENCE) {
+            Ok(Answer::Detached) => Ok(()),
+            Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
+            Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
+            Err(source) => Err(AttachError::system("the bridge does not answer", source)),
+        }
+    }
+
+    /// Removes what a killed bridge has left.
+    fn clear(&self) -> Result<(), AttachError> {
+        let at_folder = |source| AttachError::system(self.folder.display(), source);
+        let Some(_lock) = place::lock(&self.folder).map_err(at_folder)? else {
+            return Err(AttachError::Refused("it is being attached again".to_string()));
+        };
+        clear_stale(&self.record, &self.folder)?;
+        if let Some(pid) = self.record.server_pid {
+            stop_served(&self.record.path, pid);
+        }
+        place::remove(&self.folder);
+        Ok(())
+    }
+}
+
+fn ask(folder: &Path, request: &Request, patience: Duration) -> std::io::Result<Answer> {
+    let mut stream = socket_file::connect(&place::control_socket(folder), CONNECTING)?;
+    stream.set_read_timeout(Some(patience))?;
+    writeln!(stream, "{}", serde_json::to_string(request)?)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}

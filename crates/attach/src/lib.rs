@@ -1,0 +1,32 @@
+//! Block device nodes for drives. A process of its own, the *bridge*, stands between the kernel and the drive's server:
+//!
+//! ```text
+//! filesystem -- /dev/loopN -- node (FUSE) -- relay -- NBD, Unix socket -- pumice serve -- backing
+//!                             |----------- bridge -----------|
+//! ```
+//!
+//! * [`relay`] survives the death of the server: it holds requests, and makes again what was acknowledged and lost.
+//! * [`node`] makes the device.
+//! * [`bridge`] is the process: it finds or starts the server, makes the node, answers `status` and `detach`.
+//! * [`client`] starts bridges, lists them and talks to them.
+//! * [`place`] is the run-time directory with what is known of each attachment.
+//!
+//! The bridge is a client as any other: it knows nothing of drives.
+
+#![deny(unsafe_code)]
+
+pub mod bridge;
+pub mod client;
+mod error;
+mod kernel;
+mod link;
+pub mod node;
+mod operation;
+pub mod place;
+pub mod relay;
+mod server;
+mod users;
+
+pub use error::AttachError;
+pub use operation::{Done, Operation, Outcome};
+pub use users::openers;

@@ -1,0 +1,116 @@
+//! A connection to the drive's server, in transmission: requests are sent, and simple replies read.
+
+use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use nbd::protocol as wire;
+use nbd::request::RequestHeader;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::operation::{Operation, Outcome};
+
+/// Bytes read at once; longer data is read in place.
+const RECEIVE_BYTES: usize = 64 << 10;
+
+/// The sending half.
+pub(crate) struct Link {
+    stream: UnixStream,
+    /// Held while a request is written.
+    writing: Mutex<()>,
+}
+
+impl Link {
+    pub(crate) fn new(stream: UnixStream) -> Link {
+        Link { stream, writing: Mutex::new(()) }
+    }
+
+    /// Returns the receiving half.
+    pub(crate) fn replies(&self) -> io::Result<Replies> {
+        Ok(Replies(BufReader::with_capacity(RECEIVE_BYTES, self.stream.try_clone()?)))
+    }
+
+    /// Sends a request. A request that was sent only in part ends the connection.
+    pub(crate) fn send(&self, cookie: u64, operation: &Operation) -> io::Result<()> {
+        let header = operation.header();
+        let (command, flags, offset, length) = (header.command, header.flags, header.offset, header.length);
+        let sent = self.write(&RequestHeader { flags, command, cookie, offset, length }, operation.data());
+        if sent.is_err() {
+            self.shut();
+        }
+        sent
+    }
+
+    fn write(&self, header: &RequestHeader, data: &[u8]) -> io::Result<()> {
+        let header = header.encode();
+        let _writing = self.writing.lock();
+        let mut pieces = [IoSlice::new(&header), IoSlice::new(data)];
+        let mut left = &mut pieces[..];
+        while left.iter().any(|piece| !piece.is_empty()) {
+            match (&self.stream).write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => IoSlice::advance_slices(&mut left, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the server that no more requests come. It answers nothing.
+    pub(crate) fn disconnect(&self) {
+        let header = RequestHeader { flags: 0, command: wire::CMD_DISC, cookie: 0, offset: 0, length: 0 };
+        // A server that is gone need not know.
+        let _ = self.write(&header, &[]);
+    }
+
+    /// Ends the connection. Threads that send or receive get an error.
+    pub(crate) fn shut(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// The receiving half.
+pub(crate) struct Replies(BufReader<UnixStream>);
+
+impl Replies {
+    /// Waits for a reply. `length` returns the length of the data that the request with a cookie is to read; `None` if there
+    /// is no such request.
+    pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<(u64, Outcome)> {
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        let mut header = [0; 16];
+        self.0.read_exact(&mut header)?;
+        let (words, _) = header.as_chunks::<4>();
+        let word = |at: usize| u32::from_be_bytes(words[at]);
+        if word(0) != wire::SIMPLE_REPLY_MAGIC {
+            return Err(invalid("the server sends something else than a reply"));
+        }
+        let (code, cookie) = (word(1), u64::from(word(2)) << 32 | u64::from(word(3)));
+        let length = length(cookie).ok_or_else(|| invalid("the server answers what was not asked"))?;
+        if code != 0 {
+            // Codes of the protocol are those of Linux.
+            let code = i32::try_from(code).map_err(|_| invalid("the server reports an unknown error"))?;
+            return Ok((cookie, Err(Errno::from_raw_os_error(code))));
+        }
+        let mut data = vec![0; length as usize];
+        self.0.read_exact(&mut data)?;
+        Ok((cookie, Ok(data)))
+    }
+}
+
+/// Sends one request on a connection with nothing in flight, and waits for its reply.
+pub(crate) fn call(
+    link: &Link,
+    replies: &mut Replies,
+    cookie: u64,
+    operation: &Operation,
+) -> io::Result<Outcome> {
+    let length = match operation {
+        Operation::Read { length, .. } => *length,
+        _ => 0,
+    };
+    link.send(cookie, operation)?;
+    let (_, outcome) = replies.next(|answered| (answered == cookie).then_some(length))?;
+    Ok(outcome)
+}

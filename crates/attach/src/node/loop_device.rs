@@ -1,0 +1,222 @@
+//! A loop device on a FUSE file of the bridge. Works wherever there are /dev/fuse and loop devices, in containers too.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::file::{FILE_NAME, OneFile};
+use super::{Node, Shape, device};
+use crate::error::AttachError;
+use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
+use crate::relay::Relay;
+
+/// Name of the mount point in the folder of an attachment.
+const MOUNT: &str = "file";
+/// Threads that receive requests. They wait for no reply.
+const THREADS: usize = 2;
+/// Attempts to get a free loop device before another process does.
+const TRIES: usize = 16;
+/// Interval of checks whether a device is free.
+const POLL: Duration = Duration::from_millis(20);
+
+/// See the [module](self).
+pub(super) struct LoopNode {
+    path: PathBuf,
+    size_bytes: Arc<AtomicU64>,
+    file: Mounted,
+}
+
+impl LoopNode {
+    pub(super) fn make(relay: &Arc<Relay>, shape: &Shape, folder: &Path) -> Result<LoopNode, AttachError> {
+        for (path, what) in [("/dev/fuse", "FUSE"), ("/dev/loop-control", "loop devices")] {
+            if let Err(error) = File::options().read(true).write(true).open(path) {
+                return Err(AttachError::Missing(format!("no {what} here: {path}: {error}")));
+            }
+        }
+        let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
+        let (relay, read_only) = (relay.clone(), shape.read_only);
+        let one_file = OneFile { relay, size_bytes: size_bytes.clone(), read_only };
+        let file = Mounted::new(one_file, &folder.join(MOUNT))
+            .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
+        let path = connect(&file.path(), shape)?;
+        Ok(LoopNode { path, size_bytes, file })
+    }
+}
+
+/// Gives a free loop device the file. Returns its path.
+fn connect(file: &Path, shape: &Shape) -> Result<PathBuf, AttachError> {
+    let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR } | OFlags::CLOEXEC;
+    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
+    let file = open(file).map_err(|error| AttachError::system("cannot open the FUSE file", error.into()))?;
+    let control = File::options().read(true).write(true).open("/dev/loop-control");
+    let control = control.map_err(|source| AttachError::system("/dev/loop-control", source))?;
+    let config = configuration(&file, shape);
+    for _ in 0..TRIES {
+        let number = kernel::loop_get_free(&control)
+            .map_err(|error| AttachError::Missing(format!("no free loop device: {error}")))?;
+        let path = device(&format!("loop{number}"));
+        let configured = open(&path)
+            .map_err(|error| (true, error))
+            .and_then(|device| kernel::loop_configure(&device, config).map_err(|error| (false, error)));
+        match configured {
+            Ok(()) => return Ok(path),
+            // Another process was faster.
+            Err((_, Errno::BUSY)) => {}
+            Err((true, Errno::NOENT | Errno::NXIO)) => {
+                let advice = format!("mknod {} b 7 {number}", path.display());
+                return Err(AttachError::Missing(format!(
+                    "no free loop device: no {} (`{advice}`)",
+                    path.display()
+                )));
+            }
+            Err((true, error)) => return Err(AttachError::system(path.display(), error.into())),
+            Err((false, Errno::INVAL | Errno::NOTTY)) => {
+                return Err(AttachError::Missing(
+                    "the kernel's loop devices have no LOOP_CONFIGURE: Linux 5.8 or newer is needed"
+                        .to_string(),
+                ));
+            }
+            Err((false, error)) => return Err(AttachError::system("LOOP_CONFIGURE", error.into())),
+        }
+    }
+    Err(AttachError::Missing("no free loop device: others take each first".to_string()))
+}
+
+/// Encodes a `struct loop_config` of `linux/loop.h`.
+fn configuration(file: &OwnedFd, shape: &Shape) -> [u8; LOOP_CONFIG_BYTES] {
+    const INFO: usize = 8;
+    const FLAGS: usize = INFO + 52;
+    const NAME: usize = INFO + 56;
+    let mut config = [0; LOOP_CONFIG_BYTES];
+    let mut put = |at: usize, number: u32| config[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+    put(0, file.as_raw_fd() as u32);
+    put(4, shape.sector_bytes);
+    put(FLAGS, LOOP_DIRECT_IO | if shape.read_only { LOOP_READ_ONLY } else { 0 });
+    config[NAME..NAME + 6].copy_from_slice(b"pumice");
+    config
+}
+
+/// Returns whether a loop device has a file in a folder.
+fn has_file_in(name: &str, folder: &Path) -> bool {
+    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+    fs::read_to_string(file).is_ok_and(|file| Path::new(file.trim_end()).starts_with(folder))
+}
+
+impl Node for LoopNode {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
+        let device =
+            File::open(&self.path).map_err(|source| AttachError::system(self.path.display(), source))?;
+        // The driver uses the size that the file system knows, so it has to ask the bridge first.
+        let known =
+            fs::metadata(self.file.path()).map_err(|source| AttachError::system("FUSE file", source))?;
+        debug_assert_eq!(known.len(), size_bytes);
+        kernel::loop_set_capacity(&device)
+            .map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
+    }
+
+    fn remove(&mut self, patience: Duration) -> Result<(), AttachError> {
+        clear(&self.path, &self.file.folder, patience)?;
+        self.file
+            .unmount(patience)
+            .map_err(|source| AttachError::system("cannot unmount the FUSE file", source))
+    }
+}
+
+/// Takes the file from a loop device, and waits until it is gone: the kernel does so when the last process closes it.
+fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if !has_file_in(name, folder) {
+        return Ok(());
+    }
+    let failed = |error: Errno| AttachError::system(path.display(), error.into());
+    // A claim: a file system cannot be mounted from now on.
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let device = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    kernel::loop_clear(&device).map_err(failed)?;
+    drop(device);
+    let since = Instant::now();
+    while has_file_in(name, folder) {
+        if since.elapsed() >= patience {
+            return Err(AttachError::Refused(format!("{}: another process has it open", path.display())));
+        }
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Removes what a killed bridge left in the folder of an attachment.
+pub(super) fn clear_stale(node: Option<&Path>, folder: &Path) -> Result<(), AttachError> {
+    let mount = folder.join(MOUNT);
+    if let Some(node) = node {
+        clear(node, &mount, Duration::from_secs(1))?;
+    }
+    // It may not be mounted.
+    let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH);
+    let _ = fs::remove_dir(&mount);
+    Ok(())
+}
+
+/// The mounted file system. Dropping it unmounts it.
+struct Mounted {
+    folder: PathBuf,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Mounted {
+    fn new(one_file: OneFile, folder: &Path) -> io::Result<Mounted> {
+        fs::create_dir_all(folder)?;
+        let mut config = Config::default();
+        config.mount_options =
+            vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
+        config.n_threads = Some(THREADS);
+        let session = Session::new(one_file, folder, &config)?;
+        let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
+        Ok(Mounted { folder: folder.to_path_buf(), thread: Some(thread) })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(FILE_NAME)
+    }
+
+    fn unmount(&mut self, patience: Duration) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let since = Instant::now();
+        loop {
+            match rustix::mount::unmount(&self.folder, UnmountFlags::empty()) {
+                Ok(()) => break,
+                Err(Errno::BUSY) if since.elapsed() < patience => sleep(POLL),
+                Err(_) => {
+                    // Whatever holds it, nothing new can.
+                    let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH);
+                    return Ok(());
+                }
+            }
+        }
+        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE thread panicked")));
+        // Nothing else in it; another attachment makes its own.
+        let _ = fs::remove_dir(&self.folder);
+        ended
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // An error cannot be reported here.
+        let _ = self.unmount(Duration::from_secs(1));
+    }
+}

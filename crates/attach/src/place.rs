@@ -1,0 +1,147 @@
+//! Run-time directory of attachments: a folder for each, with its record, the sockets and the logs.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Shape, Way};
+
+/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
+/// user.
+const SUFFIX: &str = "-attach";
+const RECORD: &str = "attachment.json";
+const LOCK: &str = "lock";
+/// Most attachments that are listed.
+const ATTACHMENTS_MAX: usize = 4096;
+
+/// What is known of an attachment without its bridge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Backing of the drive, absolute.
+    #[serde(with = "status::as_text")]
+    pub path: PathBuf,
+    /// Process id of the bridge.
+    pub bridge_pid: u32,
+    /// The server that the bridge has started, if it has.
+    pub server_pid: Option<u32>,
+    /// The node; `None` while it is being made.
+    pub node: Option<PathBuf>,
+    /// How the node is made.
+    pub way: Option<Way>,
+    /// What the node shows.
+    pub shape: Option<Shape>,
+    /// Ways that were tried before, and why they do not work.
+    pub passed_over: Vec<(Way, String)>,
+}
+
+/// Returns the directory of all attachments.
+pub fn directory() -> PathBuf {
+    let mut dir = service::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
+    dir.push(SUFFIX);
+    PathBuf::from(dir)
+}
+
+/// Folder of the attachment of a drive.
+pub fn folder(path: &Path) -> PathBuf {
+    // FNV-1a: distinguishes drives of the same name.
+    let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain: String =
+        name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(32).collect();
+    directory().join(format!("{plain}-{:08x}", hash as u32 ^ (hash >> 32) as u32))
+}
+
+/// Creates the folder of an attachment, for root only.
+///
+/// # Errors
+/// If that fails, or the directory belongs to another user.
+pub fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for dir in folder.ancestors().take(2) {
+        let found = fs::symlink_metadata(dir)?;
+        if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+            let what = format!("{}: belongs to another user, or is writable by others", dir.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+    }
+    Ok(())
+}
+
+/// Lock of a bridge on its folder; released when it ends, however it does.
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Locks a folder. `None` if a bridge has it.
+///
+/// # Errors
+/// If the file of the lock cannot be opened.
+pub fn lock(folder: &Path) -> io::Result<Option<FolderLock>> {
+    let file = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(FolderLock { _file: file })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Socket on which the bridge listens.
+pub(crate) fn control_socket(folder: &Path) -> PathBuf {
+    folder.join("control.sock")
+}
+
+/// Socket of a server that the bridge starts.
+pub(crate) fn nbd_socket(folder: &Path) -> PathBuf {
+    folder.join("nbd.sock")
+}
+
+/// Log of such a server.
+pub(crate) fn server_log(folder: &Path) -> PathBuf {
+    folder.join("server.log")
+}
+
+/// Log of the bridge.
+pub(crate) fn bridge_log(folder: &Path) -> PathBuf {
+    folder.join("bridge.log")
+}
+
+impl Record {
+    /// Reads the record in a folder.
+    pub fn read(folder: &Path) -> Option<Record> {
+        serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
+    }
+
+    /// Replaces the record in a folder.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join("attachment.new");
+        fs::write(&new, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(new, folder.join(RECORD))
+    }
+}
+
+/// Returns the folders of all attachments with their records, in the order of their drives' paths.
+pub fn all() -> Vec<(PathBuf, Record)> {
+    let entries = fs::read_dir(directory()).into_iter().flatten().flatten().take(ATTACHMENTS_MAX);
+    let mut found: Vec<_> =
+        entries.filter_map(|entry| Some((entry.path(), Record::read(&entry.path())?))).collect();
+    found.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
+    found
+}
+
+/// Removes the folder of an attachment that has ended. Its lock is held.
+pub(crate) fn remove(folder: &Path) {
+    // The lock last: who has it now, has a folder that nobody finds.
+    for file in [RECORD, "attachment.new", "control.sock", "nbd.sock", "server.log", "bridge.log", LOCK] {
+        let _ = fs::remove_file(folder.join(file));
+    }
+    let _ = fs::remove_dir(folder);
+    // Fails while there are others.
+    let _ = fs::remove_dir(directory());
+}

@@ -1,0 +1,277 @@
+//! The relay between the kernel and the drive's server. It hides that a server is killed, restarted or upgraded.
+//!
+//! ```text
+//! node (FUSE, nbd, ublk) -- submit --> relay -- NBD, some connections --> server
+//!                           <- done --   |
+//!                                        journal: acknowledged, not flushed
+//! ```
+//!
+//! When a connection ends, all are ended, and requests are held. Once a server answers again,
+//!
+//! 1. the journal is made again, in order, and flushed;
+//! 2. changes that were in flight are sent again, in the order of their arrival, and answered;
+//! 3. all other requests are passed on.
+//!
+//! So the node shows no error, and loses no acknowledged write. Changes of overlapping ranges are never in flight together:
+//! the server could apply them in one order and acknowledge them in the other.
+
+mod journal;
+mod recovery;
+mod state;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use crate::link::{Link, Replies};
+use crate::operation::{Done, Operation, Outcome};
+use state::{Phase, Send, State};
+
+/// Interval between own flushes that fail.
+const FLUSH_AGAIN: Duration = Duration::from_secs(1);
+
+/// Limits of a relay.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Memory for acknowledged changes that are not flushed, in bytes.
+    pub journal_bytes_max: usize,
+    /// Longest time to hold requests while there is no server. Afterwards all fail.
+    pub patience: Duration,
+}
+
+/// Connections to a server.
+pub struct Connected {
+    /// Streams after the negotiation, with simple replies.
+    pub streams: Vec<UnixStream>,
+    /// The server is the one of the last connections: it may still be working on what came over those.
+    pub is_same_server: bool,
+}
+
+/// Finds the server of a drive.
+pub trait Server: std::marker::Send + 'static {
+    /// Connects to the server, starting it if that is the relay's task.
+    ///
+    /// # Errors
+    /// The reason, in one line. It is tried again.
+    fn connect(&mut self) -> Result<Connected, String>;
+}
+
+/// What a relay is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayState {
+    /// Requests are passed on.
+    Connected,
+    /// Requests are held until there is a server again; with the reason why there is none, if known.
+    Waiting {
+        /// Since then.
+        since: Instant,
+        /// The last failure.
+        reason: Option<String>,
+    },
+    /// All requests fail; with the reason.
+    Failed(String),
+}
+
+/// See the [module](self).
+pub struct Relay {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    settings: Settings,
+    state: Mutex<State>,
+    /// Notified when the relay's own threads have something to do, and when the phase changes.
+    changed: Condvar,
+}
+
+impl Relay {
+    /// Starts a relay on the connections of a server. `server` finds it again later.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn start(connected: Connected, server: impl Server, settings: Settings) -> io::Result<Relay> {
+        let state = Mutex::new(State::new(settings.journal_bytes_max));
+        let shared = Arc::new(Shared { settings, state, changed: Condvar::new() });
+        let links = recovery::links(&connected.streams)?;
+        shared.install(links)?;
+        let (pump, keeper) = (shared.clone(), shared.clone());
+        let spawn = |name: &str, run: Box<dyn FnOnce() + std::marker::Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run)
+        };
+        let mut server = server;
+        let threads = vec![
+            spawn("relay-pump", Box::new(move || pump.pump()))?,
+            spawn("relay-keeper", Box::new(move || recovery::keep(&keeper, &mut server)))?,
+        ];
+        Ok(Relay { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Passes a request on. `done` is called once, possibly before this returns.
+    pub fn submit(&self, operation: Operation, done: Done) {
+        self.shared.submit(operation, Some(done));
+    }
+
+    /// Passes a request on and waits for its result.
+    ///
+    /// # Errors
+    /// That of the server; `TIMEDOUT` if there is none in time.
+    pub fn call(&self, operation: Operation, patience: Duration) -> Outcome {
+        let (sender, result) = std::sync::mpsc::sync_channel(1);
+        // Fails if nobody waits any more.
+        self.submit(operation, Box::new(move |outcome| _ = sender.send(outcome)));
+        result.recv_timeout(patience).unwrap_or(Err(Errno::TIMEDOUT))
+    }
+
+    /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any more.
+    pub fn close(&self) {
+        let links = self.shared.fail(Phase::Ended);
+        for link in links.iter() {
+            link.disconnect();
+            link.shut();
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A panic was reported by the thread.
+            let _ = thread.join();
+        }
+    }
+
+    /// What the relay is doing now.
+    pub fn state(&self) -> RelayState {
+        self.shared.state.lock().phase.shown()
+    }
+
+    /// Memory of acknowledged changes that are not flushed, in bytes.
+    pub fn journal_bytes(&self) -> usize {
+        self.shared.state.lock().journal.bytes()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn submit(&self, operation: Operation, done: Option<Done>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Failed(_) | Phase::Ended) {
+            drop(state);
+            if let Some(done) = done {
+                done(Err(Errno::IO));
+            }
+            return;
+        }
+        let send = state.admit(operation, done);
+        drop(state);
+        if let Some(send) = send {
+            self.send(&send);
+        }
+    }
+
+    fn send(&self, send: &Send) {
+        // If that fails, its reader sees the end of the connection, and the request is sent again over the next one.
+        let _ = send.link().send(send.cookie, &send.operation);
+    }
+
+    /// Uses connections from now on, and sends what is in flight over them.
+    fn install(self: &Arc<Self>, links: Arc<[Link]>) -> io::Result<()> {
+        let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
+        let (epoch, again) = {
+            let mut state = self.state.lock();
+            if matches!(state.phase, Phase::Ended | Phase::Failed(_)) {
+                return Ok(());
+            }
+            state.connect(links)
+        };
+        for replies in replies {
+            let shared = self.clone();
+            let read = move || shared.read(epoch, replies);
+            std::thread::Builder::new().name("relay-reader".into()).spawn(read)?;
+        }
+        for send in again {
+            self.send(&send);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Reads the replies of a connection until it ends.
+    fn read(&self, epoch: u64, mut replies: Replies) {
+        loop {
+            let length = |cookie| self.state.lock().length(cookie);
+            let Ok((cookie, outcome)) = replies.next(length) else { break };
+            // The server is closing. The request is sent again to the next one.
+            if outcome == Err(Errno::SHUTDOWN) {
+                break;
+            }
+            let mut state = self.state.lock();
+            if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+                return;
+            }
+            let done = state.finish(cookie, &outcome);
+            if state.has_work() {
+                self.changed.notify_all();
+            }
+            drop(state);
+            if let Some(done) = done {
+                done(outcome);
+            }
+        }
+        self.lose(epoch);
+    }
+
+    /// Ends all connections because one of them has ended.
+    fn lose(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+            return;
+        }
+        tracing::warn!(
+            in_flight = state.in_flight(),
+            journal_bytes = state.journal.bytes(),
+            "the server is gone"
+        );
+        state.phase = Phase::Waiting { since: Instant::now(), reason: None };
+        for link in state.links.iter() {
+            link.shut();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Sends requests that were held, and flushes for the journal's sake.
+    fn pump(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if matches!(state.phase, Phase::Ended) {
+                return;
+            }
+            if let Some(send) = state.release() {
+                parking_lot::MutexGuard::unlocked(&mut state, || self.send(&send));
+            } else if state.flush_failed {
+                self.changed.wait_for(&mut state, FLUSH_AGAIN);
+            } else {
+                self.changed.wait(&mut state);
+            }
+        }
+    }
+
+    /// Fails all requests, and those to come. Returns the connections.
+    fn fail(&self, phase: Phase) -> Arc<[Link]> {
+        let mut state = self.state.lock();
+        state.phase = phase;
+        let (links, failed) = (state.links.clone(), state.take_all());
+        self.changed.notify_all();
+        drop(state);
+        for done in failed {
+            done(Err(Errno::IO));
+        }
+        links
+    }
+}

@@ -1,0 +1,203 @@
+//! State of a relay, under its lock: what is in flight, what is held, and why.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::journal::{Journal, Number};
+use super::{FLUSH_AGAIN, RelayState};
+use crate::link::Link;
+use crate::operation::{Done, Operation, Outcome};
+
+pub(super) enum Phase {
+    Connected,
+    Waiting { since: Instant, reason: Option<String> },
+    Failed(String),
+    Ended,
+}
+
+impl Phase {
+    pub(super) fn shown(&self) -> RelayState {
+        match self {
+            Phase::Connected => RelayState::Connected,
+            Phase::Waiting { since, reason } => RelayState::Waiting { since: *since, reason: reason.clone() },
+            Phase::Failed(reason) => RelayState::Failed(reason.clone()),
+            Phase::Ended => RelayState::Failed("detached".to_string()),
+        }
+    }
+}
+
+/// A request that is not answered yet.
+pub(super) struct Pending {
+    pub(super) operation: Arc<Operation>,
+    /// `None`: a flush of the relay itself.
+    done: Option<Done>,
+    /// Of a flush: it makes changes with lower numbers durable.
+    covers: Number,
+}
+
+/// A request to be sent, once the lock is released.
+pub(super) struct Send {
+    link_index: usize,
+    links: Arc<[Link]>,
+    pub(super) cookie: u64,
+    pub(super) operation: Arc<Operation>,
+}
+
+impl Send {
+    pub(super) fn link(&self) -> &Link {
+        &self.links[self.link_index]
+    }
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Number of the present connections. Replies over earlier ones are ignored.
+    pub(super) epoch: u64,
+    pub(super) links: Arc<[Link]>,
+    pub(super) journal: Journal,
+    /// The last own flush has failed.
+    pub(super) flush_failed: bool,
+    flushing: bool,
+    flushed_at: Option<Instant>,
+    /// In flight, by cookie: in the order of arrival.
+    flight: BTreeMap<u64, Pending>,
+    /// Not sent yet, in the order of arrival.
+    held: VecDeque<(u64, Pending)>,
+    next_cookie: u64,
+}
+
+impl State {
+    pub(super) fn new(journal_bytes_max: usize) -> State {
+        State {
+            phase: Phase::Waiting { since: Instant::now(), reason: None },
+            epoch: 0,
+            links: Arc::new([]),
+            journal: Journal::new(journal_bytes_max),
+            flush_failed: false,
+            flushing: false,
+            flushed_at: None,
+            flight: BTreeMap::new(),
+            held: VecDeque::new(),
+            next_cookie: 1,
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// Length of the data that a request in flight reads.
+    pub(super) fn length(&self, cookie: u64) -> Option<u32> {
+        self.flight.get(&cookie).map(|pending| match *pending.operation {
+            Operation::Read { length, .. } => length,
+            _ => 0,
+        })
+    }
+
+    /// Takes a new request. Returns it if it can be sent at once.
+    pub(super) fn admit(&mut self, operation: Operation, done: Option<Done>) -> Option<Send> {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        let pending = Pending { operation: Arc::new(operation), done, covers: 0 };
+        if self.may_go(&pending.operation, self.held.len()) {
+            return Some(self.start(cookie, pending));
+        }
+        self.held.push_back((cookie, pending));
+        None
+    }
+
+    /// Returns whether a request behind the first `before` held ones can be sent.
+    fn may_go(&self, operation: &Operation, before: usize) -> bool {
+        if !matches!(self.phase, Phase::Connected) {
+            return false;
+        }
+        let Some(range) = operation.changes() else { return true };
+        let is_full = match self.flush_failed {
+            true => self.journal.is_overfull(),
+            false => self.journal.is_full(),
+        };
+        let held = self.held.iter().take(before).map(|(_, pending)| pending);
+        !is_full && !self.flight.values().chain(held).any(|other| overlaps(&other.operation, range))
+    }
+
+    fn start(&mut self, cookie: u64, mut pending: Pending) -> Send {
+        if *pending.operation == Operation::Flush {
+            pending.covers = self.journal.next();
+        }
+        let send = self.sending(cookie, &pending);
+        self.flight.insert(cookie, pending);
+        send
+    }
+
+    fn sending(&self, cookie: u64, pending: &Pending) -> Send {
+        let link_index = (cookie % self.links.len() as u64) as usize;
+        Send { link_index, links: self.links.clone(), cookie, operation: pending.operation.clone() }
+    }
+
+    /// Returns whether the pump may have something to do.
+    pub(super) fn has_work(&self) -> bool {
+        !self.held.is_empty() || (self.journal.is_half_full() && !self.flushing)
+    }
+
+    /// Returns the next request to send: one that was held, or an own flush.
+    pub(super) fn release(&mut self) -> Option<Send> {
+        if !matches!(self.phase, Phase::Connected) {
+            return None;
+        }
+        let is_due = !self.flush_failed || self.flushed_at.is_none_or(|at| at.elapsed() >= FLUSH_AGAIN);
+        if self.journal.is_half_full() && !self.flushing && is_due {
+            self.flushing = true;
+            self.flushed_at = Some(Instant::now());
+            return self.admit(Operation::Flush, None);
+        }
+        let at = (0..self.held.len()).find(|at| self.may_go(&self.held[*at].1.operation, *at))?;
+        let (cookie, pending) = self.held.remove(at)?;
+        Some(self.start(cookie, pending))
+    }
+
+    /// Takes a reply to a request in flight. Returns whom to give it to.
+    pub(super) fn finish(&mut self, cookie: u64, outcome: &Outcome) -> Option<Done> {
+        let Pending { operation, done, covers } = self.flight.remove(&cookie)?;
+        if outcome.is_ok() {
+            if operation.changes().is_some() {
+                self.journal.add(operation);
+            } else if *operation == Operation::Flush {
+                self.journal.forget(covers);
+                self.flush_failed = false;
+            }
+        } else if done.is_none() {
+            self.flush_failed = true;
+        }
+        if done.is_none() {
+            self.flushing = false;
+        }
+        done
+    }
+
+    /// Changes in flight, in the order of their arrival.
+    pub(super) fn changes_in_flight(&self) -> Vec<(u64, Arc<Operation>)> {
+        let changes = self.flight.iter().filter(|(_, pending)| pending.operation.changes().is_some());
+        changes.map(|(cookie, pending)| (*cookie, pending.operation.clone())).collect()
+    }
+
+    /// Uses new connections. Returns their number, and the requests in flight, to be sent again.
+    pub(super) fn connect(&mut self, links: Arc<[Link]>) -> (u64, Vec<Send>) {
+        self.links = links;
+        self.epoch += 1;
+        self.phase = Phase::Connected;
+        let again = self.flight.iter().map(|(cookie, pending)| self.sending(*cookie, pending)).collect();
+        (self.epoch, again)
+    }
+
+    /// Removes all requests. Returns whom to tell.
+    pub(super) fn take_all(&mut self) -> Vec<Done> {
+        let flight = std::mem::take(&mut self.flight).into_values();
+        let held = std::mem::take(&mut self.held).into_iter().map(|(_, pending)| pending);
+        flight.chain(held).filter_map(|pending| pending.done).collect()
+    }
+}
+
+fn overlaps(operation: &Operation, (start, end): (u64, u64)) -> bool {
+    operation.changes().is_some_and(|(other_start, other_end)| other_start < end && start < other_end)
+}

@@ -1,0 +1,249 @@
+//! The server of a drive: found by its admin socket, started if there is none.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nbd::client::{ExportUri, Replies, negotiate};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use status::{DriveState, StatusReport};
+
+use crate::node::Shape;
+use crate::place;
+use crate::relay::{Connected, Server};
+
+/// Connections to a server: one for each core, up to this number.
+const CONNECTIONS_MAX: usize = 4;
+/// Time limit of connecting and negotiating.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between starts of a server that ends.
+const START_AGAIN: Duration = Duration::from_secs(1);
+/// Interval of checks whether a server is ready, or has ended.
+const POLL: Duration = Duration::from_millis(50);
+/// Time for a server to close its drive.
+const CLOSING: Duration = Duration::from_secs(120);
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The program.
+    pub program: PathBuf,
+    /// More arguments of `serve`.
+    pub arguments: Vec<OsString>,
+}
+
+/// A server that the bridge has started, shared with whoever ends it.
+#[derive(Clone, Default)]
+pub(crate) struct Started(Arc<Mutex<Process>>);
+
+#[derive(Default)]
+struct Process {
+    child: Option<Child>,
+    /// Started by an earlier bridge.
+    adopted: Option<u32>,
+}
+
+impl Started {
+    pub(crate) fn adopt(&self, pid: Option<u32>) {
+        self.0.lock().adopted = pid;
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        let process = self.0.lock();
+        process.child.as_ref().map(Child::id).or(process.adopted)
+    }
+
+    /// Stops the server and waits until it has closed its drive.
+    pub(crate) fn stop(&self, path: &Path) {
+        let mut process = self.0.lock();
+        if let Some(mut child) = process.child.take() {
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            let since = Instant::now();
+            while matches!(child.try_wait(), Ok(None)) {
+                if since.elapsed() >= CLOSING {
+                    tracing::error!("the server does not end");
+                    return;
+                }
+                sleep(POLL);
+            }
+        } else if let Some(pid) = process.adopted.take() {
+            stop_served(path, pid);
+        }
+    }
+}
+
+/// Stops the server with this process id, if it has the drive.
+pub(crate) fn stop_served(path: &Path, pid: u32) {
+    let has_it = || find(path).and_then(|report| report.server).is_some_and(|server| server.pid == pid);
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| has_it()) else { return };
+    let _ = kill_process(process, Signal::TERM);
+    let since = Instant::now();
+    while has_it() && since.elapsed() < CLOSING {
+        sleep(POLL);
+    }
+}
+
+/// The drive as its server reports it.
+pub(crate) fn find(path: &Path) -> Option<StatusReport> {
+    service::find_served(Some(path)).into_iter().next()
+}
+
+/// Finds the server again whenever it is gone.
+pub(crate) struct DriveServer {
+    path: PathBuf,
+    folder: PathBuf,
+    start: Start,
+    pub(crate) started: Started,
+    /// The bridge starts the server.
+    owns: bool,
+    started_at: Option<Instant>,
+    /// Process id of the server of the last connections.
+    pid: Option<u32>,
+    /// The drive of the first connections.
+    drive: Option<(String, Shape)>,
+}
+
+impl DriveServer {
+    pub(crate) fn new(path: &Path, folder: &Path, start: Start, started: Started) -> DriveServer {
+        let owns = started.pid().is_some();
+        let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
+        DriveServer { path, folder, start, started, owns, started_at: None, pid: None, drive: None }
+    }
+
+    /// What the node shows. Known after the first connection.
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        self.drive.as_ref().map(|(_, shape)| shape.clone())
+    }
+
+    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. `given_up` ends the waiting.
+    pub(crate) fn first(&mut self, wait: Duration, given_up: impl Fn() -> bool) -> Result<Connected, String> {
+        let since = Instant::now();
+        loop {
+            let failed = match self.connect() {
+                Ok(connected) => return Ok(connected),
+                Err(reason) => reason,
+            };
+            if given_up() {
+                return Err("given up".to_string());
+            }
+            if find(&self.path).is_some() {
+                return Err(failed);
+            }
+            if !self.owns && since.elapsed() >= wait {
+                self.owns = true;
+            }
+            if self.owns
+                && let Some(child) = &mut self.started.0.lock().child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                return Err(self.last_words().unwrap_or_else(|| format!("its server ended ({status})")));
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// The last line of the server's log.
+    fn last_words(&self) -> Option<String> {
+        let log = fs::read_to_string(place::server_log(&self.folder)).ok()?;
+        let line = log.lines().rfind(|line| !line.is_empty())?;
+        Some(line.trim_start_matches("pumice: ").to_string())
+    }
+
+    /// Starts a server if the last one has ended.
+    fn start(&mut self) -> Result<(), String> {
+        let mut process = self.started.0.lock();
+        if let Some(child) = &mut process.child {
+            match child.try_wait() {
+                Ok(None) => return Ok(()),
+                Ok(Some(status)) => tracing::warn!(%status, "the server has ended"),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if self.started_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
+            return Ok(());
+        }
+        self.started_at = Some(Instant::now());
+        let log = File::options().create(true).append(true).open(place::server_log(&self.folder));
+        let log = log.map_err(|error| format!("cannot write the log of its server: {error}"))?;
+        let mut socket = OsString::from("unix:");
+        socket.push(place::nbd_socket(&self.folder));
+        let mut command = Command::new(&self.start.program);
+        command.arg("serve").arg(&self.path).arg("--nbd").arg(socket).args(&self.start.arguments);
+        // Out of reach of the terminal's signals.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        let child = command.spawn().map_err(|error| format!("cannot start its server: {error}"))?;
+        tracing::info!(pid = child.id(), "server started");
+        process.child = Some(child);
+        process.adopted = None;
+        drop(process);
+        Ok(())
+    }
+
+    fn connect_to(&mut self, report: &StatusReport) -> Result<Connected, String> {
+        let (socket, name) = endpoint(report)?;
+        let shape = shape(report);
+        if let Some((uuid, before)) = &self.drive {
+            if *uuid != report.uuid {
+                return Err("another drive is being served from this path".to_string());
+            }
+            if before.size_bytes > shape.size_bytes {
+                return Err("the drive has become smaller".to_string());
+            }
+        }
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS_MAX);
+        let connect = || -> std::io::Result<UnixStream> {
+            let mut stream = socket_file::connect(&socket, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            negotiate(&mut stream, &name, Replies::Simple)?;
+            stream.set_read_timeout(None)?;
+            Ok(stream)
+        };
+        let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
+        let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
+        let pid = report.server.as_ref().map(|server| server.pid);
+        let is_same_server = self.pid == pid;
+        self.pid = pid;
+        self.drive = Some((report.uuid.clone(), shape));
+        Ok(Connected { streams, is_same_server })
+    }
+}
+
+impl Server for DriveServer {
+    fn connect(&mut self) -> Result<Connected, String> {
+        match find(&self.path) {
+            Some(report) if report.state != DriveState::Closed => self.connect_to(&report),
+            _ if self.owns => {
+                self.start()?;
+                Err("its server is starting".to_string())
+            }
+            _ => Err("it is not being served".to_string()),
+        }
+    }
+}
+
+/// What the node of a drive shows.
+pub(crate) fn shape(report: &StatusReport) -> Shape {
+    Shape {
+        size_bytes: report.logical_capacity_bytes,
+        sector_bytes: report.sector_bytes,
+        read_only: report.read_only_requested,
+    }
+}
+
+/// Unix socket and export name of a drive. One without TLS: a certificate proves nothing that the file of the socket does not.
+fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), String> {
+    let uris = report.server.iter().flat_map(|server| &server.nbd_uris);
+    let exports = uris.filter_map(|uri| ExportUri::parse(uri).ok()).filter(|export| !export.has_tls());
+    let mut sockets =
+        exports.filter_map(|export| Some((export.unix_socket()?.to_path_buf(), export.name().to_string())));
+    sockets.next().ok_or_else(|| {
+        "its server listens at no Unix socket without TLS: add one to `nbd` in its configuration".to_string()
+    })
+}

@@ -1,0 +1,244 @@
+//! The relay with a server that forgets what was not flushed, and is killed.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use attach::relay::{Connected, Relay, RelayState, Server, Settings};
+use attach::{Operation, Outcome};
+use nbd::protocol as wire;
+use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
+use rustix::io::Errno;
+
+const SIZE: usize = 64 << 10;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A drive that acknowledges writes before they are durable.
+struct Fake {
+    durable: Mutex<Vec<u8>>,
+    cached: Mutex<Vec<u8>>,
+    connections: Mutex<Vec<(UnixStream, JoinHandle<()>)>>,
+    is_down: AtomicBool,
+    /// Answers every request with "shutting down".
+    is_closing: AtomicBool,
+    flushes: AtomicUsize,
+}
+
+impl Fake {
+    fn new() -> Arc<Fake> {
+        Arc::new(Fake {
+            durable: Mutex::new(vec![0; SIZE]),
+            cached: Mutex::new(vec![0; SIZE]),
+            connections: Mutex::default(),
+            is_down: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            flushes: AtomicUsize::new(0),
+        })
+    }
+
+    fn connected(self: &Arc<Self>) -> Connected {
+        // Not while the last server is being killed.
+        let mut connections = self.connections.lock().expect("sound");
+        let streams = (0..2).map(|_| {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let (fake, stream) = (self.clone(), ours.try_clone().expect("a clone"));
+            let thread = std::thread::spawn(move || fake.serve(stream));
+            connections.push((ours, thread));
+            theirs
+        });
+        let streams = streams.collect();
+        Connected { streams, is_same_server: false }
+    }
+
+    fn serve(&self, mut stream: UnixStream) {
+        // Ends with an error when the connection does.
+        while self.serve_one(&mut stream).is_ok() {}
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
+    fn serve_one(&self, stream: &mut UnixStream) -> std::io::Result<()> {
+        let mut header = [0; REQUEST_HEADER_BYTES];
+        stream.read_exact(&mut header)?;
+        let request = RequestHeader::decode(&header).expect("a request");
+        let mut data = vec![0; request.payload_bytes() as usize];
+        stream.read_exact(&mut data)?;
+        let range = request.offset as usize..request.offset as usize + request.length as usize;
+        let mut answer = Vec::new();
+        let mut error = 0_u32;
+        if self.is_closing.load(Ordering::Relaxed) {
+            error = 108;
+        } else {
+            let mut cached = self.cached.lock().expect("sound");
+            match request.command {
+                wire::CMD_READ => answer = cached[range].to_vec(),
+                wire::CMD_WRITE => cached[range.clone()].copy_from_slice(&data),
+                wire::CMD_TRIM | wire::CMD_WRITE_ZEROES => cached[range.clone()].fill(0),
+                wire::CMD_FLUSH => {
+                    self.flushes.fetch_add(1, Ordering::Relaxed);
+                    self.durable.lock().expect("sound").copy_from_slice(&cached);
+                }
+                _ => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+            }
+            if request.flags & wire::CMD_FLAG_FUA != 0 && request.command == wire::CMD_WRITE {
+                let at = request.offset as usize;
+                self.durable.lock().expect("sound")[at..at + data.len()].copy_from_slice(&data);
+            }
+        }
+        let mut reply = wire::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+        reply.extend(error.to_be_bytes());
+        reply.extend(request.cookie.to_be_bytes());
+        reply.extend(answer);
+        stream.write_all(&reply)
+    }
+
+    /// Ends all connections, and forgets what was not flushed.
+    fn kill(&self) {
+        let mut connections = self.connections.lock().expect("sound");
+        for (stream, _) in connections.iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        for (_, thread) in connections.drain(..) {
+            thread.join().expect("no panic");
+        }
+        let durable = self.durable.lock().expect("sound").clone();
+        *self.cached.lock().expect("sound") = durable;
+    }
+}
+
+struct Finder(Arc<Fake>);
+
+impl Server for Finder {
+    fn connect(&mut self) -> Result<Connected, String> {
+        match self.0.is_down.load(Ordering::Relaxed) {
+            true => Err("nobody serves it".to_string()),
+            false => Ok(self.0.connected()),
+        }
+    }
+}
+
+fn relay(fake: &Arc<Fake>, journal_bytes_max: usize, patience: Duration) -> Relay {
+    let settings = Settings { journal_bytes_max, patience };
+    Relay::start(fake.connected(), Finder(fake.clone()), settings).expect("threads")
+}
+
+fn submit(relay: &Relay, operation: Operation) -> mpsc::Receiver<Outcome> {
+    let (sender, outcome) = mpsc::channel();
+    relay.submit(operation, Box::new(move |result| _ = sender.send(result)));
+    outcome
+}
+
+fn write(offset: u64, data: Vec<u8>) -> Operation {
+    Operation::Write { offset, data, fua: false }
+}
+
+fn read(relay: &Relay, offset: u64, length: u32) -> Vec<u8> {
+    relay.call(Operation::Read { offset, length }, LIMIT).expect("data")
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 16 << 10, LIMIT);
+    let mut expected = vec![0_u8; SIZE];
+    let mut state = 1_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for round in 0..60 {
+        // Overlapping changes, many in flight, some of them while there is no server.
+        let mut waiting = Vec::new();
+        for step in 0..40 {
+            let (offset, length) = (random(SIZE as u64 - 4096), 1 + random(4096));
+            let range = offset as usize..(offset + length) as usize;
+            let byte = (round * 40 + step) as u8 | 1;
+            let operation = match random(8) {
+                0 => {
+                    expected[range].fill(0);
+                    Operation::Trim { offset, length: length as u32, fua: false }
+                }
+                1 => {
+                    expected[range].fill(0);
+                    Operation::WriteZeroes { offset, length: length as u32, no_hole: true, fua: false }
+                }
+                2 => Operation::Flush,
+                kind => {
+                    expected[range].fill(byte);
+                    Operation::Write { offset, data: vec![byte; length as usize], fua: kind == 3 }
+                }
+            };
+            waiting.push(submit(&relay, operation));
+            if random(20) == 0 {
+                fake.kill();
+            }
+        }
+        for outcome in waiting {
+            assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+        }
+        assert!(read(&relay, 0, SIZE as u32) == expected, "round {round}");
+        fake.kill();
+        assert!(read(&relay, 0, SIZE as u32) == expected, "after a kill in round {round}");
+    }
+    relay.call(Operation::Flush, LIMIT).expect("flushed");
+    assert_eq!(relay.journal_bytes(), 0);
+    assert!(*fake.durable.lock().expect("sound") == expected);
+}
+
+#[test]
+fn the_journal_has_a_limit_and_flushes_by_itself() {
+    const MAX: usize = 8 << 10;
+    let fake = Fake::new();
+    let relay = relay(&fake, MAX, LIMIT);
+    let waiting: Vec<_> =
+        (0..200).map(|at| submit(&relay, write(at % 16 * 4096, vec![at as u8; 512]))).collect();
+    for outcome in waiting {
+        assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+        assert!(relay.journal_bytes() <= 2 * MAX);
+    }
+    assert!(fake.flushes.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn without_a_server_requests_wait_and_then_fail() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, Duration::from_secs(2));
+    relay.call(write(0, vec![7; 512]), LIMIT).expect("written");
+    fake.is_down.store(true, Ordering::Relaxed);
+    fake.kill();
+    let waiting = submit(&relay, Operation::Read { offset: 0, length: 512 });
+    assert!(waiting.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
+    assert!(matches!(relay.state(), RelayState::Waiting { .. }));
+    fake.is_down.store(false, Ordering::Relaxed);
+    assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Ok(vec![7; 512]));
+    assert_eq!(relay.state(), RelayState::Connected);
+    fake.is_down.store(true, Ordering::Relaxed);
+    fake.kill();
+    let waiting = submit(&relay, Operation::Flush);
+    assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Err(Errno::IO));
+    assert_eq!(relay.state(), RelayState::Failed("nobody serves it".to_string()));
+    assert_eq!(relay.call(Operation::Flush, LIMIT), Err(Errno::IO));
+}
+
+#[test]
+fn a_server_that_closes_is_not_seen() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![1; 512]), LIMIT).expect("written");
+    fake.is_closing.store(true, Ordering::Relaxed);
+    let waiting = submit(&relay, write(100, vec![2; 512]));
+    let since = Instant::now();
+    while relay.state() == RelayState::Connected {
+        assert!(since.elapsed() < LIMIT, "it sees that the server closes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fake.kill();
+    fake.is_closing.store(false, Ordering::Relaxed);
+    assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+    assert_eq!(read(&relay, 0, 612), [vec![1; 100], vec![2; 512]].concat());
+}

@@ -1,0 +1,235 @@
+//! `pumice attach`, and the process behind an attached drive.
+
+mod filesystem;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use attach::bridge::{self, Options};
+use attach::client::{self, NewBridge};
+use attach::node::Way;
+use attach::place::Record;
+use attach::relay::Settings;
+use serde_json::json;
+use service::find_served;
+use status::{path_text, shown};
+
+use crate::config::one_of;
+use crate::logging;
+use crate::output::{print_json, report_result};
+use crate::size::Size;
+use filesystem::Filesystem;
+
+/// Default memory for acknowledged writes that are not flushed.
+const JOURNAL: &str = "64M";
+/// Default time for which requests are held while there is no server, in seconds.
+const TIMEOUT: &str = "600";
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice attach /srv/drive --mkfs ext4      # prints /dev/loop0\n\
+    then:    mount /dev/loop0 /mnt\n\
+    Serves the drive if it is not being served, makes a block device node, and prints its path; one line on standard error says \
+    which way was taken, and why others were not. A process of its own, the bridge, stands between the kernel and the drive's \
+    server. While the server is gone (killed, upgraded, restarted) the bridge holds all requests; then it makes again what was \
+    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. `pumice detach` undoes \
+    it all. Needs root.")]
+pub(crate) struct Args {
+    /// Drive (file or block device), served or not
+    path: PathBuf,
+    #[command(flatten)]
+    how: How,
+    /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
+    #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]), hide_possible_values = true)]
+    mkfs: Option<Filesystem>,
+    /// Print JSON: {"path": ..., "device": ..., "by": ..., ...}
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the bridge has to know.
+#[derive(clap::Args)]
+pub(crate) struct How {
+    /// Way to make the node: auto, nbd or loop. auto: the first that works [default: auto]
+    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
+    by: By,
+    /// Wait so long, in seconds, for a server to have the drive before one is started
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
+    wait: u64,
+    /// Time for which requests are held while there is no server, in seconds; afterwards they fail
+    #[arg(long, value_name = "SECONDS", default_value = TIMEOUT)]
+    timeout: u64,
+    /// Memory for writes that are acknowledged and not flushed
+    #[arg(long, value_name = "SIZE", default_value = JOURNAL)]
+    journal: Size,
+    /// Arguments of `pumice serve` for a server that is started for the drive
+    #[arg(last = true, value_name = "SERVE_ARGUMENTS")]
+    serve: Vec<OsString>,
+}
+
+/// Choice of a way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum By {
+    #[default]
+    Auto,
+    This(Way),
+}
+
+impl std::str::FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<By, String> {
+        let way = Way::ALL.iter().find(|way| way.to_string() == text);
+        match way {
+            Some(way) => Ok(By::This(*way)),
+            None if text == "auto" => Ok(By::Auto),
+            None => Err("expected auto, nbd or loop".to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            By::Auto => f.write_str("auto"),
+            By::This(way) => way.fmt(f),
+        }
+    }
+}
+
+/// Arguments of the process that `attach` starts.
+#[derive(clap::Args)]
+pub(crate) struct BridgeArgs {
+    path: PathBuf,
+    #[command(flatten)]
+    how: How,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("attaching a drive needs root");
+    }
+    let path = absolute(&args.path)?;
+    if let Some(found) = client::find(&path).filter(|found| found.status.state != bridge::State::Failed) {
+        let node = found.record.node.unwrap_or_default();
+        bail!("{}: already attached as {}", shown(&path), node.display());
+    }
+    if find_served(Some(&path)).is_empty() {
+        // Says what is wrong before anything is started.
+        crate::status::idle(&path)?;
+    }
+    let bridge = client::start(&path, command(&path, &args.how)?)?;
+    let device = bridge.record.node.clone().unwrap_or_default();
+    if let Some(filesystem) = args.mkfs {
+        filesystem.make(&device)?;
+    }
+    let record = keep(bridge)?;
+    report_result("the drive was attached", || {
+        if args.json {
+            return print_json(&document(&record));
+        }
+        Ok(writeln!(std::io::stdout(), "{}", device.display())?)
+    });
+    if !args.json {
+        crate::usage::complain(&explain(&record));
+    }
+    Ok(())
+}
+
+fn keep(bridge: NewBridge) -> Result<Record> {
+    let record = bridge.record.clone();
+    bridge.keep()?;
+    Ok(record)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("{}: no such path", shown(path)))
+}
+
+/// The program, also after it was replaced by a newer one.
+fn program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("the program's own path is unknown")?;
+    let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Ok(replaced.unwrap_or(program))
+}
+
+fn command(path: &Path, how: &How) -> Result<Command> {
+    let mut command = Command::new(program()?);
+    command.arg("bridge").arg(path);
+    command.args(["--by", &how.by.to_string(), "--wait", &how.wait.to_string()]);
+    command.args(["--timeout", &how.timeout.to_string(), "--journal", &how.journal.0.to_string()]);
+    command.arg("--").args(&how.serve);
+    Ok(command)
+}
+
+/// Returns the line that says which way was taken.
+fn explain(record: &Record) -> String {
+    let way = record.way.map(|way| way.to_string()).unwrap_or_default();
+    let reasons: Vec<String> =
+        record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
+    let others = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+    format!("{} attached by {way}{others}", shown(&record.path))
+}
+
+fn document(record: &Record) -> serde_json::Value {
+    let passed_over: Vec<_> =
+        record.passed_over.iter().map(|(way, reason)| json!({ "by": way, "reason": reason })).collect();
+    json!({
+        "path": path_text(&record.path),
+        "device": record.node.as_deref().map(path_text),
+        "by": record.way,
+        "passed_over": passed_over,
+        "size_bytes": record.shape.as_ref().map(|shape| shape.size_bytes),
+        "sector_bytes": record.shape.as_ref().map(|shape| shape.sector_bytes),
+        "read_only": record.shape.as_ref().map(|shape| shape.read_only),
+        "server_started": record.server_pid.is_some(),
+    })
+}
+
+/// Runs the process behind an attached drive.
+pub(crate) fn run_bridge(args: &BridgeArgs) -> Result<()> {
+    logging::start(logging::Format::default());
+    let options = Options {
+        path: args.path.clone(),
+        ways: match args.how.by {
+            By::Auto => Way::ALL.to_vec(),
+            By::This(way) => vec![way],
+        },
+        start: attach::bridge::Start { program: program()?, arguments: args.how.serve.clone() },
+        wait: Duration::from_secs(args.how.wait),
+        settings: Settings {
+            journal_bytes_max: usize::try_from(args.how.journal.0).unwrap_or(usize::MAX),
+            patience: Duration::from_secs(args.how.timeout),
+        },
+    };
+    let terminate = Arc::new(AtomicBool::new(false));
+    watch_signals(terminate.clone())?;
+    Ok(bridge::run(&options, &terminate)?)
+}
+
+/// Notes signals to end. The bridge decides whether it can.
+fn watch_signals(terminate: Arc<AtomicBool>) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut term, mut int, mut hup) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = term.recv() => terminate.store(true, Ordering::Relaxed),
+                    _ = int.recv() => terminate.store(true, Ordering::Relaxed),
+                    _ = hup.recv() => {}
+                }
+            }
+        });
+    });
+    Ok(())
+}

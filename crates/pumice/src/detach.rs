@@ -1,0 +1,34 @@
+//! `pumice detach`
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use attach::client;
+use status::shown;
+
+use crate::in_use;
+
+#[derive(clap::Args)]
+#[command(after_help = "Example: pumice detach /dev/loop0\n\
+    Flushes the drive, removes its node, and ends the bridge; and the server, if `pumice attach` started it. Refused while the \
+    device is mounted or in use otherwise.")]
+pub(crate) struct Args {
+    /// Device node, or drive
+    path: PathBuf,
+    /// Detach although the server is gone; what is not flushed is lost
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("detaching a drive needs root");
+    }
+    let Some(found) = client::find(&args.path) else {
+        bail!("{}: not attached; `pumice list` shows what is", shown(&args.path));
+    };
+    if let Some(node) = &found.record.node {
+        in_use::refuse(node)?;
+    }
+    Ok(found.detach(args.force)?)
+}

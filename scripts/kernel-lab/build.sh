@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Builds a Linux with nbd and ublk that runs as a program (User-Mode Linux), from Debian packages, into a directory:
+#
+#   scripts/kernel-lab/build.sh DIRECTORY
+#
+#   DIRECTORY/linux     the kernel
+#   DIRECTORY/root      its root directory: Debian 13 with fio and file systems
+#   DIRECTORY/log       output of the steps
+#
+# Takes about two minutes and 2.6 GB, and does nothing where it was built before. Nothing is installed on the machine. Exit
+# code 77: it cannot be built here, with the reason in one line.
+set -euo pipefail
+
+skip() { echo "skipped: kernel lab: $*"; exit 77; }
+
+[ $# = 1 ] || { echo "usage: build.sh DIRECTORY" >&2; exit 2; }
+[ "$(uname -m)" = x86_64 ] || skip "User-Mode Linux is for x86_64"
+[ "$(id -u)" = 0 ] || skip "building it needs root"
+[ -e /etc/debian_version ] || skip "it is built from Debian packages"
+for tool in mmdebstrap patchelf gcc make flex bison bc xz depmod apt-get; do
+    command -v "$tool" >/dev/null || skip "$tool is not installed (scripts/deps.sh kernel)"
+done
+mkdir -p "$1/log" "$1/packages"
+lab=$(cd "$1" && pwd -P)
+case $lab in *[!A-Za-z0-9/._+-]*) skip "a kernel cannot be built in a path like '$lab'" ;; esac
+exec 9>"$lab/lock"
+flock 9
+
+release=trixie
+programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils
+
+# An apt of its own, with the mirror of this machine and the packages of that release.
+apt_own() {
+    local mirror key code
+    code=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    mirror=${MIRROR:-$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(SITE)' |
+        awk -v code="$code" '$1 == code && $2 == "main" && !seen++ { print $3 }')}
+    [ -n "$mirror" ] || { echo "no mirror in the apt sources; set MIRROR"; return 1; }
+    key=$(find /usr/share/keyrings -name 'debian-archive-keyring.*' | head -n 1)
+    mkdir -p "$lab"/apt/lists/partial "$lab"/apt/cache/archives/partial
+    : >"$lab/apt/status"
+    echo "deb [signed-by=$key] $mirror $release main" >"$lab/apt/sources"
+    apt-config dump | grep -iE '^Acquire::https?::.*Proxy' >"$lab/apt/proxy" || true
+    {
+        cat "$lab/apt/proxy"
+        printf '%s "%s";\n' Dir::Etc::SourceList "$lab/apt/sources" Dir::Etc::SourceParts /dev/null \
+            Dir::Etc::Preferences /dev/null Dir::Etc::PreferencesParts /dev/null Dir::State::Lists "$lab/apt/lists" \
+            Dir::State::Status "$lab/apt/status" Dir::Cache "$lab/apt/cache" Acquire::Languages none APT::Sandbox::User root
+    } >"$lab/apt/conf"
+    APT_CONFIG=$lab/apt/conf apt-get update
+}
+
+package() {     # package NAME: downloads it, prints its file
+    (cd "$lab/packages" && rm -f "$1"_*.deb && APT_CONFIG=$lab/apt/conf apt-get -q download "$1" >&2 && ls "$PWD/$1"_*.deb)
+}
+
+root() {
+    rm -rf --one-file-system "$lab/root"
+    mmdebstrap --mode=root --variant=minbase --aptopt='APT::Install-Recommends "false"' --aptopt="$lab/apt/proxy" \
+        --include="$programs" "$release" "$lab/root" "$lab/apt/sources"
+    mkdir -p "$lab/root/share"
+    cp "$here/init" "$lab/root/lab-init"
+    chmod 755 "$lab/root/lab-init"
+}
+
+kernel() {
+    local file
+    file=$(package user-mode-linux)
+    rm -rf "$lab/uml"
+    dpkg -x "$file" "$lab/uml"
+    cp "$lab/uml/usr/bin/linux.uml" "$lab/linux"
+    # Built for the C library of that release.
+    patchelf --set-interpreter "$lab/root/usr/lib64/ld-linux-x86-64.so.2" --set-rpath "$lab/root/usr/lib/x86_64-linux-gnu" \
+        "$lab/linux"
+    mkdir -p "$lab/root/usr/lib/modules"
+    cp -a "$lab"/uml/usr/lib/uml/modules/* "$lab/root/usr/lib/modules/"
+}
+
+# The module that the packaged kernel lacks, from the kernel's packaged source.
+modules() {
+    local version file name
+    version=$(ls "$lab/uml/usr/lib/uml/modules")
+    name=linux-source-${version%.*}
+    file=$(package "$name")
+    rm -rf "$lab/source" "$lab/build" "$lab/ublk"
+    mkdir "$lab/source" "$lab/build" "$lab/ublk"
+    dpkg --fsys-tarfile "$file" | tar -xO "./usr/src/$name.tar.xz" | tar -xJ --strip-components=1 -C "$lab/source"
+    cd "$lab/source"
+    # The source may be of a later stable release than the kernel, which asks for its own name.
+    sed -i "s/^SUBLEVEL = .*/SUBLEVEL = ${version##*.}/" Makefile
+    zcat "$lab"/uml/usr/share/doc/user-mode-linux/config.gz >"$lab/build/.config"
+    scripts/config --file "$lab/build/.config" -m BLK_DEV_UBLK -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT \
+        -e DEBUG_INFO_NONE
+    make ARCH=um O="$lab/build" olddefconfig
+    make ARCH=um O="$lab/build" -j"$(nproc)" modules_prepare
+    cp drivers/block/ublk_drv.c "$lab/ublk/"
+    echo 'obj-m := ublk_drv.o' >"$lab/ublk/Makefile"
+    # Symbols have no versions in this configuration.
+    : >"$lab/build/Module.symvers"
+    make ARCH=um O="$lab/build" M="$lab/ublk" KBUILD_MODPOST_WARN=1 modules
+    install -D -m 644 -t "$lab/root/usr/lib/modules/$version/extra" "$lab/ublk/ublk_drv.ko"
+    chroot "$lab/root" depmod "$version"
+    rm -rf "$lab/source" "$lab/build" "$lab/ublk"
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+for step in apt_own root kernel modules; do
+    done=$lab/.done-$step
+    [ ! -e "$done" ] || continue
+    if ! (set -e; "$step") >"$lab/log/$step" 2>&1 9>&- </dev/null; then
+        skip "step $step failed: $(tail -n 1 "$lab/log/$step") (all of it: $lab/log/$step)"
+    fi
+    touch "$done"
+done
+# Part of the scripts, and newer perhaps than the root directory.
+install -m 755 "$here/init" "$lab/root/lab-init"

@@ -87,7 +87,10 @@ impl Attached {
     fn kill_server(&self) {
         let mut pid = None;
         wait_until("a server", || {
-            pid = self.drive.status()["server"]["pid"].as_i64();
+            // A server that is opening the drive does not answer yet.
+            let run = self.drive.pumice(&["status", &text(&self.drive.path()), "--json"]);
+            let answer: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+            pid = answer["drives"][0]["server"]["pid"].as_i64();
             pid.is_some()
         });
         kill(pid.expect("found"));

@@ -106,6 +106,10 @@ pub fn full_report(path: &str) -> StatusReport {
             latency,
             events,
             throttle_bytes_per_second: Some(4 << 20),
+            read_cache: Some(status::ReadCacheReport {
+                size_bytes: 64 << 20,
+                ..status::ReadCacheReport::default()
+            }),
             offload: Some(OffloadReport {
                 name: "qat".into(),
                 device_jobs_count: 3,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,11 @@ use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
 pub(crate) const KEEP: &str = "keep";
-/// Time for a flush when detaching.
+/// Time for a flush when detaching, and if that is forced.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+const FORCED_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between attempts to flush.
+const FLUSH_POLL: Duration = Duration::from_millis(100);
 /// Time for other processes, such as those that examine new devices, to close the node.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks for signals and for growth of the drive.
@@ -74,7 +77,8 @@ pub(crate) enum Request {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
     Status(Status),
-    Detached,
+    /// With what was lost, if something was.
+    Detached(Option<String>),
     Refused(String),
 }
 
@@ -156,6 +160,9 @@ fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     });
 }
 
+/// Parts of an attachment that are made for it.
+type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>);
+
 struct Attachment {
     folder: PathBuf,
     record: Record,
@@ -174,6 +181,13 @@ impl Attachment {
         let lock = place::lock(&folder).map_err(at_folder)?;
         let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
         let started = Started::default();
+        // What a killed bridge left. If something uses it, all of it stays, with the record: it can be detached later.
+        let stale = Record::read(&folder);
+        node::clear_stale(stale.as_ref(), &folder)?;
+        let serves = |pid: &u32| {
+            find(&options.path).and_then(|report| report.server).is_some_and(|server| server.pid == *pid)
+        };
+        started.adopt(stale.and_then(|stale| stale.server_pid).filter(serves));
         let made = Attachment::make_in(&folder, options, abandoned, &started);
         let (record, shape, node, relay) = made.inspect_err(|_| {
             started.stop(&options.path);
@@ -187,13 +201,9 @@ impl Attachment {
         options: &Options,
         abandoned: &AtomicBool,
         started: &Started,
-    ) -> Result<(Record, Shape, Box<dyn Node>, Arc<Relay>), AttachError> {
+    ) -> Result<Made, AttachError> {
         let at_folder = |source| AttachError::system(folder.display(), source);
         let given_up = || abandoned.load(Ordering::Relaxed);
-        if let Some(stale) = Record::read(folder) {
-            node::clear_stale(&stale, folder)?;
-            started.adopt(stale.server_pid);
-        }
         let mut record = Record {
             path: options.path.clone(),
             bridge_pid: std::process::id(),
@@ -247,12 +257,12 @@ impl Attachment {
                 Ok(Event::Keep) => kept = true,
                 Ok(Event::Abandoned) if !kept => {
                     tracing::warn!("attach has ended before it took over: detaching");
-                    return self.remove(true);
+                    return self.remove(true).map(drop);
                 }
                 Ok(Event::Ask(stream, Request::Status)) => answer(&stream, &Answer::Status(self.status())),
                 Ok(Event::Ask(stream, Request::Detach { force })) => match self.remove(force) {
-                    Ok(()) => {
-                        answer(&stream, &Answer::Detached);
+                    Ok(lost) => {
+                        answer(&stream, &Answer::Detached(lost));
                         return Ok(());
                     }
                     Err(error) => answer(&stream, &Answer::Refused(error.to_string())),
@@ -264,7 +274,7 @@ impl Attachment {
             }
             if terminate.swap(false, Ordering::Relaxed) {
                 match self.remove(false) {
-                    Ok(()) => return Ok(()),
+                    Ok(_) => return Ok(()),
                     // A file system would lose its device.
                     Err(error) => tracing::warn!("a signal to end is ignored: {error}"),
                 }
@@ -307,26 +317,29 @@ impl Attachment {
         }
     }
 
-    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed.
-    fn remove(&mut self, force: bool) -> Result<(), AttachError> {
+    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed. Returns what was
+    /// lost, if something was.
+    fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
         let node = self.node.path().to_path_buf();
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
-        if !force {
-            let own = format!("{} ", std::process::id());
-            if let Some(user) =
-                openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user))
-            {
-                return Err(refused(format!("in use by process {user}")));
+        let own = format!("{} ", std::process::id());
+        if let Some(user) =
+            openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user))
+        {
+            return Err(refused(format!("in use by process {user}")));
+        }
+        let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
+        if let Err(why) = flushed {
+            if !force {
+                return Err(refused(format!("{why}; start the server, or use --force")));
             }
-            if let RelayState::Waiting { .. } = self.relay.state() {
-                return Err(refused(
-                    "its server is gone, and what is not flushed would be lost; start the server, or use --force".into(),
-                ));
-            }
-            self.flush().map_err(refused)?;
+            // Requests that are held would keep the node.
+            self.relay.give_up("detached by force");
         }
         self.node.remove(NODE_PATIENCE)?;
-        if let Err(why) = self.flush() {
+        // The kernel writes what it has in its page cache when the node goes.
+        let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err();
+        if let Some(why) = &lost {
             tracing::error!("not everything was flushed: {why}");
         }
         // Otherwise it would start the server again.
@@ -334,18 +347,36 @@ impl Attachment {
         self.started.stop(&self.record.path);
         place::remove(&self.folder);
         tracing::info!("detached");
-        Ok(())
+        Ok(lost)
     }
 
-    fn flush(&self) -> Result<(), String> {
-        match self.relay.state() {
-            RelayState::Connected => self
-                .relay
-                .call(Operation::Flush, FLUSH_PATIENCE)
-                .map(drop)
-                .map_err(|errno| format!("cannot flush: {errno}")),
-            // Everything failed, and whoever wrote knows.
-            _ => Ok(()),
+    /// Makes all that was acknowledged durable, waiting for the server if it is gone.
+    fn flush(&self, patience: Duration) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let bytes = self.relay.journal_bytes();
+            let why = match self.relay.state() {
+                RelayState::Connected => {
+                    let left = patience.saturating_sub(since.elapsed());
+                    match self.relay.call(Operation::Flush, left) {
+                        Ok(_) => return Ok(()),
+                        Err(errno) => format!("cannot flush: {errno}"),
+                    }
+                }
+                // Whoever wrote anything else knows that it failed.
+                RelayState::Failed(_) if bytes == 0 => return Ok(()),
+                RelayState::Failed(reason) => {
+                    return Err(format!("{reason}; {bytes} bytes of acknowledged writes are lost"));
+                }
+                RelayState::Waiting { reason, .. } => {
+                    let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
+                    format!("{reason}, and {bytes} bytes of acknowledged writes are not flushed")
+                }
+            };
+            if since.elapsed() >= patience {
+                return Err(why);
+            }
+            std::thread::sleep(FLUSH_POLL);
         }
     }
 }

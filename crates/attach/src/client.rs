@@ -133,7 +133,8 @@ impl Attachment {
             return self.clear();
         }
         match ask(&self.folder, &Request::Detach { force }, DETACH_PATIENCE) {
-            Ok(Answer::Detached) => Ok(()),
+            Ok(Answer::Detached(None)) => Ok(()),
+            Ok(Answer::Detached(Some(lost))) => Err(AttachError::Refused(format!("detached, but {lost}"))),
             Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
             Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
             Err(source) => Err(AttachError::system("the bridge does not answer", source)),
@@ -146,7 +147,7 @@ impl Attachment {
         let Some(_lock) = place::lock(&self.folder).map_err(at_folder)? else {
             return Err(AttachError::Refused("it is being attached again".to_string()));
         };
-        clear_stale(&self.record, &self.folder)?;
+        clear_stale(Some(&self.record), &self.folder)?;
         if let Some(pid) = self.record.server_pid {
             stop_served(&self.record.path, pid);
         }

@@ -61,8 +61,11 @@ impl Link {
     /// Tells the server that no more requests come. It answers nothing.
     pub(crate) fn disconnect(&self) {
         let header = RequestHeader { flags: 0, command: wire::CMD_DISC, cookie: 0, offset: 0, length: 0 };
+        // Whoever is sending waits for a server that takes nothing.
+        let Some(_writing) = self.writing.try_lock() else { return };
         // A server that is gone need not know.
-        let _ = self.write(&header, &[]);
+        let _ = self.stream.set_nonblocking(true);
+        let _ = (&self.stream).write(&header.encode());
     }
 
     /// Ends the connection. Threads that send or receive get an error.

@@ -28,7 +28,7 @@ pub enum Way {
 
 impl Way {
     /// All ways, in the order in which they are tried.
-    pub const ALL: &[Way] = &[Way::Nbd, Way::Loop];
+    pub const ALL: &[Way] = &[Way::Loop, Way::Nbd];
 }
 
 impl fmt::Display for Way {
@@ -77,13 +77,13 @@ pub(crate) fn make(
 }
 
 /// Removes what a killed bridge left. Its node shows errors already.
-pub(crate) fn clear_stale(record: &Record, folder: &Path) -> Result<(), AttachError> {
-    if record.way == Some(Way::Nbd)
+pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path) -> Result<(), AttachError> {
+    if let Some(record) = record.filter(|record| record.way == Some(Way::Nbd))
         && let Some(node) = &record.node
     {
-        nbd_device::clear(node)?;
+        nbd_device::clear(node, record.bridge_pid)?;
     }
-    loop_device::clear_stale(record.node.as_deref(), folder)
+    loop_device::clear_stale(folder)
 }
 
 /// Path of a device node for a kernel name.

@@ -128,6 +128,13 @@ impl Relay {
         result.recv_timeout(patience).unwrap_or(Err(Errno::TIMEDOUT))
     }
 
+    /// Fails all requests from now on: nobody waits for the server any more.
+    pub fn give_up(&self, reason: &str) {
+        for link in self.shared.fail(Phase::Failed(reason.to_string())).iter() {
+            link.shut();
+        }
+    }
+
     /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any more.
     pub fn close(&self) {
         let links = self.shared.fail(Phase::Ended);
@@ -265,7 +272,14 @@ impl Shared {
     /// Fails all requests, and those to come. Returns the connections.
     fn fail(&self, phase: Phase) -> Arc<[Link]> {
         let mut state = self.state.lock();
-        state.phase = phase;
+        // The end is final.
+        if !matches!(state.phase, Phase::Ended) {
+            state.phase = phase;
+        }
+        // Who is making changes again waits for a server that may never answer.
+        for link in state.recovering.iter().flat_map(|links| links.iter()) {
+            link.shut();
+        }
         let (links, failed) = (state.links.clone(), state.take_all());
         self.changed.notify_all();
         drop(state);

@@ -64,7 +64,10 @@ impl Started {
     pub(crate) fn stop(&self, path: &Path) {
         let mut process = self.0.lock();
         if let Some(mut child) = process.child.take() {
-            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            // Not after it has ended: its process id may be another's.
+            if matches!(child.try_wait(), Ok(None)) {
+                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+            }
             let since = Instant::now();
             while matches!(child.try_wait(), Ok(None)) {
                 if since.elapsed() >= CLOSING {
@@ -179,6 +182,8 @@ impl DriveServer {
         // Out of reach of the terminal's signals.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let child = command.spawn().map_err(|error| format!("cannot start its server: {error}"))?;
+        // The bridge must survive a shortage of memory; the server can be started again.
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
         tracing::info!(pid = child.id(), "server started");
         process.child = Some(child);
         process.adopted = None;
@@ -195,6 +200,11 @@ impl DriveServer {
             }
             if before.size_bytes > shape.size_bytes {
                 return Err("the drive has become smaller".to_string());
+            }
+            if before.read_only != shape.read_only || before.sector_bytes != shape.sector_bytes {
+                return Err(
+                    "the drive is served in another way: read-only or not, or with other sectors".to_string()
+                );
             }
         }
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS_MAX);

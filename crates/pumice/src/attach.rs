@@ -52,6 +52,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Smallest journal, in bytes: the longest requests have to fit.
+const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+
 /// What the bridge has to know.
 #[derive(clap::Args)]
 pub(crate) struct How {
@@ -123,9 +126,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // Says what is wrong before anything is started.
         crate::status::idle(&path)?;
     }
+    if args.how.journal.0 < JOURNAL_BYTES_MIN {
+        bail!("the journal needs at least 1M: writes would wait for each other");
+    }
     let bridge = client::start(&path, command(&path, &args.how)?)?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
+        let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
+        if used > 0 {
+            bail!("{}: it holds data; attach it without --mkfs", shown(&path));
+        }
         filesystem.make(&device)?;
     }
     let record = keep(bridge)?;

@@ -159,11 +159,13 @@ fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachErr
     Ok(())
 }
 
-/// Removes what a killed bridge left in the folder of an attachment.
-pub(super) fn clear_stale(node: Option<&Path>, folder: &Path) -> Result<(), AttachError> {
+/// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it, because the bridge may
+/// have been killed before it recorded its own.
+pub(super) fn clear_stale(folder: &Path) -> Result<(), AttachError> {
     let mount = folder.join(MOUNT);
-    if let Some(node) = node {
-        clear(node, &mount, Duration::from_secs(1))?;
+    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1))?;
     }
     // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH);

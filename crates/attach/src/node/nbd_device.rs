@@ -1,7 +1,7 @@
 //! A device of the kernel's `nbd` driver. The kernel has one end of some pairs of sockets, the bridge answers at the others.
 //! The driver sees no server and no reconnection.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
@@ -53,6 +53,8 @@ const NODE_APPEARS: Duration = Duration::from_secs(5);
 pub(super) struct NbdNode {
     path: PathBuf,
     index: u32,
+    /// The device is this node's: once it is given back, another attachment may have it.
+    is_connected: bool,
     family: Family,
     sockets: Vec<Arc<Socket>>,
     threads: Vec<JoinHandle<()>>,
@@ -82,7 +84,7 @@ impl NbdNode {
         let index = connect(&family, shape, &theirs);
         let index = index.inspect_err(|_| sockets.iter().for_each(|socket| socket.shut()))?;
         let path = device(&format!("nbd{index}"));
-        let mut node = NbdNode { path, index, family, sockets, threads };
+        let mut node = NbdNode { path, index, is_connected: true, family, sockets, threads };
         node.wait_until_it_appears()?;
         Ok(node)
     }
@@ -104,7 +106,10 @@ impl NbdNode {
     }
 
     fn disconnect(&mut self) {
-        // It may be disconnected already.
+        if !std::mem::replace(&mut self.is_connected, false) {
+            return;
+        }
+        // The kernel may have disconnected it already.
         let _ = self.family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, self.index));
         for socket in &self.sockets {
             socket.shut();
@@ -205,11 +210,13 @@ impl Drop for NbdNode {
     }
 }
 
-/// Removes the device of a killed bridge. Its sockets are closed already.
-pub(super) fn clear(node: &Path) -> Result<(), AttachError> {
+/// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has connected since
+/// then is left alone.
+pub(super) fn clear(node: &Path, bridge_pid: u32) -> Result<(), AttachError> {
     let index = node.file_name().and_then(|name| name.to_str()?.strip_prefix("nbd")?.parse().ok());
     if let (Some(index), Ok(family)) = (index, find_family())
-        && File::open(format!("/sys/block/nbd{index}/pid")).is_ok()
+        && fs::read_to_string(format!("/sys/block/nbd{index}/pid"))
+            .is_ok_and(|pid| pid.trim_end() == bridge_pid.to_string())
     {
         let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));
         disconnected.map_err(|error| AttachError::system(node.display(), error.into()))?;

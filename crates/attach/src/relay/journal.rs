@@ -64,18 +64,19 @@ impl Journal {
         self.bytes >= self.bytes_max / 2
     }
 
-    /// Changes have to wait for a flush.
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes >= self.bytes_max
+    /// Changes have to wait for a flush. `coming_bytes`: of changes that are in flight.
+    pub(super) fn is_full(&self, coming_bytes: usize) -> bool {
+        self.bytes + coming_bytes >= self.bytes_max
     }
 
     /// Changes have to wait even if a flush has failed.
-    pub(super) fn is_overfull(&self) -> bool {
-        self.bytes >= self.bytes_max.saturating_mul(2)
+    pub(super) fn is_overfull(&self, coming_bytes: usize) -> bool {
+        self.bytes + coming_bytes >= self.bytes_max.saturating_mul(2)
     }
 }
 
-fn size(change: &Operation) -> usize {
+/// Memory of a change in the journal, in bytes.
+pub(super) fn size(change: &Operation) -> usize {
     change.data().len() + ENTRY_BYTES
 }
 
@@ -94,7 +95,7 @@ mod tests {
         journal.add(write(1000));
         let flush = journal.next();
         journal.add(write(0));
-        assert!(journal.is_half_full() && !journal.is_full());
+        assert!(journal.is_half_full() && !journal.is_full(0) && journal.is_full(4096));
         journal.forget(flush);
         assert_eq!(journal.entries(), [write(0)]);
         assert_eq!(journal.bytes(), 1000 + ENTRY_BYTES);
@@ -109,9 +110,9 @@ mod tests {
     fn trims_have_a_limit_too() {
         let mut journal = Journal::new(ENTRY_BYTES * 4);
         for _ in 0..4 {
-            assert!(!journal.is_full());
+            assert!(!journal.is_full(0));
             journal.add(Arc::new(Operation::Trim { offset: 0, length: 512, fua: false }));
         }
-        assert!(journal.is_full() && !journal.is_overfull());
+        assert!(journal.is_full(0) && !journal.is_overfull(0));
     }
 }

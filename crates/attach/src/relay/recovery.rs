@@ -36,7 +36,9 @@ pub(super) fn keep(shared: &Arc<Shared>, server: &mut impl Server) {
                 }
             }
         };
-        match recover(shared, server) {
+        let recovered = recover(shared, server);
+        shared.state.lock().recovering = None;
+        match recovered {
             Ok(()) => tracing::info!(seconds = since.elapsed().as_secs_f64(), "the server is back"),
             Err(reason) => wait(shared, since, reason),
         }
@@ -45,6 +47,9 @@ pub(super) fn keep(shared: &Arc<Shared>, server: &mut impl Server) {
 
 /// Waits until the next attempt, or gives up.
 fn wait(shared: &Shared, began: Instant, why: String) {
+    if !matches!(shared.state.lock().phase, Phase::Waiting { .. }) {
+        return;
+    }
     if began.elapsed() >= shared.settings.patience {
         tracing::error!(%why, "no server within the time limit: all requests fail from now on");
         shared.fail(Phase::Failed(why));
@@ -68,6 +73,13 @@ fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String>
     }
     let broken = |error: io::Error| format!("the connection broke: {error}");
     let links = links(&streams).map_err(broken)?;
+    {
+        let mut state = shared.state.lock();
+        if !matches!(state.phase, Phase::Waiting { .. }) {
+            return Err("given up".to_string());
+        }
+        state.recovering = Some(links.clone());
+    }
     let first = links.first().ok_or("no connection")?;
     let mut replies = first.replies().map_err(broken)?;
     let count = journal.len();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::journal::{Journal, Number};
+use super::journal::{self, Journal, Number};
 use super::{FLUSH_AGAIN, RelayState};
 use crate::link::Link;
 use crate::operation::{Done, Operation, Outcome};
@@ -55,6 +55,8 @@ pub(super) struct State {
     /// Number of the present connections. Replies over earlier ones are ignored.
     pub(super) epoch: u64,
     pub(super) links: Arc<[Link]>,
+    /// Connections over which changes are being made again.
+    pub(super) recovering: Option<Arc<[Link]>>,
     pub(super) journal: Journal,
     /// The last own flush has failed.
     pub(super) flush_failed: bool,
@@ -62,6 +64,8 @@ pub(super) struct State {
     flushed_at: Option<Instant>,
     /// In flight, by cookie: in the order of arrival.
     flight: BTreeMap<u64, Pending>,
+    /// What the changes among them will take in the journal, in bytes.
+    flight_bytes: usize,
     /// Not sent yet, in the order of arrival.
     held: VecDeque<(u64, Pending)>,
     next_cookie: u64,
@@ -73,11 +77,13 @@ impl State {
             phase: Phase::Waiting { since: Instant::now(), reason: None },
             epoch: 0,
             links: Arc::new([]),
+            recovering: None,
             journal: Journal::new(journal_bytes_max),
             flush_failed: false,
             flushing: false,
             flushed_at: None,
             flight: BTreeMap::new(),
+            flight_bytes: 0,
             held: VecDeque::new(),
             next_cookie: 1,
         }
@@ -114,8 +120,8 @@ impl State {
         }
         let Some(range) = operation.changes() else { return true };
         let is_full = match self.flush_failed {
-            true => self.journal.is_overfull(),
-            false => self.journal.is_full(),
+            true => self.journal.is_overfull(self.flight_bytes),
+            false => self.journal.is_full(self.flight_bytes),
         };
         let held = self.held.iter().take(before).map(|(_, pending)| pending);
         !is_full && !self.flight.values().chain(held).any(|other| overlaps(&other.operation, range))
@@ -126,6 +132,9 @@ impl State {
             pending.covers = self.journal.next();
         }
         let send = self.sending(cookie, &pending);
+        if pending.operation.changes().is_some() {
+            self.flight_bytes += journal::size(&pending.operation);
+        }
         self.flight.insert(cookie, pending);
         send
     }
@@ -159,6 +168,9 @@ impl State {
     /// Takes a reply to a request in flight. Returns whom to give it to.
     pub(super) fn finish(&mut self, cookie: u64, outcome: &Outcome) -> Option<Done> {
         let Pending { operation, done, covers } = self.flight.remove(&cookie)?;
+        if operation.changes().is_some() {
+            self.flight_bytes -= journal::size(&operation);
+        }
         if outcome.is_ok() {
             if operation.changes().is_some() {
                 self.journal.add(operation);
@@ -192,6 +204,7 @@ impl State {
 
     /// Removes all requests. Returns whom to tell.
     pub(super) fn take_all(&mut self) -> Vec<Done> {
+        self.flight_bytes = 0;
         let flight = std::mem::take(&mut self.flight).into_values();
         let held = std::mem::take(&mut self.held).into_iter().map(|(_, pending)| pending);
         flight.chain(held).filter_map(|pending| pending.done).collect()

@@ -304,6 +304,17 @@ fn a_killed_bridge_is_cleared_away() -> Outcome {
     kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
     wait_until("the state", || it.listed()["attachment"]["state"] == "failed");
     it.detach(&it.path());
+    // While it is mounted, all of it stays, so that it can be removed later.
+    let node = it.attach(&["--mkfs", "ext4"]);
+    let point = it.mount(&node);
+    kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
+    wait_until("the state", || it.listed()["attachment"]["state"] == "failed");
+    let run = it.drive.pumice(&["attach", &it.path()]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert_eq!(it.record()["node"], node.as_str());
+    unmount(&point);
+    it.attach(&[]);
+    it.detach(&it.path());
     let none = it.drive.pumice(&["list"]);
     assert!(none.stderr.contains("no drive is being served"), "{none:?}");
     Ok(())
@@ -319,6 +330,53 @@ fn is_clean(it: &Attached) -> bool {
         && !mounts.contains(&folder)
         && !files.any(|file| file.contains(&folder))
         && it.drive.pumice(&["list"]).stderr.contains("no drive is being served")
+}
+
+#[test]
+fn a_server_that_hangs_can_be_detached_by_force() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let server =
+        it.record()["server_pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).ok_or("a server")?;
+    kill_process(server, Signal::STOP)?;
+    let mut writer = Command::new("dd")
+        .args(["if=/dev/zero", &format!("of={node}"), "bs=4k", "count=1", "oflag=direct"])
+        .stderr(Stdio::null())
+        .spawn()?;
+    std::thread::sleep(Duration::from_millis(300));
+    writer.kill()?;
+    let run = it.drive.pumice(&["detach", "--force", &it.path()]);
+    // Its writer waits for the request, too: only when that has failed, the device is free.
+    let ended = writer.wait()?;
+    kill_process(server, Signal::CONT)?;
+    assert!(!ended.success());
+    if run.code != Some(0) {
+        it.detach(&it.path());
+    }
+    Ok(())
+}
+
+#[test]
+fn mkfs_spares_what_is_between_the_ends() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    succeed(
+        "dd",
+        &["if=/dev/urandom", &format!("of={node}"), "bs=4k", "count=1", "seek=5000", "oflag=direct"],
+    );
+    it.detach(&node);
+    let run = it.drive.pumice(&["attach", &it.path(), "--mkfs", "ext4"]);
+    assert!(run.code == Some(1) && run.stderr.contains("it holds data"), "{run:?}");
+    assert!(is_clean(&it), "nothing is left");
+    Ok(())
 }
 
 #[test]

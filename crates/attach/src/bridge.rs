@@ -323,10 +323,18 @@ impl Attachment {
         let node = self.node.path().to_path_buf();
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
         let own = format!("{} ", std::process::id());
-        if let Some(user) =
-            openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user))
+        // Whoever waits for a server that hangs ends when the request has failed.
+        if !force
+            && let Some(user) =
+                openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user))
         {
             return Err(refused(format!("in use by process {user}")));
+        }
+        if !force && matches!(self.relay.state(), RelayState::Waiting { .. }) {
+            return Err(refused(
+                "its server is gone, and what is not flushed would be lost; start the server, or use --force"
+                    .into(),
+            ));
         }
         let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
         if let Err(why) = flushed {

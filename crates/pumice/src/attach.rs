@@ -133,10 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
         let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
-        if used > 0 {
-            bail!("{}: it holds data; attach it without --mkfs", shown(&path));
-        }
-        filesystem.make(&device)?;
+        filesystem.make(&device, used)?;
     }
     let record = keep(bridge)?;
     report_result("the drive was attached", || {

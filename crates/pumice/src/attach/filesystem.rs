@@ -29,12 +29,15 @@ impl std::str::FromStr for Filesystem {
 }
 
 impl Filesystem {
-    /// Makes the file system on a device that holds nothing.
-    pub(super) fn make(self, device: &Path) -> Result<()> {
+    /// Makes the file system on a device that holds nothing: of its drive, `used_bytes` are in use.
+    pub(super) fn make(self, device: &Path, used_bytes: u64) -> Result<()> {
         if let Some(contents) =
             contents(device).with_context(|| format!("{}: cannot read it", device.display()))?
         {
             bail!("{}: it holds {contents}; attach it without --mkfs", device.display());
+        }
+        if used_bytes > 0 {
+            bail!("{}: it holds data; attach it without --mkfs", device.display());
         }
         let (program, arguments): (_, &[&str]) = match self {
             // A block of the file system is a block of the drive, however small the drive is.

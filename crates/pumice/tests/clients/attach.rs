@@ -333,34 +333,6 @@ fn is_clean(it: &Attached) -> bool {
 }
 
 #[test]
-fn a_server_that_hangs_can_be_detached_by_force() -> Outcome {
-    if !usable() {
-        return Ok(());
-    }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let it = Attached::create(&["--size", "64M"]);
-    let node = it.attach(&[]);
-    let server =
-        it.record()["server_pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).ok_or("a server")?;
-    kill_process(server, Signal::STOP)?;
-    let mut writer = Command::new("dd")
-        .args(["if=/dev/zero", &format!("of={node}"), "bs=4k", "count=1", "oflag=direct"])
-        .stderr(Stdio::null())
-        .spawn()?;
-    std::thread::sleep(Duration::from_millis(300));
-    writer.kill()?;
-    let run = it.drive.pumice(&["detach", "--force", &it.path()]);
-    // Its writer waits for the request, too: only when that has failed, the device is free.
-    let ended = writer.wait()?;
-    kill_process(server, Signal::CONT)?;
-    assert!(!ended.success());
-    if run.code != Some(0) {
-        it.detach(&it.path());
-    }
-    Ok(())
-}
-
-#[test]
 fn mkfs_spares_what_is_between_the_ends() -> Outcome {
     if !usable() {
         return Ok(());
